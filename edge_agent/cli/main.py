@@ -35,6 +35,7 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
     "ca": "keep the certificate authority of a fleet",
     "enrol": "get and renew the certificate of a node",
     "image": "put a configuration on the gateway image",
+    "update": "install another version of the agent on the gateway image, with a way back",
     "broker-config": "write the configuration of a broker",
     "demo": "run the whole tree here, kill parts of it, compare the results",
 }
@@ -47,6 +48,7 @@ WITHOUT_PACKAGES: Final = (
     "accept-loss",
     "ca",
     "enrol",
+    "update",
     "broker-config",
 )  # verbs that read no definitions need no packages
 DONE: Final = 0

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import ssl
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.identity.openssl import openssl
 
 RENEW_AT: Final = 2 / 3  # of a certificate's life: a third is left for an authority that is away
 TIMEOUT_S: Final = 20.0
@@ -55,7 +55,7 @@ class Device:
         """Of the certificate in force; None if there is none, or it is not this node's. Raises: PortError."""
         if not self.cert_file.exists():
             return None
-        said = _openssl(
+        said = openssl(
             "x509", "-in", str(self.cert_file), "-noout", "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253"
         )
         fields = dict(line.partition("=")[::2] for line in said.decode().splitlines())
@@ -90,14 +90,14 @@ class Device:
         waiting = self.folder / "enrolling.pem"
         try:
             if new or not waiting.exists():
-                key = _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
+                key = openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
                 if not new:
                     _write(waiting, key, 0o600)
             else:
                 key = waiting.read_bytes()
         except OSError as err:
             raise PortError(f"{self.folder}: {err.strerror}") from err
-        return key, _openssl("req", "-new", "-key", "/dev/stdin", "-subj", f"/CN={self.node}", stdin=key)
+        return key, openssl("req", "-new", "-key", "/dev/stdin", "-subj", f"/CN={self.node}", stdin=key)
 
     def _post(self, url: str, path: str, body: Mapping[str, str], *, present: bool) -> bytes:
         parts = urlsplit(url)
@@ -160,19 +160,6 @@ def _write(file: Path, content: bytes, mode: int) -> None:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
-
-
-def _openssl(*words: str, stdin: bytes = b"") -> bytes:
-    try:
-        done = subprocess.run(["openssl", *words], input=stdin, capture_output=True, check=False, timeout=60.0)
-    except FileNotFoundError as err:
-        raise PortError("no openssl: apt install openssl") from err
-    except subprocess.TimeoutExpired as err:
-        raise PortError(f"openssl {words[0]}: no answer in a minute") from err
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason"]
-        raise PortError(f"openssl {words[0]}: {lines[-1]}")
-    return done.stdout
 
 
 def _day(seconds: float) -> str:

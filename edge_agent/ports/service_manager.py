@@ -14,6 +14,11 @@ from collections.abc import Mapping
 from edge_agent.errors import PortError
 
 
+def parent_answers(version: str) -> str:
+    """The line on its state of a process whose parent has answered; a version on trial is judged by it."""
+    return f"{version}: the parent answers"
+
+
 class ServiceManager:
     """The socket that systemd named in the environment of this process."""
 
@@ -44,6 +49,10 @@ class ServiceManager:
         if self.every_s and (now_s := time.monotonic()) >= self._alive_s + self.every_s:
             self._alive_s = now_s
             self._try("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """One line on its state, which `systemctl status` shows."""
+        self._try(f"STATUS={text}")
 
     def stopping(self) -> None:
         """The last commit and the last frames are under way."""

@@ -18,6 +18,7 @@ from edge_agent.config.node_file.gateway_file import (
 
 RUN: Final = "/run/headwater"
 PASSWORDS: Final = f"{RUN}/mosquitto/passwords"  # plain; `mosquitto_passwd -U` hashes them before the broker starts
+UPDATE_KEYS: Final = f"{RUN}/update-keys"  # public keys of those whose updates count, one a line
 SECRET: Final = 0o600
 READABLE: Final = 0o644
 
@@ -50,6 +51,8 @@ def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
             MachineFile(f"{RUN}/enrol.env", f"NODE_ID={file.settings.node.id}\nCA_URL={file.enrol.url}\n"),
             MachineFile(f"{RUN}/enrol-token", (file.enrol.token or "") + "\n", SECRET, AGENT_USER),
         ]
+    if file.update is not None:
+        found.append(MachineFile(UPDATE_KEYS, "\n".join(file.update.keys) + "\n"))
     if file.local_broker is not None:
         found += _broker(file.local_broker, local_password)
     return found

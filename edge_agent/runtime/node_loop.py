@@ -32,6 +32,7 @@ from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Taken, Up
 from edge_agent.ports.mqtt.packets import Message
+from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log_note
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.loop import LONGEST_S, Loop
@@ -73,6 +74,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._sent_book: Mapping[str, object] = {}
         self._shown_us = self._refused_shown = 0  # when the status said last what was refused, and how many
         self.fleet = FleetCommands()
+        self._answered = False  # by the parent, in the life of this process
         self._doubt_shown_us = 0  # when the status said last what is in doubt
         for way in self.ways:
             way.subscribe({topics.ack(self._node): 1})
@@ -373,6 +375,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         elif topic.what == "ack" and topic.node == self._node and connection in self.ways:
             try:
                 self.feed(Receipted(receipts.decode(payload)), now_us)
+                self._say_answered()
                 answer = receipts.time_in(payload)
                 if answer is not None and isinstance(self.clock, JudgedClock):
                     self._judged(self.clock, self.clock.judge.answered(answer, self.clock.boot_us()))
@@ -385,6 +388,12 @@ class NodeLoop(Loop[Event, Action], ABC):
                 self._command_to_all(payload, now_us)
         else:
             self._other(connection, topic, name, payload, now_us)
+
+    def _say_answered(self) -> None:
+        """Tell systemd once that the parent answers."""
+        if not self._answered:
+            self._answered = True
+            self._systemd.status(parent_answers(self.status.version))
 
     def _command_to_all(self, payload: bytes, now_us: int) -> None:
         """Obey it once, pass it on where others are below; answer a payload that is no such command."""

@@ -30,6 +30,7 @@ from edge_agent.demo.processes import Broker, ChildProcess, free_ports, mosquitt
 from edge_agent.identity.authority import Authority
 from edge_agent.identity.broker_files import Access, Listener, broker_files
 from edge_agent.provisioning import fat
+from tests.image.boot_updates import Bundles, Gateway, bundles, updates
 
 NODE: Final = "gw-test"
 BROKER, CA = "10.0.2.100", "10.0.2.101"  # addresses inside the guest's network, which QEMU forwards
@@ -38,6 +39,7 @@ SUCCESS: Final = 0  # of PUBACK; 16 if nobody subscribed
 COMMIT_S: Final = 2.0  # a reading is safe after a commit interval, 1 s; the gateway's broker keeps nothing
 DISK_BYTES: Final = 3 * 2**30
 BOOT_S: Final = 900.0  # a loaded machine takes 100 s; a gateway that never comes ends here
+LONG_S: Final = 600.0  # a command that starts the agent
 AGENT_MB: Final = 64
 GATEWAY_LOG: Final = "journalctl -b -u headwater-gateway --no-pager"
 UPLINK: Final = "link.up broker=mqtts"
@@ -138,8 +140,8 @@ class Site:
 class Guest:
     """The image on a disk of its own, in QEMU."""
 
-    def __init__(self, image: Path, folder: Path, site: Site) -> None:
-        self.folder, self.site = folder, site
+    def __init__(self, image: Path, folder: Path, site: Site, files: Bundles) -> None:
+        self.folder, self.site, self.files = folder, site, files
         self.disk = folder / "disk.img"
         subprocess.run(["cp", "--sparse=always", image, self.disk], check=True)
         with self.disk.open("r+b") as file:
@@ -158,6 +160,7 @@ class Guest:
             f'[enrol]\nurl = "https://{CA}:8443"\ntoken = "{token}"\nca = """\n{ca}"""\n'
             f'[ssh]\nkeys = ["{self.key.with_suffix(".pub").read_text().strip()}"]\n'
             f'[local_broker]\nuser = "{SENSORS[0]}"\npassword = "{SENSORS[1]}"\n'
+            f'[update]\nkeys = ["{self.files.public}"]\n'
         )
 
     def boot(self, more: str = "") -> None:
@@ -197,15 +200,19 @@ class Guest:
         assert self.process is not None
         self.process.kill()
 
-    def run(self, command: str, timeout_s: float = 120.0) -> str:
+    def put(self, file: Path) -> None:
+        """Copy a file to /var/tmp of the guest."""
+        self.run(f"cat > /var/tmp/{file.name}", content=file.read_bytes())
+
+    def run(self, command: str, timeout_s: float = 120.0, content: bytes = b"") -> str:
         words = ["ssh", "-i", str(self.key), "-p", str(self.ssh_port), "-o", "StrictHostKeyChecking=no"]
         words += ["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"]
         done = subprocess.run(
-            [*words, "root@127.0.0.1", command], capture_output=True, text=True, timeout=timeout_s, check=False
+            [*words, "root@127.0.0.1", command], input=content, capture_output=True, timeout=timeout_s, check=False
         )
         if done.returncode == 255:
-            raise FailedError(f"ssh: {done.stderr.strip()}")
-        return done.stdout.strip()
+            raise FailedError(f"ssh: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout.decode(errors="replace").strip()
 
     def console(self) -> str:
         file = self.folder / f"console-{self.boots}.log"
@@ -310,7 +317,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     report = Report()
     site = Site(folder)
-    guest = Guest(args.image, folder, site)
+    guest = Guest(args.image, folder, site, bundles(folder))
     try:
         with site.running():
             scenario(report, site, guest)
@@ -364,6 +371,16 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
         report.check("the certificate is the same", len(site.authority.issued()) == serials)
         spool = guest.run(SPOOL)
         report.check("the spool is the same file", spool == report.figures["spool"], spool)
+        report.say("updates of the agent, while readings come")
+        updates(
+            Gateway(
+                run=lambda command: guest.run(command, LONG_S),
+                put=guest.put,
+                until=lambda what, end: report.until(what, end, guest),
+                check=report.check,
+            ),
+            guest.files,
+        )
     finally:
         sensors.close()
     # What the guest's broker had acknowledged and the gateway had not committed went with the power. A reading
@@ -435,6 +452,10 @@ def inside(report: Report, guest: Guest) -> None:
     report.check("systemd's watchdog watches the agent", watchdog == "1min", watchdog)
     with contextlib.suppress(IndexError, ValueError):
         report.figures["systemd-analyze"] = guest.run("systemd-analyze time | head -n 1")
+        report.figures["slowest units"] = guest.run("systemd-analyze blame --no-pager | head -n 12")
+        report.figures["chain to the gateway"] = guest.run(
+            "systemd-analyze critical-chain --no-pager headwater-gateway.service"
+        )
 
 
 def ports(listening: str) -> set[str]:

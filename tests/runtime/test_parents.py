@@ -10,14 +10,16 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.frame import Frame, Receipt
 from edge_agent.config import topics
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.machines.events import Commit, Publish, Restored, Sent
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.ports.mqtt.link import Down, Taken
+from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime.gateway import GatewayLoop
+from edge_agent.wire import receipts
 from tests.support.fakes import BEGIN_US
 from tests.support.runtime.scripted import FillingSpool, ScriptedConnection, parts
 
@@ -68,6 +70,20 @@ def test_commands_and_definitions_count_at_the_broker_of_the_present_parent_only
     gateway.turn()
     answers = [connection.sent(topics.answer("g", "x")) for connection in (gateway.one, gateway.two)]
     assert [len(each) for each in answers] == [0, 1]
+
+
+def test_the_service_manager_hears_once_that_the_parent_answers(gateway: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of the agent on trial is judged by it."""
+    said = list[str]()
+    monkeypatch.setattr(gateway.loop._systemd, "status", said.append)
+    gateway.turn()
+    gateway.one.message(ACK, b"no receipt")
+    gateway.turn()
+    assert said == []
+    for _ in range(3):
+        gateway.one.message(ACK, receipts.encode(Receipt(1, 1, 0)))
+        gateway.turn()
+    assert said == [parent_answers(gateway.loop.status.version)]
 
 
 def test_the_broker_of_a_parent_that_was_left_says_where_the_node_is(gateway: Two) -> None:

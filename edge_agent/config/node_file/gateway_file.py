@@ -85,6 +85,9 @@ _SSH_KEY: Final = Text(
 )
 
 
+_UPDATE_KEY: Final = Text("a key", r"[A-Za-z0-9+/]{43}=", "`headwater update key` prints it")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolTable:
     """[enrol]: where the certificate of this gateway comes from. `headwater ca token` prints this table."""
@@ -142,12 +145,22 @@ class LocalBrokerTable:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTable:
+    """[update]: whose versions of the agent this gateway takes; left out: nobody's."""
+
+    keys: tuple[str, ...] = setting(
+        ListOf(_UPDATE_KEY, least=1, most=4), doc="public keys of those who sign; `headwater update key` prints one"
+    )
+
+
 MACHINE_TABLES: Final[dict[str, type]] = {
     "enrol": EnrolTable,
     "network": NetworkTable,
     "time": TimeTable,
     "ssh": SshTable,
     "local_broker": LocalBrokerTable,
+    "update": UpdateTable,
 }
 
 
@@ -162,6 +175,7 @@ class GatewayFile:
     time: TimeTable | None = None
     ssh: SshTable | None = None
     local_broker: LocalBrokerTable | None = None
+    update: UpdateTable | None = None
 
 
 def parse_gateway_file(payload: bytes, name: str = NAME) -> GatewayFile:

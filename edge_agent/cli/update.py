@@ -1,0 +1,277 @@
+"""`headwater update`: another version of the agent on the gateway image, signed, on trial, with a way back."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from edge_agent import __version__
+from edge_agent.errors import ConfigError, PortError
+
+if TYPE_CHECKING:
+    from edge_agent.provisioning.updates.store import Store
+    from edge_agent.provisioning.updates.versions import Installed, Service, SpoolForm
+
+HELP = (
+    "Sign a version of the agent, and install it on gateways of the image. It is kept if it reaches its parent within "
+    "ten minutes; else the version before, or the copy in the image, runs again."
+)
+EXAMPLES = """\
+  headwater update key update.pem                         # once; prints the table [update] for gateway.toml
+  headwater update make --key update.pem                  # of this version: headwater-0.2.0.update
+  scp headwater-0.2.0.update root@press-1:/var/tmp/
+  ssh root@press-1 headwater update install /var/tmp/headwater-0.2.0.update
+  ssh root@press-1 headwater update status
+"""
+FOLDER: Final = Path("/var/lib/headwater-update")
+CODE: Final = Path("/run/headwater-agent/code")  # a link to the version that was chosen; none: the copy in the image
+KEYS: Final = Path("/run/headwater/update-keys")
+SETTINGS: Final = Path("/etc/headwater/headwater.toml")
+SPOOL: Final = Path("/var/lib/headwater/spool.db")
+USER: Final[str | None] = "headwater"
+UNIT: Final = "headwater-gateway.service"
+WATCHER: Final = "headwater-trial.service"
+EVERY_S: Final = 2.0
+REHEARSAL_S: Final = 180.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    key = verbs.add_parser("key", help="make a key to sign updates with")
+    key.add_argument("key", type=Path, metavar="FILE")
+    make = verbs.add_parser("make", help="write this version of the agent as a signed file")
+    make.add_argument("--key", type=Path, required=True, metavar="FILE", help="key of `headwater update key`")
+    make.add_argument("--out", type=Path, metavar="FILE", help="(headwater-VERSION.update)")
+    install = verbs.add_parser("install", help="on the gateway: check a signed file, install it, start it on trial")
+    install.add_argument("file", type=Path, metavar="FILE")
+    install.add_argument("--downgrade", action="store_true", help="also a version older than the one in force")
+    install.add_argument("--again", action="store_true", help="also a version that was given up here")
+    install.add_argument("--one-way", action="store_true", help="also one whose spool no earlier version reads")
+    install.add_argument("--if-new", action="store_true", help="do nothing if it was installed or given up")
+    verbs.add_parser("status", help="on the gateway: which versions there are, and which runs")
+    verbs.add_parser("back", help="on the gateway: go back to the version before")
+    verbs.add_parser("choose", help="on the gateway, before each start: count it and choose the version")
+    verbs.add_parser("watch", help="on the gateway: keep or give up the version that was started")
+    form = verbs.add_parser("spool-form", help="on the gateway: in which form a spool is written")
+    form.add_argument("spool", type=Path)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do one of its commands. Raises: ConfigError, PortError."""
+    if args.what == "key":
+        from edge_agent.identity.signatures import make_key
+
+        print(f'[update]\nkeys = ["{make_key(args.key)}"]')
+        return 0
+    if args.what == "make":
+        return _make(args.key, args.out)
+    if args.what == "spool-form":
+        from edge_agent.cli.support.spool_form import form_of
+
+        print(*(form_of(args.spool) or ()))
+        return 0
+    from edge_agent.provisioning.updates.store import Store
+
+    os.umask(0o022)  # the gateway's user reads what root writes here
+    try:
+        return {"install": _install, "status": _status, "back": _back, "choose": _choose, "watch": _watch}[args.what](
+            Store(FOLDER), args
+        )
+    except OSError as err:
+        raise PortError(f"{err.filename or 'the disk'}: {err.strerror}") from err
+
+
+def own() -> Installed:
+    """The version of the code that runs here: on a gateway, of the copy in the image."""
+    from edge_agent.cli.support.spool_form import OWN
+    from edge_agent.provisioning.updates.versions import Installed
+
+    return Installed(__version__, OWN)
+
+
+def _make(key: Path, out: Path | None) -> int:
+    import edge_agent
+    from edge_agent.identity.signatures import sign
+    from edge_agent.provisioning.updates.bundle import pack
+
+    about = own()
+    payload = pack(Path(edge_agent.__file__).parent, about.version, about.spool, (3, 11), lambda text: sign(key, text))
+    file = out or Path(f"headwater-{about.version}.update")
+    file.write_bytes(payload)
+    print(f"{file}: version {about.version}, {len(payload) / 1e6:.1f} MB")
+    return 0
+
+
+def _install(store: Store, args: argparse.Namespace) -> int:
+    from edge_agent.identity.signatures import signed
+    from edge_agent.provisioning.updates.bundle import MOST_BYTES, unpack
+    from edge_agent.provisioning.updates.versions import Allowed, admit, is_news
+
+    try:
+        keys = KEYS.read_text().split()
+    except FileNotFoundError as err:
+        raise ConfigError("gateway.toml has no table [update]: this gateway takes no updates") from err
+    with args.file.open("rb") as file:
+        payload = file.read(MOST_BYTES + 1)
+    bundle = unpack(payload[:MOST_BYTES], lambda text, signature: signed(text, signature, keys))
+    new = bundle.manifest.installed()
+    if sys.version_info < bundle.manifest.python:
+        least = ".".join(str(number) for number in bundle.manifest.python)
+        raise ConfigError(f"{new.version} needs Python {least}: flash a newer image")
+    allowed = Allowed(args.downgrade, args.again, args.one_way)
+    with store.locked():
+        versions = store.read()
+        if args.if_new and not is_news(versions, new, own()):
+            print(f"{new.version}: nothing new")
+            return 0
+        admit(versions, new, own(), allowed)
+        left = store.prune(replace(versions, trial=None))
+        store.add(bundle)
+        try:
+            _rehearse(store.path(new.version))
+        except BaseException:
+            store.prune(left)
+            raise
+        store.write(admit(left, new, own(), allowed))
+    print(f"{new.version} is installed, on trial; `headwater update status` says what became of it")
+    if not args.if_new:  # that is at boot, before the gateway starts
+        _systemctl("restart", "--no-block", UNIT)
+    return 0
+
+
+def _rehearse(folder: Path) -> None:
+    """Its code starts on this machine and takes the settings in force, before anything depends on it."""
+    command = [sys.executable, "-m", "edge_agent", "run", "--dry-run", str(SETTINGS)]
+    if not SETTINGS.exists():
+        command[-3:] = ["--version"]
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = _as_user(command, environment, folder)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
+        raise ConfigError(f"the new version does not start here, and was not installed: {' | '.join(lines)}")
+
+
+def _status(store: Store, args: argparse.Namespace) -> int:
+    versions = store.read()
+    names = {"in force": versions.current, "before it": versions.before, "started last": versions.chosen}
+    print(f"image: {own().version}")
+    for what, name in names.items():
+        print(f"{what}: {name or 'the copy in the image'}")
+    if versions.trial is not None:
+        print(f"on trial: {versions.trial}, {versions.starts} starts so far")
+    if versions.failed:
+        print(f"given up: {' '.join(versions.failed)}")
+    return 0
+
+
+def _back(store: Store, args: argparse.Namespace) -> int:
+    from edge_agent.provisioning.updates.versions import IMAGE, choose, give_up
+
+    with store.locked():
+        versions = store.read()
+        leaves = versions.current if versions.trial is None else versions.trial
+        if leaves == IMAGE:
+            raise ConfigError("the copy in the image is in force; there is no version before it")
+        after = give_up(versions, leaves)
+        if choose(after, own(), _spool_form(), store.present()).chosen == leaves:
+            raise ConfigError(f"only {leaves} reads the spool of this gateway: there is no way back from it")
+        store.write(after)
+    _systemctl("restart", "--no-block", UNIT)
+    print(f"{leaves} is given up; {after.current or 'the copy in the image'} starts")
+    return 0
+
+
+def _choose(store: Store, args: argparse.Namespace) -> int:
+    from edge_agent.provisioning.updates.versions import IMAGE, choose
+
+    with store.locked():
+        before = store.read()
+        forms = {own().spool, *(each.spool for each in before.installed.values())}
+        spool = _spool_form() if len(forms) > 1 else None  # where all write the same, each reads it
+        versions = choose(before, own(), spool, store.present())
+        store.write(versions)  # counted before it starts: also if the power goes
+        store.point(versions.chosen, CODE)
+    for gone in versions.failed:
+        if gone not in before.failed:
+            print(f"headwater: version {gone} did not serve and is given up", file=sys.stderr)
+    print(f"headwater: start {versions.starts} of {versions.chosen or f'{__version__}, the copy in the image'}")
+    if versions.chosen != IMAGE:
+        _systemctl("start", "--no-block", WATCHER)
+    return 0
+
+
+def _watch(store: Store, args: argparse.Namespace) -> int:
+    """Look at the gateway until the version that was started is kept or given up."""
+    from edge_agent.ports.service_manager import parent_answers
+    from edge_agent.provisioning.updates.versions import IMAGE, give_up, healthy, verdict
+
+    chosen, since_s = store.read().chosen, time.monotonic()
+    while True:
+        versions = store.read()
+        if versions.chosen != chosen:
+            chosen, since_s = versions.chosen, time.monotonic()
+        if chosen == IMAGE:
+            return 0
+        found = verdict(versions, _service(), time.monotonic() - since_s, parent_answers(chosen))
+        if found != "wait":
+            with store.locked():
+                versions = store.read()
+                if versions.chosen == chosen:
+                    store.prune(healthy(versions) if found == "healthy" else give_up(versions, chosen))
+            print(f"headwater: version {chosen} is {'well, and in force' if found == 'healthy' else 'given up'}")
+            if found == "unfit":
+                _systemctl("restart", "--no-block", UNIT)
+            return 0
+        time.sleep(EVERY_S)
+
+
+def _service() -> Service:
+    """What systemd says of the gateway."""
+    from edge_agent.provisioning.updates.versions import Service
+
+    names = ("ActiveState", "StatusText", "ActiveEnterTimestampMonotonic")
+    said = _systemctl("show", UNIT, f"--property={','.join(names)}")
+    shown = dict(line.partition("=")[::2] for line in said.splitlines())
+    since_us = int(shown.get("ActiveEnterTimestampMonotonic") or 0)
+    for_s = time.clock_gettime(time.CLOCK_MONOTONIC) - since_us / 1e6
+    return Service(shown.get("ActiveState") == "active", shown.get("StatusText", ""), for_s)
+
+
+def _spool_form() -> SpoolForm | None:
+    """Read by the gateway's user: what SQLite makes beside a database belongs to who opens it."""
+    done = _as_user([sys.executable, sys.argv[0], "update", "spool-form", str(SPOOL)], os.environ, Path("/"))
+    numbers = [int(word) for word in done.stdout.split() if word.isdecimal()]
+    return (numbers[0], numbers[1]) if done.returncode == 0 and len(numbers) == 2 else None
+
+
+def _as_user(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run it as the gateway's user, where this process is root."""
+    user, groups = (USER, list[str]()) if USER and os.geteuid() == 0 else (None, None)
+    return subprocess.run(
+        command,
+        user=user,
+        group=user,
+        extra_groups=groups,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=REHEARSAL_S,
+    )
+
+
+def _systemctl(*words: str) -> str:
+    done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False, timeout=60.0)
+    if done.returncode:
+        raise PortError(f"systemctl {words[0]}: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,32 @@
+"""The command `openssl`: a gateway has it, and needs no Python library for keys and signatures."""
+
+from __future__ import annotations
+
+import subprocess
+
+from edge_agent.errors import PortError
+
+TIMEOUT_S = 60.0
+
+
+def openssl(*words: str, stdin: bytes = b"") -> bytes:
+    """What it printed. Raises: PortError with its last line."""
+    done = _run(words, stdin)
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason"]
+        raise PortError(f"openssl {words[0]}: {lines[-1]}")
+    return done.stdout
+
+
+def openssl_agrees(*words: str, stdin: bytes = b"") -> bool:
+    """Whether it ended well. Raises: PortError if it could not be run."""
+    return _run(words, stdin).returncode == 0
+
+
+def _run(words: tuple[str, ...], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["openssl", *words], input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
+    except FileNotFoundError as err:
+        raise PortError("no openssl: apt install openssl") from err
+    except subprocess.TimeoutExpired as err:
+        raise PortError(f"openssl {words[0]}: no answer in a minute") from err

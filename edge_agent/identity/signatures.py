@@ -1,0 +1,77 @@
+"""Signatures of an operator: Ed25519, by the `openssl` command. Source: RFC 8032, RFC 8410 (keys), openssl-pkeyutl(1).
+
+A public key is written as 44 characters, the base64 of its 32 bytes, so that it fits a line of gateway.toml.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from edge_agent.errors import ConfigError
+from edge_agent.identity.openssl import openssl, openssl_agrees
+
+ED25519: Final = bytes.fromhex("302a300506032b6570032100")  # DER of a public key up to its 32 bytes
+PUBLIC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=")
+SIGNATURE_BYTES: Final = 64
+
+
+def make_key(file: Path) -> str:
+    """Write a new private key for its owner alone. Returns the public one. Raises: ConfigError, PortError."""
+    key = openssl("genpkey", "-algorithm", "ed25519")
+    try:
+        file.touch(0o600, exist_ok=False)
+        file.write_bytes(key)
+    except FileExistsError as err:
+        raise ConfigError(f"{file} is there already; a key is never overwritten") from err
+    except OSError as err:
+        raise ConfigError(f"{file}: {err.strerror}") from err
+    return public_key(file)
+
+
+def public_key(file: Path) -> str:
+    """Of a private key. Raises: ConfigError, PortError."""
+    if not file.is_file():
+        raise ConfigError(f"{file} does not exist; `headwater update key {file}` makes one")
+    found = openssl("pkey", "-in", str(file), "-pubout", "-outform", "DER")
+    if not found.startswith(ED25519):
+        raise ConfigError(f"{file} is no Ed25519 key; `headwater update key` makes one")
+    return base64.b64encode(found[len(ED25519) :]).decode()
+
+
+def sign(file: Path, text: bytes) -> bytes:
+    """The signature of a text. Raises: ConfigError, PortError."""
+    public_key(file)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "text").write_bytes(text)
+        return openssl("pkeyutl", "-sign", "-inkey", str(file), "-rawin", "-in", f"{folder}/text")
+
+
+def signed(text: bytes, signature: bytes, keys: Iterable[str]) -> bool:
+    """Whether one of these public keys signed it. Raises: PortError if openssl is missing."""
+    if len(signature) != SIGNATURE_BYTES:
+        return False
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "text").write_bytes(text)
+        (folder / "signature").write_bytes(signature)
+        for key in keys:
+            (folder / "key").write_bytes(ED25519 + _bytes_of(key))
+            words = ("pkeyutl", "-verify", "-pubin", "-keyform", "DER", "-inkey", f"{name}/key", "-rawin")
+            if openssl_agrees(*words, "-in", f"{name}/text", "-sigfile", f"{name}/signature"):
+                return True
+    return False
+
+
+def _bytes_of(key: str) -> bytes:
+    try:
+        if PUBLIC_KEY.fullmatch(key):
+            return base64.b64decode(key, validate=True)
+    except binascii.Error:
+        pass
+    raise ConfigError(f'"{key[:60]}": no public key; `headwater update key` prints one')

@@ -1,0 +1,168 @@
+"""The folder of versions on the data partition, whole after a power cut at any step.
+
+    state.json            what `versions` decides with
+    versions/0.2.0/       a version, complete: it is unpacked beside as 0.2.0.part, and renamed once it is on the disk
+
+A step is a file or folder that is written, brought to the disk and then renamed; what a cut leaves half done is a
+`.part`, which nothing reads and the next installation removes. A state.json that cannot be read counts as none: the
+copy in the image runs, or the newest version if only that reads the spool.
+"""
+
+from __future__ import annotations
+
+import compileall
+import fcntl
+import json
+import os
+import py_compile
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from edge_agent.provisioning.updates.bundle import PACKAGE, Bundle
+from edge_agent.provisioning.updates.versions import IMAGE, VERSION, Installed, Versions, needed
+
+ABOUT: Final = "about.json"  # in the folder of each version: what state.json says of it
+PART: Final = ".part"
+
+
+class Disk:
+    """What is done to the disk, one step a method."""
+
+    def write(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(0o755, parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def compile(self, folder: Path) -> None:
+        """Byte-code beside the sources, for a root that the gateway's user cannot write; by no time of a file."""
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        compileall.compile_dir(folder, quiet=2, invalidation_mode=mode, stripdir=str(folder))
+
+    def settle(self, path: Path) -> None:
+        """Bring a file, or a folder with all in it, to the disk."""
+        for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+            handle = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """In place of a file that is there; durable when it returns."""
+        source.replace(target)
+        self._sync_names(target.parent)
+
+    def remove(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _sync_names(self, folder: Path) -> None:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class Store:
+    """The versions of one gateway."""
+
+    def __init__(self, folder: Path, disk: Disk | None = None) -> None:
+        self.folder, self._disk = folder, disk or Disk()
+        self._state = folder / "state.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone: a start of the gateway, its watcher and an operator may come at once."""
+        self.folder.mkdir(0o755, parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def read(self) -> Versions:
+        """What is known; of a state.json that is lost, the versions that are there."""
+        there = self._there()
+        try:
+            found = json.loads(self._state.read_bytes())
+            return Versions(
+                installed={**there, **{name: _installed(each) for name, each in found["installed"].items()}},
+                current=str(found["current"]),
+                before=str(found["before"]),
+                trial=None if found["trial"] is None else str(found["trial"]),
+                chosen=str(found["chosen"]),
+                starts=int(found["starts"]),
+                failed=tuple(str(each) for each in found["failed"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return Versions(installed=there)
+
+    def write(self, versions: Versions) -> None:
+        """Raises: OSError."""
+        table = asdict(versions) | {"installed": {name: list(each) for name, each in versions.installed.items()}}
+        self._put(self._state, json.dumps(table, indent=1).encode())
+
+    def add(self, bundle: Bundle) -> None:
+        """Unpack a version beside the others; it is there whole, or not at all. Raises: OSError."""
+        target = self.path(bundle.manifest.version)
+        part = target.with_name(target.name + PART)
+        self._disk.remove(part)
+        for name, content in bundle.files.items():
+            self._disk.write(part / name, content)
+        self._disk.write(part / ABOUT, json.dumps(list(bundle.manifest.installed())).encode())
+        self._disk.compile(part)
+        self._disk.settle(part)
+        if target.exists():  # of the same version: given up, and tried again
+            old = target.with_name(f"{target.name}.old{PART}")
+            self._disk.remove(old)
+            self._disk.rename(target, old)
+        self._disk.rename(part, target)
+
+    def prune(self, versions: Versions) -> Versions:
+        """Remove what is no longer needed. Returns what is left. Raises: OSError."""
+        names = needed(versions)
+        left = replace(versions, installed={name: each for name, each in versions.installed.items() if name in names})
+        self.write(left)
+        if (self.folder / "versions").is_dir():
+            for each in (self.folder / "versions").iterdir():
+                if each.name not in names:
+                    self._disk.remove(each)
+        return left
+
+    def present(self) -> set[str]:
+        """The versions whose files are there."""
+        return set(self._there())
+
+    def path(self, version: str) -> Path:
+        return self.folder / "versions" / version
+
+    def point(self, version: str, link: Path) -> None:
+        """Let the gateway's next start find it. Below /run: each boot begins with the copy in the image."""
+        link.parent.mkdir(0o755, parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        if version != IMAGE:
+            link.symlink_to(self.path(version))
+
+    def _there(self) -> dict[str, Installed]:
+        found = {}
+        folder = self.folder / "versions"
+        for each in folder.iterdir() if folder.is_dir() else ():
+            try:
+                about = _installed(json.loads((each / ABOUT).read_bytes()))
+            except (OSError, ValueError, TypeError):
+                continue
+            if each.name == about.version and VERSION.fullmatch(each.name) and (each / PACKAGE).is_dir():
+                found[each.name] = about
+        return found
+
+    def _put(self, path: Path, content: bytes) -> None:
+        scratch = path.with_name(path.name + PART)
+        self._disk.write(scratch, content)
+        self._disk.settle(scratch)
+        self._disk.rename(scratch, path)
+
+
+def _installed(found: Any) -> Installed:
+    version, (first, second), image = found
+    return Installed(str(version), (int(first), int(second)), str(image))

@@ -1,0 +1,204 @@
+"""Which version of the agent a gateway runs. Pure; `store` keeps what is decided here.
+
+The copy in the image is always there and cannot be changed. An installed version is first on trial: it runs, and is
+kept once it has been healthy. A version that was started MOST_STARTS times without that is given up: the one that was
+in force before runs again, else the copy in the image. Each start is counted before it happens, so that a power cut
+counts too.
+
+A spool is written in the form of the newest version that committed to it, and an older one refuses it. So a version is
+chosen only if it reads the spool that lies on the disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple
+
+from edge_agent.errors import ConfigError
+
+IMAGE: Final = ""  # the name of the copy in the image
+MOST_STARTS: Final = 3
+TRIAL_S: Final = 600.0  # without an answer of the parent for so long a trial has failed
+SETTLED_S: Final = 60.0  # a version in force that served for so long is well: the network may be away
+VERSION: Final = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
+
+SpoolForm = tuple[int, int]  # version of the file, version of the slots in it
+Verdict = Literal["healthy", "unfit", "wait"]
+
+
+class Installed(NamedTuple):
+    """A version of the agent. spool: the form that it writes; it reads every earlier one.
+
+    image: the version of the image when it was installed; the copy in a newer image comes before it.
+    """
+
+    version: str
+    spool: SpoolForm
+    image: str = IMAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a gateway knows of its versions. before: in force before `current`. chosen: what was started last, `starts`
+    times since it was healthy. failed: given up.
+    """
+
+    installed: Mapping[str, Installed] = field(default_factory=dict)
+    current: str = IMAGE
+    before: str = IMAGE
+    trial: str | None = None
+    chosen: str = IMAGE
+    starts: int = 0
+    failed: tuple[str, ...] = ()
+
+
+class Allowed(NamedTuple):
+    """What the operator allows besides. again: one that was given up. one_way: a spool that no earlier one reads."""
+
+    downgrade: bool = False
+    again: bool = False
+    one_way: bool = False
+
+
+NOTHING: Final = Allowed()
+
+
+class Service(NamedTuple):
+    """What systemd says of the gateway. text: its line on its state. for_s: how long it is active."""
+
+    active: bool
+    text: str = ""
+    for_s: float = 0.0
+
+
+def order_of(version: str) -> tuple[int, ...]:
+    """To compare versions by. Raises: ConfigError."""
+    if not VERSION.fullmatch(version):
+        raise ConfigError(f'"{version}": no version; like "0.2.0"')
+    numbers = [int(part) for part in version.split(".")]
+    return tuple(numbers + [0] * (4 - len(numbers)))
+
+
+def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed = NOTHING) -> Versions:
+    """A new version, on trial from the next start on. Raises: ConfigError with the reason against it."""
+    running = _of(versions, image, versions.current)
+    if new.version == running.version:
+        raise ConfigError(f"{new.version} is in force already")
+    if new.spool < running.spool:
+        raise ConfigError(f"{new.version} cannot read the spool of {running.version}, which is in force")
+    if order_of(new.version) < order_of(running.version) and not allowed.downgrade:
+        raise ConfigError(f"{new.version} is older than {running.version}, which is in force; --downgrade installs it")
+    if new.version in versions.failed and not allowed.again:
+        raise ConfigError(f"{new.version} was given up on this gateway; --again tries it once more")
+    if new.spool > running.spool and not allowed.one_way:
+        raise ConfigError(
+            f"{new.version} writes the spool in a form that {running.version} does not read: after its first commit "
+            "there is no way back to an earlier version; --one-way installs it"
+        )
+    failed = tuple(each for each in versions.failed if each != new.version)
+    known = {**versions.installed, new.version: new._replace(image=image.version)}
+    return replace(versions, installed=known, trial=new.version, failed=failed, starts=0)
+
+
+def is_news(versions: Versions, new: Installed, image: Installed) -> bool:
+    """Whether a version that lies on the card all the time is to be installed: it is newer, and was not given up."""
+    running = _of(versions, image, versions.current)
+    known = new.version in versions.failed or new.version == versions.trial
+    return not known and order_of(new.version) > order_of(running.version)
+
+
+def choose(versions: Versions, image: Installed, spool: SpoolForm | None, present: Collection[str]) -> Versions:
+    """Count one start and say in `chosen` which version it is of.
+
+    spool: the form of the spool on the disk, None if there is none or it cannot be read. present: versions with files.
+    """
+    known = {name: each for name, each in versions.installed.items() if name in present}
+    versions = _without_outdated(_without_missing(replace(versions, installed=known)), image)
+    if versions.starts >= MOST_STARTS:
+        versions = give_up(versions, versions.chosen)
+    good = _reading(versions, image, spool)
+    wanted = [versions.trial, versions.current, versions.before, IMAGE]
+    # None of these reads the spool: only the newer version that wrote it can go on, whatever became of it.
+    rest = sorted(good, key=lambda name: order_of(_of(versions, image, name).version), reverse=True)
+    chosen = next((name for name in [*wanted, *rest] if name in good), IMAGE)
+    return replace(versions, chosen=chosen, starts=versions.starts + 1 if chosen == versions.chosen else 1)
+
+
+def healthy(versions: Versions) -> Versions:
+    """The chosen version is well: from now on it is the one in force."""
+    chosen = versions.chosen
+    failed = tuple(each for each in versions.failed if each != chosen)
+    if chosen in (IMAGE, versions.current):
+        return replace(versions, starts=0, failed=failed)
+    trial = None if versions.trial == chosen else versions.trial
+    before = versions.current if versions.current != chosen else versions.before
+    return replace(versions, current=chosen, before=before, trial=trial, starts=0, failed=failed)
+
+
+def give_up(versions: Versions, version: str) -> Versions:
+    """A version failed, or its operator takes it back: it is not chosen again while another can run."""
+    if version == IMAGE:
+        return replace(versions, starts=0)
+    failed = (*(each for each in versions.failed if each != version), version)
+    versions = replace(versions, failed=failed, starts=0)
+    if versions.trial == version:
+        return replace(versions, trial=None)
+    if versions.current == version:
+        return replace(versions, current=versions.before, before=IMAGE)
+    return versions
+
+
+def verdict(versions: Versions, service: Service, waited_s: float, answered: str) -> Verdict:
+    """Whether the chosen version is well. waited_s: for how long it has been looked at.
+
+    answered: what a process of it says once its parent has answered. On trial it must reach its parent, and in time:
+    the update came over the network, or with somebody who stands there. In force it needs to serve: where the network
+    is away, another version would not do better.
+    """
+    if versions.chosen in (IMAGE, versions.current):
+        return "healthy" if service.active and service.for_s >= SETTLED_S else "wait"
+    if service.active and service.text == answered:
+        return "healthy"
+    return "unfit" if waited_s > TRIAL_S else "wait"
+
+
+def needed(versions: Versions) -> set[str]:
+    """The versions whose files are kept."""
+    names = {versions.trial, versions.current, versions.before, versions.chosen}
+    return {name for name in names if name is not None and name != IMAGE}
+
+
+def _of(versions: Versions, image: Installed, name: str) -> Installed:
+    return versions.installed.get(name, image)
+
+
+def _reading(versions: Versions, image: Installed, spool: SpoolForm | None) -> set[str]:
+    """The versions that read the spool."""
+    names: Iterable[str] = (*versions.installed, IMAGE)
+    return {name for name in names if spool is None or _of(versions, image, name).spool >= spool}
+
+
+def _without_missing(versions: Versions) -> Versions:
+    """A version whose files are not there is none."""
+
+    def there(name: str) -> str:
+        return name if name in versions.installed else IMAGE
+
+    trial = versions.trial if versions.trial in versions.installed else None
+    return replace(versions, current=there(versions.current), before=there(versions.before), trial=trial)
+
+
+def _without_outdated(versions: Versions, image: Installed) -> Versions:
+    """A card that was flashed with a newer image runs that: its partition of data still has the older versions."""
+
+    def newest(name: str) -> str:
+        each = _of(versions, image, name)
+        outdated = order_of(image.version) > max(order_of(each.version), order_of(each.image or "0.0"))
+        return IMAGE if outdated else name
+
+    trial = versions.trial
+    if trial is not None and newest(trial) == IMAGE:
+        trial = None
+    return replace(versions, current=newest(versions.current), before=newest(versions.before), trial=trial)
