@@ -13,19 +13,23 @@ from edge_agent.config.checking.quantities import Instant
 from edge_agent.errors import PortError
 
 HELP = (
-    "Tell a node that the parents which it has left will never be back. It gives up the frames that wait for them and "
-    "declares them lost: windows that may lack them say so, and ops.gaps has their time range. `headwater status` "
-    "shows beforehand how many there are. The tree goes on waiting for such a parent until its own parent has it in "
-    "[lower] retired. Exit code 1 if nothing was given up."
+    "Tell a node that a parent which it has left, or all of them, will never be back. It gives up the frames that wait "
+    "for them and declares them lost: windows that may lack them say so, and ops.gaps has their time range. "
+    "`headwater status` shows beforehand how many there are. The tree goes on waiting for such a parent until its own "
+    "parent has it in [lower] retired. Exit code 1 if nothing was given up."
 )
 EXAMPLES = """\
   headwater accept-loss gw-1 --broker mqtt://hall-2
+  headwater accept-loss gw-1 region-1 --broker mqtt://hall-2
 """
 NAMED: Final = 5  # nodes that a message names; the others are counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", metavar="NODE", help="the node that holds the frames")
+    parser.add_argument(
+        "parent", nargs="?", default="", metavar="PARENT", help="the parent that is given up; left out: all"
+    )
     add_broker(parser)
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds (5)")
 
@@ -39,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
             others = f"this broker knows {listed(sorted(fleet.nodes), NAMED) or 'no node'}"
             why = others if node is None else "it is offline"
             raise PortError(f"{args.node} hears no command at {args.broker}: {why}; nothing was given up")
-        if fleet.ask([args.node], args.seconds, "accept-loss"):
+        if fleet.ask([args.node], args.seconds, "accept-loss", **({"parent": args.parent} if args.parent else {})):
             hint = "`headwater status` shows whether frames still wait"
             raise PortError(f"{args.node} did not answer within {args.seconds:g} s; {hint}")
         answer = node.answer

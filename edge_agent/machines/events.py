@@ -171,7 +171,12 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class AcceptLoss:
-    """An operator's word: parents that were left will not come back, and what waits for them is lost (1.5)."""
+    """An operator's word: parents that were left will not come back, and what waits for them is lost (1.5).
+
+    parent: one of them; '': all.
+    """
+
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,8 @@ class Node(Parents):
                 out += self._receipted(receipt, now_us)
             case Command(name):
                 out.append(self._command(name))
-            case AcceptLoss():
-                out += self._accept_loss()
+            case AcceptLoss(parent):
+                out += self._accept_loss(parent)
             case Damaged(epoch, seq):
                 out += self.outbox.damaged(epoch, seq)
                 self._dirty = True

@@ -114,11 +114,12 @@ class Parents(ABC):
         frames = self.outbox.leave(line, leaves)
         return frames + self.outbox.open(without_promise(self._birth_step(now_us)))
 
-    def _accept_loss(self) -> list[Action]:
-        """An operator gives up what parents that were left may not have: it is declared lost."""
+    def _accept_loss(self, only: str) -> list[Action]:
+        """An operator gives up what parents that were left may not have: it is declared lost. only: '': all of them."""
         names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
         given_up, notes = list[GivenUp](), list[Action]()
-        for parent, frames in self.outbox.former_lines.waiting().items():
+        waiting = self.outbox.former_lines.waiting()
+        for parent, frames in [each for each in waiting.items() if only in ("", each[0])]:
             gaps = self.outbox.accept_loss(parent, names, self._load)
             self._declared += gaps
             found = [gap for gap in gaps if gap.end_us > gap.start_us]

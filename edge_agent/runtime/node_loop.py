@@ -427,7 +427,7 @@ class NodeLoop(Loop[Event, Action], ABC):
                 self.feed(Command(command.name), now_us)
                 answer: dict[str, object] = {"ok": True}
             case "accept-loss":
-                answer = self._accept_loss(now_us)
+                answer = self._accept_loss(command.fields.get("parent", ""), now_us)
             case "reload":
                 answer = self.reload()
             case "diagnose":
@@ -441,13 +441,19 @@ class NodeLoop(Loop[Event, Action], ABC):
                 answer = self._other_command(command, now_us)
         self._answer(command, answer)
 
-    def _accept_loss(self, now_us: int) -> dict[str, object]:
-        """Give up what waits for former parents (docs/protocol.md 1.5)."""
+    def _accept_loss(self, parent: object, now_us: int) -> dict[str, object]:
+        """Give up what waits for a former parent, for all of them where none is named (docs/protocol.md 1.5)."""
         if self.executor.stuck:
             return {"ok": False, "why": "its disk takes no commit, so that nothing can be given up: make room first"}
-        if not self.machine.outbox.former_lines.waiting():
+        waiting = self.machine.outbox.former_lines.waiting()
+        if not waiting:
             return {"ok": False, "why": "no frame waits for a former parent: nothing to give up"}
-        self.feed(AcceptLoss(), now_us)
+        if not isinstance(parent, str) or (parent and parent not in waiting):
+            return {
+                "ok": False,
+                "why": f"no frame waits for {str(parent)[:64]}; some do for {', '.join(sorted(waiting))}",
+            }
+        self.feed(AcceptLoss(parent), now_us)
         self._report_doubt(now_us)
         return {"ok": True, "given_up": [asdict(each) for each in self.machine.given_up]}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -135,3 +136,30 @@ def test_nothing_is_given_up_while_the_disk_takes_no_commit(gateway: Two) -> Non
     (answer,) = gateway.one.sent(topics.answer("g", "x"))
     assert json.loads(answer)["ok"] is False
     assert "takes no commit" in json.loads(answer)["why"]
+
+
+def asked(gateway: Two, fields: str) -> dict[str, Any]:
+    gateway.one.message(topics.commands("g"), f'{{"cmd": "accept-loss", "id": "x"{fields}}}'.encode())
+    gateway.turn()
+    answer: dict[str, Any] = json.loads(gateway.one.sent(topics.answer("g", "x"))[-1])
+    return answer
+
+
+def test_an_operator_gives_up_one_former_parent_by_its_name_or_all(gateway: Two) -> None:
+    """protocol 1.5: the others may come back."""
+    lines = gateway.loop.machine.outbox.former_lines
+    for epoch, parent in ((5, "hall-1"), (6, "hall-2"), (7, "hall-3")):
+        frame = Frame(epoch, 0)
+        gateway.loop.executor.perform(Commit(frames=(frame,)), BEGIN_US)
+        lines.leave(parent, 9, (epoch, 0), [((epoch, 0), True)], up=False)
+    refused = asked(gateway, ', "parent": "hall-9"')
+    assert refused["ok"] is False
+    assert "hall-1, hall-2, hall-3" in refused["why"]
+    assert asked(gateway, ', "parent": ["hall-1"]')["ok"] is False
+    assert sorted(lines.waiting()) == ["hall-1", "hall-2", "hall-3"]
+    one = asked(gateway, ', "parent": "hall-2"')
+    assert [each["parent"] for each in one["given_up"]] == ["hall-2"]
+    assert sorted(lines.waiting()) == ["hall-1", "hall-3"]
+    rest = asked(gateway, "")
+    assert [each["parent"] for each in rest["given_up"]] == ["hall-1", "hall-3"]
+    assert not lines.waiting()

@@ -69,10 +69,10 @@ class FleetListener:
             if at not in self._ready:
                 raise PortError(f"no word from {connection.link.url} within {seconds:g} s; check that it runs")
 
-    def ask(self, nodes: Iterable[str], seconds: float, command: str = "diagnose") -> set[str]:
+    def ask(self, nodes: Iterable[str], seconds: float, command: str = "diagnose", **fields: str) -> set[str]:
         """Send nodes a command. Returns those that do not answer in time."""
         waiting = set(nodes)
-        question = json.dumps({"cmd": command, "id": self._id}).encode()
+        question = json.dumps({"cmd": command, "id": self._id, **fields}).encode()
         for node in waiting:
             self.nodes[node].answer = {}
             self._connections[self.nodes[node].broker].publish(topics.commands(node), question, expiry_s=EXPIRY_S)

@@ -31,7 +31,7 @@ from edge_agent.ports.sensors.filters import TopicFilter, disjoint, matches
 from edge_agent.ports.sensors.quality import MAX_SERIES
 
 MOST_BYTES: Final = 1024 * 1024  # gathered payloads; then they become readings whatever the time
-MOST_MESSAGES: Final = 16_384  # the same for many small ones
+MOST_MESSAGES: Final = 4_096  # the same for many small ones
 MOST_TOPICS: Final = 4096  # routes remembered
 MOST_IDS: Final = 2**16  # a broker tells no more messages apart
 QUIET_US: Final = 75_000  # QoS 1 waits and none comes: a broker with few in flight waits for us (docs/protocol.md 3.1)
