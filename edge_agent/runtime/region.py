@@ -9,10 +9,17 @@ from typing import Any
 from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
-from edge_agent.config.in_force.known_definitions import PUBLISHED, KnownDefinitions, publication
+from edge_agent.config.in_force.known_definitions import (
+    PUBLISHED,
+    KnownDefinitions,
+    Publication,
+    difference,
+    publication,
+)
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.slots import NUMBERER
+from edge_agent.machines.downlink.line_watch import MOST_NAMED
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
 from edge_agent.machines.node_clock import COMPUTER
 from edge_agent.machines.region.merger import Merger
@@ -60,6 +67,7 @@ class RegionLoop(NodeLoop):
         self._asked: dict[str, int] = {}  # children that asked for the time, and with what
         self.executor.time_for = self._time_for
         self._unsaved = False
+        self._for_all: dict[str, dict[bool, Publication]] = {}  # query -> its newest on the lower and upper broker
         filters = [topics.frames_of_children(self._node), topics.status(), topics.state()]
         lower.subscribe(dict.fromkeys((*filters, *topics.definitions_below()), 1))
 
@@ -134,9 +142,10 @@ class RegionLoop(NodeLoop):
     def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
         match topic.what:
             case "definition":
-                found = publication(name, payload)
-                self._unsaved |= found is not None and self.known.publish(found)
-                self.known.released, self.known.corrected = [], []  # they are among its texts
+                if (found := publication(name, payload)) is not None:
+                    self._unsaved |= self.known.publish(found)
+                    self.known.released, self.known.corrected = [], []  # they are among its texts
+                    self._compare(connection, found)
                 if connection is self.lower and not self._one_broker:
                     self.numberer.hear(name, payload, now_us)
                     self._unsaved = True
@@ -150,6 +159,21 @@ class RegionLoop(NodeLoop):
                     if (asked_us := asked_in(status)) is not None:
                         self._asked[topic.node] = asked_us
                     self.feed(ChildStatus(topic.node, status["online"]), now_us)
+
+    def _compare(self, connection: Connection, found: Publication) -> None:
+        """A definition for all that is not the same on both brokers is an alarm, by its id."""
+        if found.node or self._one_broker:
+            return
+        sides = self._for_all.setdefault(found.query, {})
+        known = sides.get(side := connection is self.lower)
+        if known is None or found.revision >= known.revision:
+            sides[side] = found
+        why = difference(sides[True], sides[False]) if len(sides) == 2 else ""
+        name = f"query {found.query}"
+        if why and (name in self.status.differ or len(self.status.differ) < MOST_NAMED):
+            self.status.differ = {**self.status.differ, name: why}
+        else:
+            self.status.differ = {of: text for of, text in self.status.differ.items() if of != name}
 
     @property
     def _one_broker(self) -> bool:

@@ -75,7 +75,8 @@ class NodeStatus:
 
     refused: by reason, how many messages and values, with an example. failing: functions of other packages that failed,
     and why. in_doubt: former parent -> frames that wait for it, and since when (0: not known). asked_us: when it asked
-    its parent for the time, since boot; the parent repeats it in its answer (docs/protocol.md 4.3).
+    its parent for the time, since boot; the parent repeats it in its answer (docs/protocol.md 4.3). differ: definitions
+    that two brokers have otherwise, and how.
     """
 
     node: str
@@ -88,6 +89,7 @@ class NodeStatus:
     asked_us: int | None = None
     refused: Mapping[str, object] = field(default_factory=dict)
     in_doubt: Mapping[str, object] = field(default_factory=dict)
+    differ: Mapping[str, str] = field(default_factory=dict)
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
         """The fields of the status and of the answer to `diagnose`."""
@@ -100,7 +102,7 @@ class NodeStatus:
             "sensors": list(self.sensors),
             "clock": self._clock(clock),
             **({"parent_journals_lost": machine.outbox.changes} if machine.outbox.changes else {}),
-            **({"alarms": dict(machine.alarms)} if machine.alarms else {}),
+            **({"alarms": {**machine.alarms, **self.differ}} if machine.alarms or self.differ else {}),
             **({"in_doubt": dict(self.in_doubt)} if self.in_doubt else {}),
             **({"failing": list(self.failing)} if self.failing else {}),
             **({"refused": dict(self.refused)} if self.refused else {}),

@@ -20,8 +20,10 @@ from edge_agent.config.in_force.known_definitions import (
     PATIENCE_US,
     KnownDefinitions,
     Publication,
+    difference,
     publication,
 )
+from edge_agent.config.node_file.settings import load
 from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -322,3 +324,32 @@ def _told(folder: Path) -> Any:
         for topic, _, payload in landing.iterate(path.read_bytes()):
             if topic == landing.TICK_TOPIC:
                 yield from landing.tick(payload).published
+
+
+def test_definitions_that_differ_on_two_brokers_are_an_alarm_until_they_agree() -> None:
+    upper = of(query(3))
+    assert difference(of(query(3)), upper) == ""
+    assert difference(of(query(2)), upper) == "", "it is passed on"
+    assert "revision 4 on the lower broker, 3 on the upper one" in difference(of(query(4)), upper)
+    assert "another content" in difference(of(query(3, "9s")), upper)
+    assert difference(replace(upper, text=None), upper) == ""
+    removed = replace(upper, text="")
+    assert "another content" in difference(removed, upper)
+
+
+def test_a_region_between_two_brokers_says_in_its_status_what_differs(tmp_path: Path) -> None:
+    broker = Broker()
+    region = Process("region", tmp_path, broker)
+    path = tmp_path / "headwater.toml"
+    path.write_text(path.read_text() + '[lower]\nbroker = "mqtt://127.0.0.1:8"\n')
+    region.settings = load(path)
+    region.run(2)
+    loop = region.loop
+    assert isinstance(loop, RegionLoop)
+    for connection, revision in ((loop.up, 3), (loop.lower, 4)):
+        loop._message(connection, TOPIC, canonical_query(query(revision)).encode(), BEGIN_US)
+    alarms = loop.status.card(loop.machine, loop.clock)["alarms"]
+    assert isinstance(alarms, dict)
+    assert list(alarms) == ["query q"]
+    loop._message(loop.up, TOPIC, canonical_query(query(4)).encode(), BEGIN_US)
+    assert "alarms" not in loop.status.card(loop.machine, loop.clock)

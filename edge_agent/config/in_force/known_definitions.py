@@ -73,6 +73,15 @@ def publication(topic: str, payload: bytes) -> Publication | None:
     return Publication(node, parsed.other, definition.revision, text)
 
 
+def difference(below: Publication, above: Publication) -> str:
+    """What is wrong where a query is published for all on two brokers; '': nothing, or what is above is passed on."""
+    if below.revision > above.revision:
+        why = f"revision {below.revision} on the lower broker, {above.revision} on the upper one"
+        return f"{why}: no row of it is shown before it is published above too"
+    same = below.revision < above.revision or None in (below.text, above.text) or below.text == above.text
+    return "" if same else f"revision {below.revision} has another content on the lower broker than on the upper one"
+
+
 def published_in(state: Mapping[str, Any] | None) -> list[Publication]:
     """From what a process keeps under PUBLISHED."""
     return [Publication.of_plain(each) for each in (state or {}).get(PUBLISHED, ())]
