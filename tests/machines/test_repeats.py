@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.child_frames import READ_AGAIN
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
@@ -117,6 +118,19 @@ def test_a_merger_without_a_past_repeats_nothing() -> None:
     tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
     tree.hear(lost(new), rows(new, 0, 5, 10, upto=15), now=15)
     assert tree.counts() == {0: 2, 5: 2, 10: 1}
+
+
+def test_what_a_merger_may_repeat_is_declared_also_for_a_leaf_that_the_same_frame_lists() -> None:
+    """protocol 1.3, 1.4: rows of the past that are not counted may hold readings of that leaf too."""
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
+    birth = new.birth()
+    listing = replace(rows(new, 0, upto=15), members=(Members(0, leaves=(Leaf("y", 3),)),))
+    tree.hear(birth, listing, now=15)
+    tree.hear(rows(new, 20, upto=25), now=100)
+    again = [gap for _, gap in tree.root.decider.gaps if gap.reason == READ_AGAIN]
+    assert [(gap.nodes, gap.start_us, gap.end_us) for gap in again] == [(("x", "y"), 0, 5 * S)]
 
 
 def test_a_clock_that_was_wrong_makes_no_later_reading_a_repeat() -> None:

@@ -22,6 +22,7 @@ from edge_agent.algebra.frame import (
     GroupPart,
     Heartbeat,
     Leaf,
+    Members,
     Serving,
 )
 from edge_agent.algebra.partials.arrays import distinct
@@ -206,7 +207,7 @@ class ChildFrames:
             plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
             found = counting(key, plans, self.children.memberships, unheard=effect.unheard)
             effect = replace(effect, counting=found)
-        losses = tuple(self._again(effect, parts, received_us, anew=anew))
+        losses = tuple(self._again(effect, parts, changes, received_us, anew=anew))
         if effect.stale:
             return Applied(effect, dictionary, losses)
         self.inbox.count(effect.node, readings)
@@ -265,8 +266,19 @@ class ChildFrames:
                 if effect.node in gap.nodes and effect.node in members:
                     never_read_again(members[effect.node])
 
-    def _again(self, effect: Effect, parts: list[tuple[Group, GroupPart]], now_us: int, *, anew: bool) -> Iterator[Gap]:
-        """What a node that does not know its past may have lost, and what of its rows is a repeat or may be one."""
+    def _again(
+        self,
+        effect: Effect,
+        parts: list[tuple[Group, GroupPart]],
+        changes: list[tuple[Group, Members]],
+        now_us: int,
+        *,
+        anew: bool,
+    ) -> Iterator[Gap]:
+        """What a node that does not know its past may have lost, and what of its rows is a repeat or may be one.
+
+        changes: a frame may list for the first time whose rows it holds.
+        """
         if anew:
             for group, membership in self.children.memberships.items():
                 member = membership.members.get(effect.node)
@@ -288,7 +300,9 @@ class ChildFrames:
                 start_us = section.span_us[0]
                 before_us = end_us if effect.stale or found is not None else min(end_us, member.again_us)
                 if start_us < before_us and (found is None or found.cuts(start_us, end_us)):
-                    yield Gap((group,), max(start_us, 0), before_us, -1, tuple(sorted(member.leaves)), READ_AGAIN)
+                    listed = {leaf.node for of, change in changes if of == group for leaf in change.leaves}
+                    leaves = tuple(sorted(listed.union(member.leaves)))
+                    yield Gap((group,), max(start_us, 0), before_us, -1, leaves, READ_AGAIN)
 
     def _defined(self, texts: Iterable[str]) -> None:
         for text in texts:

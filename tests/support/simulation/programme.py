@@ -50,13 +50,14 @@ CHANCES: Final = {
     "root.killed": (0.05, 0.3),
 }
 SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is said
-    **dict.fromkeys(("network.drop", "network.repeat", "process.crash", "frames.step"), 0.5),
+    **dict.fromkeys(("network.drop", "network.repeat", "process.crash", "frames.step", "frames.flush"), 0.5),
     **dict.fromkeys(("disk.flip_frame", "landing.cut", "epochs.many", "source.live", "source.tokens"), 0.1),
 }
 AT_STARTS: Final = ("disk.flip", "disk.older", "disk.wiped", "source.")  # which take a process that dies
 FORGETFUL: Final = ("disk.flip_slot", "disk.older", "disk.wiped")  # after which a node does not know where it was
 MOVES: Final = ("node.move", "merger.move", "parent.away")
 FRAME_BYTES: Final = (333, 500, 1_500, 5_000, 131_072)
+FLUSH_BYTES: Final = FRAME_BYTES[:3]  # a flush holds what was open at a crash, and that is little
 DELAYS_US: Final = (20 * MS, 500 * MS, 5 * SECOND)
 
 
@@ -85,7 +86,10 @@ def chaos_of(seed: int, on: Collection[str]) -> Chaos:
     if any(name in chances for name in FORGETFUL):  # what another parent has, nobody below the root knows (1.5)
         chances = {name: chance for name, chance in chances.items() if name not in MOVES}
     random = Random(f"world {seed}")
-    return Chaos.of(chances, random.choice(DELAYS_US), random.choice(FRAME_BYTES))
+    delay_us, frame_bytes = random.choice(DELAYS_US), random.choice(FRAME_BYTES)
+    if "frames.flush" in chances and frame_bytes not in FLUSH_BYTES:
+        frame_bytes = random.choice(FLUSH_BYTES)
+    return Chaos.of(chances, delay_us, frame_bytes)
 
 
 def run(seed: int, on: Collection[str] = GATE, shape: Shape | None = None) -> Outcome:
