@@ -1,6 +1,7 @@
 """What a merger and the root do with the frames of their children.
 
 - child_frames: applies frames: order, numbers, membership, frontiers
+- bad_messages: what travels upward of a message that nobody can use
 - inbox: dedupe, order and receipts; received_seqs: received sequence numbers
 - epoch_dictionary: the meaning of an epoch's numbers; renumbering: rows under the parent's own numbers
 - children: when each child was heard, and the membership of every group

@@ -5,8 +5,6 @@ Both tiers apply frames by this code (docs/protocol.md 2, 4). It keeps no rows: 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,6 +34,7 @@ from edge_agent.machines.checkpoint.slots import (
     EpochFramesState,
     MembershipState,
 )
+from edge_agent.machines.downlink.bad_messages import evidence
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
@@ -49,7 +48,6 @@ from edge_agent.machines.events import BadFrame
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
 PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap records that a parent makes (1.2, 1.3)
 READ_AGAIN: Final = "its readings may have come before"  # what may be a repeat does not count
-EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash is of the whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,14 +496,3 @@ def _forgot(effect: Effect) -> bool:
     """Whether a birth takes effect that does not name what came before."""
     birth = None if effect.frame is None or effect.stale else effect.frame.birth
     return birth is not None and (effect.copied or not isinstance(birth.predecessor, tuple))
-
-
-def unreadable(node: str, why: str, payload: bytes) -> Gap:
-    """What the root shows of a message that is no frame: it has no number, so nothing is lost with it (3.6)."""
-    return Gap((), 0, 0, 0, (node,), f"quarantined: {why}", 0, evidence(payload))
-
-
-def evidence(payload: bytes) -> str:
-    """A bad message as text: its length, SHA-256 and first bytes in base64."""
-    head = base64.b64encode(payload[:EVIDENCE_BYTES]).decode("ascii")
-    return f"{len(payload)} bytes, sha256 {hashlib.sha256(payload).hexdigest()}, base64 {head}"

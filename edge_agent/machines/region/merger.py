@@ -34,7 +34,8 @@ from edge_agent.machines.checkpoint.slots import (
     WAITING,
     epoch_key,
 )
-from edge_agent.machines.downlink.child_frames import Applied, ChildFrames, unreadable
+from edge_agent.machines.downlink.bad_messages import unreadable
+from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.definitions import Definitions
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
