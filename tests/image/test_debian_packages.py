@@ -91,3 +91,36 @@ def test_what_the_package_wants_of_debian_is_what_pyproject_wants(folder: Path) 
     ):
         assert package in depends
         assert wanted in pyproject
+
+
+def test_bookworm_gets_the_pinned_libraries_for_headwater_alone(tmp_path: Path) -> None:
+    """With a pip that makes what it is asked for. `make deb-test SUITE=bookworm` installs the package."""
+    pip = tmp_path / "python"
+    pip.write_text(
+        "#!/bin/sh\n"
+        'while [ "$1" != --target ]; do echo "$1"; shift; done >"$ASKED"\n'
+        'mkdir -p "$2/numpy/tests" "$2/numpy-2.dist-info/licenses" "$2/bin"; touch "$2/numpy/core.py" "$2/bin/f2py"\n'
+        'touch "$2/numpy/tests/test_core.py" "$2/numpy-2.dist-info/licenses/LICENSE.txt"\n'
+        'cat "$4" >>"$ASKED"\n'
+    )
+    pip.chmod(0o755)
+    asked = tmp_path / "asked"
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1800000000", "PYTHON": str(pip), "ASKED": str(asked)}
+    command = [ROOT / "gateway_image" / "build-libs", tmp_path, "arm64"]
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    words = asked.read_text().splitlines()
+    assert {"--require-hashes", "--no-deps", "manylinux_2_28_aarch64", "3.11"} <= set(words)
+    assert [line.partition("==")[0] for line in words if "==" in line] == ["cbor2", "numpy", "paho-mqtt"]
+    made = tmp_path / f"headwater-libs_{__version__}_arm64.deb"
+    listed = ask("dpkg-deb", "-c", made)
+    assert "./usr/lib/headwater-libs/numpy/core.py" in listed
+    assert "tests/" not in listed
+    assert "f2py" not in listed
+    assert ask("dpkg-deb", "-f", made, "Depends").strip() == "python3 (>= 3.11), python3 (<< 3.12)"
+
+
+def test_the_command_prefers_those_libraries_to_debians(folder: Path) -> None:
+    needs = ask("dpkg-deb", "-f", deb(folder, "agent"), "Depends")
+    assert all(f"{name} | headwater-libs" in needs for name in ("(>= 1:2.2)", "(>= 5.9)", "(>= 2.1)"))
+    text = (ROOT / "gateway_image" / "debian" / "headwater").read_text()
+    assert text.index("sys.path[0] = PACKAGES") < text.index("sys.path.insert(1, LIBS)") < text.index("import main")
