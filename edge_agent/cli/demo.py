@@ -52,9 +52,8 @@ def main(args: argparse.Namespace) -> int:
 
     found: list[Audit] = []
 
-    def audited(tables: Path, brokers: list[str]) -> None:
-        links = [Link(url, f"demo-audit-{at}", connect_timeout_s=5.0) for at, url in enumerate(brokers)]
-        found.append(audit.audited(str(tables), links, AUDIT_S))
+    def audited(tables: Path, brokers: list[Link]) -> None:
+        found.append(audit.audited(str(tables), brokers, AUDIT_S))
 
     run = DemoRun(gateways, args.seconds, lambda text: print(text, flush=True), kill=args.kill, audit=audited)
     print(f"everything is in {run.folder}")
@@ -71,6 +70,7 @@ def main(args: argparse.Namespace) -> int:
 
 def check() -> None:
     """Check that Mosquitto, Java and the libraries are installed. Raises: PortError, ModuleNotFoundError."""
+    import cryptography  # noqa: F401 - as the next one
     import deltalake  # noqa: F401 - if it is missing, `main` names the extra to install
     import matplotlib as mpl  # noqa: F401
 

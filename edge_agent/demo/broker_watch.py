@@ -44,12 +44,10 @@ class NodeTraffic:
 class BrokerWatch:
     """Subscribes to all brokers. Call `turn` often; read `nodes`."""
 
-    def __init__(self, urls: Mapping[str, str], commanded: Mapping[str, Iterable[str]]) -> None:
-        """urls: broker -> address. commanded: broker -> nodes that receive commands there."""
+    def __init__(self, links: Mapping[str, Link], commanded: Mapping[str, Iterable[str]]) -> None:
+        """links: broker -> connection to it. commanded: broker -> nodes that receive commands there."""
         self.nodes: dict[str, NodeTraffic] = {}
-        self.brokers = {
-            name: Connection(Link(url, f"demo-watch-{name}", backoff_s=(0.2, 1.0))) for name, url in urls.items()
-        }
+        self.brokers = {name: Connection(link) for name, link in links.items()}
         self._waiter = Waiter()
         self._commanded = commanded
         self._diagnosed_s = 0.0

@@ -6,16 +6,19 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config import topics
 from edge_agent.config.definitions.definitions import parse_sensor
+from edge_agent.demo.keys import LOOPBACK, settings_lines
 
 REGIONS: Final = ("north", "south")
 HOST: Final = "gw-host"  # the gateway with the one real sensor: this machine
 SECOND_US: Final = 1_000_000
 HEARTBEAT: Final = "500ms"
+AT_ONCE: Final = 'spread = "0s"\n'  # a handful of nodes need not wait for each other when a broker was killed
 
 BOILER: Final[Mapping[str, Any]] = {  # scaled integers: sums are exact whatever the order of merging
     "driver": "simulated",
@@ -134,30 +137,34 @@ def query_messages() -> Iterator[tuple[str, bytes]]:
         yield topics.definition("query", name), json.dumps(table).encode()
 
 
-def gateway_config(seat: Seat, broker: str) -> str:
-    """The local file of a gateway: identity and connection, no sensors."""
+def gateway_config(seat: Seat, broker: str, keys: Path) -> str:
+    """The local file of a gateway: identity and connection, no sensors. keys: folder of its certificate."""
     return (
-        f'[node]\nid = "{seat.name}"\n\n[uplink]\nbroker = "{broker}"\nparent = "{seat.region}"\n'
-        f'heartbeat = "{HEARTBEAT}"\n\n[spool]\npath = "spool.db"\n'
+        f'[node]\nid = "{seat.name}"\n\n[uplink]\nbroker = "{broker}"\n{settings_lines(keys)}'
+        f'parent = "{seat.region}"\nheartbeat = "{HEARTBEAT}"\n{AT_ONCE}\n[spool]\npath = "spool.db"\n'
     )
 
 
-def region_config(region: str, broker: str, lower: str) -> str:
+def region_config(region: str, broker: str, lower: str, keys: Path) -> str:
     return (
-        f'[node]\nid = "{region}"\nrole = "region"\n\n[uplink]\nbroker = "{broker}"\nparent = "root"\n'
-        f'heartbeat = "{HEARTBEAT}"\n\n[lower]\nbroker = "{lower}"\n\n[spool]\npath = "journal.db"\n'
+        f'[node]\nid = "{region}"\nrole = "region"\n\n[uplink]\nbroker = "{broker}"\n{settings_lines(keys)}'
+        f'parent = "root"\nheartbeat = "{HEARTBEAT}"\n{AT_ONCE}\n'
+        f'[lower]\nbroker = "{lower}"\n{settings_lines(keys)}\n[spool]\npath = "journal.db"\n'
     )
 
 
-def root_config(broker: str) -> str:
+def root_config(broker: str, keys: Path) -> str:
     """The local file of the lander and the root."""
     return (
-        f'[node]\nid = "root"\nrole = "root"\n\n[lower]\nbroker = "{broker}"\n\n[lander]\nfolder = "landing"\n\n'
-        '[root]\ntables = "./tables"\n'
+        f'[node]\nid = "root"\nrole = "root"\n\n[lower]\nbroker = "{broker}"\n{settings_lines(keys)}\n'
+        '[lander]\nfolder = "landing"\n\n[root]\ntables = "./tables"\n'
     )
 
 
-def your_line(port: int) -> str:
-    """The command that adds a query to the running demo."""
+def your_line(port: int, keys: Path) -> str:
+    """The command that adds a query to the running demo. keys: folder of an operator's certificate."""
     topic = topics.definition("query", "mine")
-    return f"mosquitto_pub -V 5 -r -q 1 -p {port} -t {topic} -m '{json.dumps(YOURS)}'"
+    files = f"--cafile {keys}/ca.pem --cert {keys}/cert.pem --key {keys}/key.pem"
+    return (
+        f"mosquitto_pub -V 5 -i {keys.name} -r -q 1 -h {LOOPBACK} -p {port} {files} -t {topic} -m '{json.dumps(YOURS)}'"
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.identity.authority import Authority, write
+from edge_agent.ports.mqtt.link import Link
 
 LOOPBACK: Final = "127.0.0.1"
 AUTHORITY_FILES: Final = ("ca.pem", "crl.pem")
@@ -28,6 +29,12 @@ class Keys:
         for given in AUTHORITY_FILES:
             write(out / given, (self._authority.folder / given).read_bytes())
         return out
+
+
+def link_with(url: str, keys: Path, *, backoff_s: tuple[float, float] = (1.0, 60.0)) -> Link:
+    """A connection as whom these files name: the folder has that name, and the broker makes it the client id."""
+    files = {f"{name}_file": keys / f"{name}.pem" for name in ("ca", "cert", "key")}
+    return Link(url, keys.name, backoff_s=backoff_s, connect_timeout_s=5.0, **files)  # type: ignore[arg-type]
 
 
 def settings_lines(keys: Path) -> str:

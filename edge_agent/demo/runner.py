@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.node_file.node_tables import ROOT_ID
 from edge_agent.demo import delta_reader, fleet_plan
 from edge_agent.demo.broker_watch import BrokerWatch
 from edge_agent.demo.compare import Comparison, DeltaRow, compare
 from edge_agent.demo.dashboard import Dashboard
 from edge_agent.demo.fleet_plan import QUERIES, REGIONS, SECOND_US
+from edge_agent.demo.keys import LOOPBACK, Keys, link_with
 from edge_agent.demo.processes import Broker, ChildProcess, free_ports
 from edge_agent.demo.reference_answers import RawReadings, raw_readings
 from edge_agent.errors import PortError
+from edge_agent.identity.broker_files import Access
+from edge_agent.ports.mqtt.link import Link
 
 CLOUD: Final = "cloud"
+OPERATORS: Final = ("watch", "auditor", "you")  # a certificate each: a broker knows one client of a name
+WATCH, AUDITOR, YOU = OPERATORS
 LEAD_S: Final = 15  # from now to the first reading: every gateway knows the queries by then, also on a busy machine
 WARM_S: Final = 300.0  # Spark starts, warms up and writes its first rows: 40 s, several times that on a busy machine
 DRAIN_S: Final = 420.0  # for frames under way to reach the tables, also through a root that was killed
@@ -45,29 +51,36 @@ class DemoRun:
         report: Callable[[str], None],
         *,
         kill: bool,
-        audit: Callable[[Path, list[str]], None] = lambda _tables, _brokers: None,
+        audit: Callable[[Path, list[Link]], None] = lambda _tables, _brokers: None,
     ) -> None:
-        """audit: takes the folder of the tables and the addresses of the brokers."""
+        """audit: takes the folder of the tables and connections to the brokers."""
         self._seconds, self._report, self._kill, self._audit = seconds, report, kill, audit
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
         self.tables = self.folder / "root" / "tables"
         self.begin_us = (int(time.time()) + LEAD_S) * SECOND_US
         self.seats = fleet_plan.seats(gateways, self.begin_us)
-        names = [*REGIONS, CLOUD]
-        self.brokers = {
-            name: Broker(f"broker-{name}", self.folder / f"broker-{name}", port)
-            for name, port in zip(names, free_ports(len(names)), strict=True)
-        }
+        # Brokers and identities as in a fleet: the files of `headwater broker-config`, a certificate for everybody.
+        issuer = Keys(self.folder / "keys")
+        names = [seat.name for seat in self.seats]
+        keys = self.keys = {name: issuer.issue(name) for name in (*names, *REGIONS, ROOT_ID, *OPERATORS)}
+        parents = {**{name: name for name in REGIONS}, CLOUD: ROOT_ID}  # broker -> who hears children there
+        self.brokers = {}
+        for (name, parent), port in zip(parents.items(), free_ports(len(parents)), strict=True):
+            place, access = self.folder / f"broker-{name}", Access((parent,), OPERATORS)
+            issuer.issue(f"broker-{name}", LOOPBACK, at=place)
+            self.brokers[name] = Broker(place.name, place, port, keys=place, access=access)
         urls = {name: broker.url for name, broker in self.brokers.items()}
         self.gateways = {
-            seat.name: self._node("run", seat.name, fleet_plan.gateway_config(seat, urls[seat.region]))
+            seat.name: self._node("run", seat.name, fleet_plan.gateway_config(seat, urls[seat.region], keys[seat.name]))
             for seat in self.seats
         }
         self.regions = {
-            name: self._node("merge", name, fleet_plan.region_config(name, urls[CLOUD], urls[name])) for name in REGIONS
+            name: self._node("merge", name, fleet_plan.region_config(name, urls[CLOUD], urls[name], keys[name]))
+            for name in REGIONS
         }
-        self.lander = self._node("land", "root", fleet_plan.root_config(urls[CLOUD]), log_name="lander")
-        self.root = self._node("root", "root", fleet_plan.root_config(urls[CLOUD]))
+        settings = fleet_plan.root_config(urls[CLOUD], keys[ROOT_ID])
+        self.lander = self._node("land", ROOT_ID, settings, log_name="lander")
+        self.root = self._node("root", ROOT_ID, settings)
         self.traffic: list[tuple[float, int, int, int]] = []  # see Dashboard
         self.killed: list[str] = []
         self._restart_at: dict[ChildProcess, float] = {}  # processes that this run killed -> when they start again
@@ -115,17 +128,23 @@ class DemoRun:
                 stack.callback(child.kill)
                 child.start()
             nodes = {name: [seat.name for seat in self.seats if seat.region == name] for name in REGIONS}
-            urls = {name: broker.url for name, broker in self.brokers.items()}
-            watch = BrokerWatch(urls, {**nodes, CLOUD: list(REGIONS)})
+            watch = BrokerWatch(self._links(WATCH, (0.2, 1.0)), {**nodes, CLOUD: list(REGIONS)})
             stack.callback(watch.close)
             yield watch
 
+    def _links(self, name: str, backoff_s: tuple[float, float] = (1.0, 60.0)) -> dict[str, Link]:
+        """Broker -> a connection to it, as this operator."""
+        keys = self.keys[name]
+        return {at: link_with(broker.url, keys, backoff_s=backoff_s) for at, broker in self.brokers.items()}
+
     def _report_ports(self) -> None:
         ports = ", ".join(f"{name} {broker.port}" for name, broker in self.brokers.items())
-        self._report(f"brokers on 127.0.0.1: {ports}")
+        cloud, you = self.brokers[CLOUD], self.keys[YOU]
+        self._report(f"brokers on 127.0.0.1, TLS with a certificate for everybody: {ports}")
         self._report("add a query to the running tree:")
-        self._report(f"  {fleet_plan.your_line(self.brokers[CLOUD].port)}")
-        self._report(f"  headwater peek --broker {self.brokers[CLOUD].url}    shows what passes")
+        self._report(f"  {fleet_plan.your_line(cloud.port, you)}")
+        files = " ".join(f"--{name}-file {you}/{name}.pem" for name in ("ca", "cert", "key"))
+        self._report(f"  headwater peek --broker {cloud.url} {files}    shows what passes")
 
     def _run_with_kills(self, watch: BrokerWatch, board: Dashboard) -> None:
         """The main part: kill one process after the other and restart it."""
@@ -198,7 +217,7 @@ class DemoRun:
         """Stop from the leaves upward, so that the root writes its deferred revisions."""
         for group in (self.gateways.values(), self.regions.values(), (self.lander,), (self.root,)):
             self._stop(group)
-        self._audit(self.tables, [broker.url for broker in self.brokers.values()])
+        self._audit(self.tables, list(self._links(AUDITOR).values()))
         self._stop(self.brokers.values())
 
     def _stop(self, group: Collection[ChildProcess]) -> None:

@@ -22,10 +22,9 @@ from typing import Any, Final
 
 from edge_agent.config import topics
 from edge_agent.config.definitions.definitions import parse_sensor
-from edge_agent.demo.keys import LOOPBACK, Keys, settings_lines
+from edge_agent.demo.keys import LOOPBACK, Keys, link_with, settings_lines
 from edge_agent.demo.processes import Broker, free_ports
 from edge_agent.identity.broker_files import Access
-from edge_agent.ports.mqtt.link import Link
 from tests.support.processes.broker_clients import heard
 from tests.support.processes.tree import Node, Top, truth
 
@@ -89,10 +88,6 @@ class Site:
             if seed == 1:
                 self.sensor = parse_sensor("boiler", json.dumps(sensor))
 
-    def link(self, name: str, keys: Path) -> Link:
-        files = {f"{each}_file": keys / f"{each}.pem" for each in ("ca", "cert", "key")}
-        return Link(self._url, name, backoff_s=(0.1, 0.5), **files)  # type: ignore[arg-type]
-
     @contextmanager
     def running(self) -> Iterator[Top]:
         """Without the second device."""
@@ -100,7 +95,7 @@ class Site:
             for child in (self.broker, self.region, *self.devices):
                 stack.callback(child.kill)
             self.broker.start()
-            top = stack.enter_context(Top(self.link("root", self._root)))
+            top = stack.enter_context(Top(link_with(self._url, self._root, backoff_s=(0.1, 0.5))))
             self.region.start()
             self.devices[0].start()
             yield top
@@ -108,7 +103,7 @@ class Site:
     def alarms(self) -> dict[str, Any]:
         """Those in the region's status."""
         topic = f"{topics.PREFIX}/up/north/status"
-        for _, payload, _, _ in heard(self.link("ops", self._ops), topic, 1.0):
+        for _, payload, _, _ in heard(link_with(self._url, self._ops), topic, 1.0):
             found = json.loads(payload).get("alarms", {})
             return dict(found)
         return {}

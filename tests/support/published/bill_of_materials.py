@@ -81,6 +81,16 @@ def locked_hashes(lock: Path = LOCK) -> dict[str, list[str]]:
     return found
 
 
+def pins(name: str) -> str:
+    """The lines of requirements/lock.txt of the packages of BILLS[name]."""
+    hashes = locked_hashes()
+    found = ((canonicalize_name(each.name), each.version) for each in closure(*BILLS[name]))
+    return "".join(
+        " \\\n    ".join([f"{package}=={version}", *(f"--hash=sha256:{digest}" for digest in hashes[package])]) + "\n"
+        for package, version in found
+    )
+
+
 def _package(of: Distribution, hashes: dict[str, list[str]]) -> Component:
     name = canonicalize_name(of.name)
     purl = PackageURL("pypi", name=name, version=of.version)
@@ -141,8 +151,13 @@ def stamp_of_sources() -> datetime:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("build/sbom"))
+    parser.add_argument("--pins", choices=BILLS, help="print the pins of this bill with their hashes instead, for pip")
+    args = parser.parse_args()
+    if args.pins:
+        print(pins(args.pins), end="")
+        return
+    folder: Path = args.folder
     folder.mkdir(parents=True, exist_ok=True)
     for name in BILLS:
         path = folder / f"headwater-{name}-{__version__}.cdx.json"
