@@ -106,7 +106,7 @@ def test_bookworm_gets_the_pinned_libraries_for_headwater_alone(tmp_path: Path) 
     pip.chmod(0o755)
     asked = tmp_path / "asked"
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1800000000", "PYTHON": str(pip), "ASKED": str(asked)}
-    command = [ROOT / "gateway_image" / "build-libs", tmp_path, "arm64"]
+    command = [str(ROOT / "gateway_image" / "build-libs"), str(tmp_path), "arm64"]
     subprocess.run(command, check=True, env=environment, capture_output=True)
     words = asked.read_text().splitlines()
     assert {"--require-hashes", "--no-deps", "manylinux_2_28_aarch64", "3.11"} <= set(words)
