@@ -10,5 +10,6 @@
 - definitions: what a parent asks about definitions of queries
 - repeats: rows that a child which lost its past may send a second time
 - moves: leaves that change their parent
+- room: how much of a group one child may make its parent keep
 - serving_agreement: the queries that members serve together
 """

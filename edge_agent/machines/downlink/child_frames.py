@@ -43,6 +43,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.downlink.repeats import counting, cut, never_read_again
+from edge_agent.machines.downlink.room import check_room
 from edge_agent.machines.events import BadFrame
 
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
@@ -193,6 +194,7 @@ class ChildFrames:
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             self._check_names(effect.node, frame)
+            check_room(self.children.memberships, effect.node, changes)
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:

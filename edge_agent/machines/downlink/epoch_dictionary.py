@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 from edge_agent.algebra.frame import MAX_KEYS, Define, Plan
 from edge_agent.algebra.query.query import Group
@@ -24,6 +25,9 @@ def _shared_plan(plan: Plan) -> Plan:
     return plan
 
 
+MOST_BYTES: Final = 32 << 20  # of an epoch: 65 536 keys of the longest labels take half of it
+
+
 @dataclass(slots=True)
 class EpochDictionary:
     """The numbering of one (node, epoch). Numbers are never used again for something else."""
@@ -32,12 +36,15 @@ class EpochDictionary:
     nodes: list[str] = field(default_factory=list)
     groups: dict[int, Group] = field(default_factory=dict)
     plans: dict[int, tuple[Group, Plan]] = field(default_factory=dict)
+    size_bytes: int = 0  # about what it takes, since the process started
 
     def learn(self, define: Define) -> None:
         """Take in a definition section; repeating known ones is allowed (`cmd rebirth`).
 
         Raises: WireError when it contradicts an earlier one or leaves a hole; then nothing changes.
         """
+        if (size_bytes := self.size_bytes + _size_bytes(define)) > MOST_BYTES:
+            raise WireError(f"the definitions of an epoch take {size_bytes} bytes, at most {MOST_BYTES} are kept")
         keys = _extended("key", self.keys, define.keys)
         nodes = _extended("node", self.nodes, define.nodes)
         if len(keys) > MAX_KEYS:
@@ -53,7 +60,12 @@ class EpochDictionary:
             known = plans.setdefault(number, (groups[group_number], _shared_plan(plan)))
             if known != (groups[group_number], plan):
                 raise WireError(f"plan number {number} is defined already with other content")
+        grown = len(keys) + len(nodes) + len(groups) + len(plans) > self._count()
         self.keys, self.nodes, self.groups, self.plans = keys, nodes, groups, plans
+        self.size_bytes = size_bytes if grown else self.size_bytes  # what is said again takes no room
+
+    def _count(self) -> int:
+        return len(self.keys) + len(self.nodes) + len(self.groups) + len(self.plans)
 
     def snapshot(self, *, keys: bool = True) -> DictionaryState:
         """keys: False where a table of the spool holds them."""
@@ -72,6 +84,13 @@ class EpochDictionary:
             {number: _shared_group(decode(Group, plain)) for number, *plain in state.groups},
             {number: (_shared_group(group), _shared_plan(plan)) for number, group, plan in state.plans},
         )
+
+
+def _size_bytes(define: Define) -> int:
+    """About what a definition section takes, without its texts of queries and sensors."""
+    size = sum(map(len, define.keys[1])) + sum(map(len, define.nodes[1])) + 200 * len(define.groups)
+    size += sum(len(group.source) + len(group.where) + sum(map(len, group.by)) for _, group in define.groups)
+    return size + sum(200 + sum(len(query) + 16 for query, _ in plan.queries) for _, _, plan in define.plans)
 
 
 def _extended(what: str, known: list[str], more: tuple[int, tuple[str, ...]]) -> list[str]:

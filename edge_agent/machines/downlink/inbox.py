@@ -25,6 +25,8 @@ from edge_agent.machines.events import BadFrame
 RECEIPT_QUARANTINED: Final = 16  # the newest seqs of bad frames that a receipt names
 UNDER_WAY: Final = 1_024  # ended epochs of a node that are known although it holds nothing of them: copies may be late
 UNEXPLAINED: Final = 100  # frames behind one whose numbers are unknown: its node has had time to say them again
+MOST_LOST: Final = 1_000  # epochs of older lines of one child: the oldest end
+MOST_ENDED: Final = 20_000  # epochs of one child that are known to have ended: the oldest are forgotten
 MOST_LINES: Final = 1_000  # epochs of one child of which frames wait; a crash loop makes two frames an epoch
 
 Explains = Callable[[EpochKey, Frame, Mapping[int, Frame | BadFrame]], bool]
@@ -56,6 +58,7 @@ class Inbox:
         self.rivals: dict[str, tuple[int, int]] = {}  # node -> (newer line that waits, the first one), not yet noted
         self.restored: set[str] = set()  # nodes that went on from an older copy of their spool, not yet noted
         self.refused = 0  # frames turned away since the process started
+        self.forgotten = 0  # epochs beyond the bounds, since the process started
         self.waiting = WaitingFrames()
         self._lines: dict[str, dict[int, EpochFrames]] = {}  # node -> its part of `epochs`
         self.spoke_us: dict[str, int] = {}  # node -> when its line in force was heard last
@@ -280,14 +283,20 @@ class Inbox:
             self._drop(key, frames, seq)
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
         del self.epochs[key], self._lines[key.node][key.epoch]
-        self.ended.setdefault(key.node, {})[key.epoch] = frames.applied.next
+        ended = self.ended.setdefault(key.node, {})
+        ended[key.epoch] = frames.applied.next
+        if len(ended) > MOST_ENDED:
+            del ended[next(iter(ended))]
+            self.forgotten += 1
         self.changed.add(key)
         self.changed_ended.add(key.node)
 
     def _lose(self, successor: EpochKey) -> Iterator[Effect]:
         """What is here of older epochs, or comes of them, applies for its data only; births that wait go on waiting."""
         older = set(self.epochs[successor].held or ()) - self.ended.get(successor.node, {}).keys()
-        for epoch in older - self._lines[successor.node].keys():  # its birth may come late: it is none of a newer line
+        lines = self._lines[successor.node]
+        room = max(MOST_LOST - sum(frames.lost for frames in lines.values()), 0)
+        for epoch in sorted(older - lines.keys())[:room]:  # its birth may come late: it is none of a newer line
             self._open(EpochKey(successor.node, epoch), EpochFrames())
         for epoch, frames in list(self._lines[successor.node].items()):
             key, begun = EpochKey(successor.node, epoch), frames.applied.next > 0
@@ -297,6 +306,10 @@ class Inbox:
             self.changed.add(key)
             if begun:  # what comes first of the others, comes after the birth
                 yield from self._apply_lost(key, frames)
+        lost = [epoch for epoch, frames in self._lines[successor.node].items() if frames.lost]
+        for epoch in lost[:-MOST_LOST]:  # what still comes of it is declared
+            self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
+            self.forgotten += 1
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
         """What follows the prefix. force: also a frame whose numbers nobody has explained, which is settled as bad."""

@@ -36,7 +36,7 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.downlink.bad_messages import unreadable
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
-from edge_agent.machines.downlink.definitions import Definitions
+from edge_agent.machines.downlink.definitions import MOST_TEXTS, Definitions
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
@@ -199,7 +199,10 @@ class Merger(Node):
                     self.parent.received -= repeated
         self._gaps += (replace(gap, run=0) for gap in frame.gaps)  # they stand for no frame of this node's
         if frame.define is not None:
-            self._sensors.update(dict.fromkeys(frame.define.sensors))
+            room = max(MOST_TEXTS - len(self._sensors), 0)
+            new = [text for text in dict.fromkeys(frame.define.sensors) if text not in self._sensors]
+            self._sensors.update(dict.fromkeys(new[:room]))
+            self.parent.known.not_taken += len(new[room:])
         return []
 
     # --- a commit -----------------------------------------------------------------------------------------------
@@ -365,7 +368,10 @@ class Merger(Node):
             rows |= DICTIONARY.write(dictionary.snapshot(keys=False), *key) | spooled.changes(dictionary.keys)
             rows |= TEXTS.write(([*parent.known.texts, *parent.known.held], list(self._sensors)))
         parent.changed_dictionaries.clear()
-        return rows | self.store.snapshot()
+        tidied, open_rows = self.store.tidied, self.store.snapshot()
+        if self.store.tidied != tidied:
+            self.outbox.encoder.forget_tables()
+        return rows | open_rows
 
     def _recover(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         parent = self.parent
@@ -452,6 +458,7 @@ class Merger(Node):
             "spooled": self.outbox.spooled,
             "children": {n: not quiet for n, quiet in silent.items()},
             "turned_away": inbox.refused,
+            "beyond_bounds": {"epochs": inbox.forgotten, "definitions": self.parent.known.not_taken},
             **({"two_with_one_id": sorted(self._rivals)} if self._rivals else {}),
             **({"went_back": sorted(self._went_back)} if self._went_back else {}),
         }

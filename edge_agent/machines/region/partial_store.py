@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from edge_agent.machines.downlink.repeats import ALL, Counting
 from edge_agent.machines.uplink.step import Hints, StepRows
 
 PlanKey = tuple[Group, bytes]
+MOST_PLANS: Final = 100_000  # more stay only while they have rows
+MOST_KEYS: Final = 2**18  # texts of keys and nodes; where there are more, those of no open row go
 
 
 class PartialStore:
@@ -39,12 +41,14 @@ class PartialStore:
         self._numbers = Renumbering()
         self.keys, self.nodes = self._numbers.keys, self._numbers.nodes
         self.plans: dict[PlanKey, Plan] = {}
+        self.tidied = 0  # times that texts of no open row went
         self.touched: set[PlanKey] = set()
         self._stores: dict[PlanKey, Store | SessionStore] = {}
         self._late: dict[PlanKey, list[Partials]] = {}
         # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
         self._dictionaries: dict[EpochKey, EpochDictionary] = {}
+        self._tidy_at = MOST_KEYS
         self._stale: list[str] = []  # slots of plans that had no rows at the restart
 
     def add(
@@ -150,6 +154,7 @@ class PartialStore:
         """The rows to commit of the plans touched since the last call. Late rows never stay open over a commit."""
         out: dict[str, object] = dict.fromkeys(self._stale)
         self._stale = []
+        self._tidy()
         for key in self.touched:
             group, digest = key
             name = f"{digest.hex()}/{slot_name(group)}"
@@ -161,7 +166,32 @@ class PartialStore:
             out |= PLAN.write(self.plans[key], name)  # of thousands of queries maybe: written once
             out |= STORE.write(StoreState(group=group, rows=self._named_rows(store.view(), key)), name)
         self.touched.clear()
+        for key in list(self.plans)[: max(len(self.plans) - MOST_PLANS, 0)]:
+            if key not in self._stores and key not in self._late:  # its next rows bring it again
+                del self.plans[key]
+                out |= PLAN.write(None, f"{key[1].hex()}/{slot_name(key[0])}")
         return out
+
+    def _tidy(self) -> None:
+        """Where there are many texts, keep those of open rows: keys that children made up once would stay for ever."""
+        if len(self.keys.texts) + len(self.nodes.texts) <= self._tidy_at:
+            return
+        kept = {key: self._named_rows(store.view(), key) for key, store in self._stores.items() if len(store)}
+        self._numbers = Renumbering()
+        self.keys, self.nodes = self._numbers.keys, self._numbers.nodes
+        self._stores.clear()
+        for key, rows in kept.items():
+            self._store(key).add(self._numbered(rows, self.plans[key]))
+        self._tidy_at = max(MOST_KEYS, 2 * (len(self.keys.texts) + len(self.nodes.texts)))
+        self.tidied += 1
+
+    def _numbered(self, rows: NamedRows, plan: Plan) -> Partials:
+        keys = np.array([self.keys.number(text) for text in rows.names], np.int64)
+        states: Mapping[str, Array] = rows.states
+        if rows.nodes is not None:
+            numbers = np.array([self.nodes.number(text) for text in rows.nodes], np.int64)
+            states = renumbered(states, plan.basis, numbers.__getitem__)
+        return Partials(rows.start, rows.end, keys[rows.key], states)
 
     def _named_rows(self, rows: Partials, key: PlanKey) -> NamedRows:
         """Rows with their own table of names: the numbers of this process end with it."""
@@ -182,12 +212,7 @@ class PartialStore:
         for name, found in STORE.each(state):
             plan = PLAN.read(state, name)
             assert plan is not None
-            key, rows = (found.group, plan.hash), found.rows
+            key = (found.group, plan.hash)
             self.plans[key] = plan
-            keys = np.array([self.keys.number(text) for text in rows.names], np.int64)
-            states: Mapping[str, Array] = rows.states
-            if rows.nodes is not None:
-                numbers = np.array([self.nodes.number(text) for text in rows.nodes], np.int64)
-                states = renumbered(states, plan.basis, numbers.__getitem__)
-            self._store(key).add(Partials(rows.start, rows.end, keys[rows.key], states))
+            self._store(key).add(self._numbered(found.rows, plan))
             self.touched.add(key)

@@ -1,0 +1,37 @@
+"""How much of groups one child may make its parent keep: a frame that asks for more is settled as bad (2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from edge_agent.algebra.frame import Members
+from edge_agent.algebra.query.query import Group
+from edge_agent.errors import WireError
+from edge_agent.machines.downlink.group_membership import GroupMembership
+
+MOST_GROUPS: Final = 65_536  # of one child; a gateway of most groups has 2 000
+MOST_LEAVES: Final = 200_000  # of one child in one group
+MOST_SERVINGS: Final = 65_536  # the same; a gateway of most queries has 10 000
+
+
+def check_room(
+    memberships: Mapping[Group, GroupMembership], node: str, changes: Iterable[tuple[Group, Members]]
+) -> None:
+    """Refuse what a frame of a child says that has no room. Raises: WireError."""
+    new = 0
+    for group, change in changes:
+        membership = memberships.get(group)
+        member = None if membership is None else membership.members.get(node)
+        leaves, servings = {each.node for each in change.leaves}, {each.key for each in change.serving}
+        if member is not None:
+            if len(leaves) + len(member.leaves) > MOST_LEAVES:
+                leaves |= member.leaves.keys()
+            if len(servings) + len(member.serving) > MOST_SERVINGS:
+                servings |= member.serving.keys()
+        new += member is None
+        for found, most, what in ((leaves, MOST_LEAVES, "leaves"), (servings, MOST_SERVINGS, "queries")):
+            if len(found) > most:
+                raise WireError(f"more than {most} {what} of one child in a group")
+    if new and new + sum(node in each.members for each in memberships.values()) > MOST_GROUPS:
+        raise WireError(f"more than {MOST_GROUPS} groups of one child")
