@@ -17,7 +17,7 @@ DEBS ?= build/debs
 SUITE ?=
 ARCH ?=
 
-.PHONY: help deb deb-libs deb-test image image-test demo test quick explore mutants simulate hostile storm herd fuzz upgrade powercut soak bench lint format docs setup lock sbom clean
+.PHONY: help deb deb-libs deb-test oci oci-test image image-test demo test quick explore mutants simulate hostile storm herd fuzz upgrade powercut soak bench lint format docs setup lock sbom clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -36,6 +36,7 @@ help:
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make deb    the Debian packages, into build/debs; make deb-test installs, upgrades, removes and purges them in a trixie"
 	@echo "            (SUITE=bookworm for that, with make deb-libs)"
+	@echo "make oci    OCI images of gateway, region and lander, into build/oci (ROLES=root: that one); make oci-test runs a gateway in its own"
 	@echo "make image  the gateway's flashable image, into build/image; make image-test boots it in QEMU and uses it (both as root)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make sbom   bills of materials (CycloneDX) of a gateway and of the cloud, into build/sbom"
@@ -96,6 +97,12 @@ deb-libs:  # for bookworm; ARCH=arm64 or amd64 for another machine
 deb-test:  # as root; root file systems are kept in build/deb-test
 	@command -v mmdebstrap >/dev/null || { echo "make deb-test needs mmdebstrap: apt install mmdebstrap"; exit 3; }
 	@scripts/setup python && PYTHON=$$PWD/.venv/bin/python SUITE=$(SUITE) ARCH=$(ARCH) gateway_image/test-deb build/deb-test
+
+oci:  # ROLES='gateway root' for some; root fetches Spark
+	@gateway_image/build-oci build/oci $(ROLES)
+
+oci-test:
+	@gateway_image/test-oci build/oci
 
 IMAGE_TOOLS := mmdebstrap genimage mcopy mkfs.vfat arch-test qemu-aarch64-static
 IMAGE_PACKAGES := mmdebstrap genimage mtools dosfstools e2fsprogs arch-test qemu-user-static
