@@ -149,7 +149,7 @@ class GroupMembership:
         expected = self.expected()
         for member in expected.values():
             twice |= seen & member.leaves.keys()
-            seen |= member.leaves.keys()
+            seen.update(member.leaves)  # `|=` with keys copies all that was seen
         out = {}
         for leaf in twice:
             entries = {node: member.leaves[leaf] for node, member in expected.items() if leaf in member.leaves}
