@@ -17,7 +17,7 @@ DEBS ?= build/debs
 SUITE ?=
 ARCH ?=
 
-.PHONY: help deb deb-libs deb-test oci oci-test image image-test demo test quick explore mutants simulate hostile storm herd fuzz upgrade powercut soak bench lint format docs setup lock sbom clean
+.PHONY: help deb deb-libs deb-test oci oci-test image image-test container-test demo test quick explore mutants simulate hostile storm herd fuzz upgrade powercut soak bench lint format docs setup lock sbom clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -38,6 +38,7 @@ help:
 	@echo "            (SUITE=bookworm for that, with make deb-libs)"
 	@echo "make oci    OCI images of gateway, region and lander, into build/oci (ROLES=root: that one); make oci-test runs a gateway in its own"
 	@echo "make image  the gateway's flashable image, into build/image; make image-test boots it in QEMU and uses it (both as root)"
+	@echo "make container-test  the image's units in a container of trixie, without emulation: updates, a way back, power cuts (as root)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make sbom   bills of materials (CycloneDX) of a gateway and of the cloud, into build/sbom"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
@@ -113,6 +114,12 @@ image:
 	@for tool in $(IMAGE_TOOLS); do PATH=$$PATH:/usr/sbin command -v $$tool >/dev/null || \
 		{ echo "make image needs $$tool: apt install $(IMAGE_PACKAGES)"; exit 3; }; done
 	@gateway_image/build-image build/image
+
+container-test:
+	@for tool in mmdebstrap systemd-nspawn; do command -v $$tool >/dev/null || \
+		{ echo "make container-test needs $$tool: apt install mmdebstrap systemd-container"; exit 3; }; done
+	@scripts/setup system python && gateway_image/container-tree build/container-test && \
+		.venv/bin/python -m tests.image.container build/container-test/root
 
 image-test:
 	@for tool in $(BOOT_TOOLS); do command -v $$tool >/dev/null || \
