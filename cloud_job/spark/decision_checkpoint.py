@@ -107,7 +107,7 @@ def _state(state: RootState) -> dict[str, object]:
         "applied": [[*line, [list(r) for r in ranges]] for line, ranges in state.applied.items()],
         "extent": [[*line, low, high] for line, (low, high) in state.extent.items()],
         "owners": [list(owner) for owner in state.owners],
-        "covers": sorted(state.covers_known),
+        "covers": [*state.covers_known],
         "sessions": [
             [*key, track.snapshot(state.sessions.numbers.keys)] for key, track in state.sessions.tracks.items()
         ],
@@ -141,7 +141,7 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         {EpochKey(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
         {EpochKey(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
         [(first, owner) for first, owner in plain["owners"]],
-        set(plain["covers"]),
+        dict.fromkeys(plain["covers"]),
         sessions=SessionQueries.restore(plain["sessions"]),
         markers=PunctuationQueries.restore(plain["markers"]),
         met={(query, node): us for query, node, us in plain["met"]},

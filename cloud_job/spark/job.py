@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from cloud_job.delta import tables, torn_commits
 from cloud_job.delta.durable import DurableTables
@@ -260,8 +261,9 @@ class Job:
     def _append_others(self, work: Work, lookups: DecodeLookups, *, again: bool) -> None:
         """Rows of the tables about the batch."""
         number = work.number
+        coverage = self._not_covered(work.coverage) if self.state.covers_full else work.coverage
         for table, rows in (
-            (tables.COVERAGE, work.coverage),
+            (tables.COVERAGE, coverage),
             (tables.GAPS, work.gaps),
             (tables.QUERIES, work.queries),
             (tables.SENSORS, work.sensors),
@@ -276,6 +278,15 @@ class Job:
             bases = {digest: plan.basis for digest, (_group, plan) in self.state.plans.items()}
             rows_late = late(parts, work, lookups.pages(), bases)
             self.place.append(tables.LATE, tables.one_file(self.spark, tables.LATE, rows_late), "rows", number)
+
+    def _not_covered(self, rows: tuple[TableRow, ...]) -> tuple[TableRow, ...]:
+        """The rows whose coverage does not stand in ops.coverage: the state knows the newest only."""
+        if not rows:
+            return rows
+        ids = F.col("coverage_id").isin(sorted({str(row["coverage_id"]) for row in rows}))
+        known = self.place.read(self.spark, tables.COVERAGE).where(ids).select("coverage_id").collect()
+        there = {row["coverage_id"] for row in known}
+        return tuple(row for row in rows if row["coverage_id"] not in there)
 
     def _done_before(self, table: Table, number: int) -> bool:
         """Whether a batch has written to a table: an append is there whole or not at all."""

@@ -15,6 +15,7 @@ from cloud_job.delta.tables import Place
 from edge_agent.algebra.frame import Define, Frame, Gap, Receipt
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import PortError
+from edge_agent.root.decision import root_state
 from edge_agent.wire import frames, landing
 from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick, ticks
 from tests.support.cloud.jobs import GRACE_US, Roots
@@ -153,6 +154,28 @@ def test_rows_say_who_is_missing_and_are_revised_when_they_return(roots: Start) 
     assert [found[key_of("q", s)]["revision"] for s in (0, 1, 2)] == [0, 1, 1], "coverage alone revises too"
     assert all(row["complete"] and row["received"] == 2 for row in found.values())
     assert found[key_of("q", 1)]["values"]["avg"] == 5.0
+
+
+def test_a_coverage_stands_once_however_many_the_state_has_forgotten(
+    roots: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 4.7: joined with gold.results, it gives each missing gateway once."""
+    monkeypatch.setattr(root_state, "MOST_COVERS", 1)
+    root, child = roots(), Child("gw-1", (query(),))
+    group = child.queries[0].group
+
+    def lost(second: float, reason: str) -> bytes:
+        gap = Gap((group,), at(second), at(second + 0.1), 3, ("gw-1",), reason, 1, "")
+        return record(child, at(second), child.gap(gap))
+
+    root.take(tick(at(1)), record(child, at(1), child.birth()))
+    for second, reason in enumerate(("poison", "began", "poison", "began")):
+        root.take(lost(second, reason), record(child, at(4), child.rows(at(second + 1), starts(second))))
+    assert len(root.job.state.covers_known) == 1
+    rows = [(row["coverage_id"], row["leaf"], row["reason"]) for row in root.rows(tables.COVERAGE)]
+    assert sorted(rows) == sorted(set(rows))
+    assert sorted(reason for *_, reason in rows) == ["began", "began", "lost", "lost"]  # each alone, and both
+    assert [row["complete"] for row in root.results().values()] == [False] * 4
 
 
 def test_a_declared_loss_marks_the_windows_it_touches(roots: Start) -> None:

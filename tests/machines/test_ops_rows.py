@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import Decision, GroupView
+from edge_agent.root.decision import root_state
 from edge_agent.root.decision.ops_rows import NodeRows
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.window_ranges import CoverageRef
 
 START_US = 1_800_000_000_000_000
 
@@ -19,3 +25,22 @@ def test_the_frontier_of_a_source_without_a_reading_is_null() -> None:
         ("gw-1", START_US, None),
         ("gw-2", None, None),
     ]
+
+
+def test_the_state_names_the_coverages_that_were_used_last_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing grows for ever: gateways come and go, and with each the coverages that name it."""
+    monkeypatch.setattr(root_state, "MOST_COVERS", 3)
+    state = RootState(RootLimits())
+    covers = [CoverageRef.of(Coverage(("a", "b"), ((f"gw-{i}", "behind"),))) for i in range(5)]
+
+    def told(*numbers: int) -> list[object]:
+        return [row["leaf"] for row in state.cover([covers[i] for i in numbers])]
+
+    assert told(0, 1, 0) == ["gw-0", "gw-1"]
+    assert told(0, 2, 3) == ["gw-2", "gw-3"]
+    assert told(0, 2, 3) == []
+    assert told(4, 1) == ["gw-4", "gw-1"]
+    assert list(state.covers_known) == [covers[i].id for i in (3, 4, 1)]
+    assert state.covers_full
+    assert told(*range(5)) == ["gw-0", "gw-2"]
+    assert state.cover([CoverageRef.of(Coverage(("a",), ()))]) == ()

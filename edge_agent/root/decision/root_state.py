@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from edge_agent.algebra.frame import HORIZON_US, NEVER_US, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
@@ -27,6 +28,8 @@ from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage
 from edge_agent.root.decision.work import TableRow, TooLate, identity
 from edge_agent.wire.heads import Part
 
+MOST_COVERS: Final = 1_000  # of the last decisions; each batch writes them
+
 
 @dataclass(frozen=True, slots=True)
 class RootLimits:
@@ -43,9 +46,9 @@ class RootState:
     closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
     `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
-    there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
-    may stand where windows start below that (docs/protocol.md 6.3). repeats: plan number of an epoch -> which rows
-    count, where not all do. readings: child -> those in its rows that took
+    there or later. covers_known: the newest coverage_ids that stand in ops.coverage, the latest named last. met:
+    (query, node) -> rows of older revisions may stand where windows start below that (docs/protocol.md 6.3). repeats:
+    plan number of an epoch -> which rows count, where not all do. readings: child -> those in its rows that took
     effect; None: not known from the first on. floors: group -> rows that end by then stay as they are, whatever horizon
     the root has had since (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> readings in no
     result, among what rows that may still be written are made of (root/decision/too_late.py). read_plan: the last one,
@@ -64,7 +67,7 @@ class RootState:
     applied: dict[EpochKey, Ranges] = field(default_factory=dict)
     extent: dict[EpochKey, tuple[int, int]] = field(default_factory=dict)
     owners: list[tuple[int, str]] = field(default_factory=list)
-    covers_known: set[str] = field(default_factory=set)
+    covers_known: dict[str, None] = field(default_factory=dict)
     needed_us: int = NEVER_US
     sessions: SessionQueries = field(default_factory=SessionQueries)
     markers: PunctuationQueries = field(default_factory=PunctuationQueries)
@@ -187,13 +190,22 @@ class RootState:
             rows[found.seq, identity(group, plan)] = found
 
     def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
-        """The rows of ops.coverage that these lack there."""
+        """The rows of ops.coverage that these lack there, as far as is known here (`covers_full`)."""
         rows: list[TableRow] = []
         for cover in used:
-            if cover.missing and cover.id not in self.covers_known:
-                self.covers_known.add(cover.id)
-                rows += coverage_rows(cover, self.number)
+            if cover.missing:
+                if cover.id not in self.covers_known:
+                    rows += coverage_rows(cover, self.number)
+                self.covers_known.pop(cover.id, None)
+                self.covers_known[cover.id] = None
+        for old in [*self.covers_known][:-MOST_COVERS]:
+            del self.covers_known[old]
         return tuple(rows)
+
+    @property
+    def covers_full(self) -> bool:
+        """Whether ops.coverage may hold ids that are not known here any more."""
+        return len(self.covers_known) >= MOST_COVERS
 
     def forget(self, decision: Decision) -> None:
         """What was kept of groups that nobody serves any more and none of whose rows can change."""
