@@ -37,6 +37,7 @@ LONG_AGO_US: Final = 0  # the start of a gap record whose sender cannot know it
 JOURNAL_LOST: Final = "journal lost"  # reason of a gap record: what the parent's lost journal held (3.7)
 IN_DOUBT: Final = "in doubt"  # reason of a gap record: published to a journal that was lost (3.7)
 ENDED: Final = "ended"  # reason of coverage: a leaf stopped to serve the query within the window
+DAMAGED: Final = "damaged"  # reason of a gap record: the bytes of a frame were gone from its spool (3.6)
 BEGAN: Final = "began"  # reason of a gap record, and of coverage: readings from before were not heard
 
 

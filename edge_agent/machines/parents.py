@@ -79,6 +79,8 @@ class Parents(ABC):
     given_up: tuple[GivenUp, ...] = ()
 
     def _receipted(self, receipt: Receipt, now_us: int) -> list[Note]:
+        if self.outbox.asked_anew(receipt):  # another epoch says everything once more (1.3, 2.4)
+            self._renew = self._dirty = True
         notes = self.outbox.receipt(receipt, self._load)
         if receipt.journal == self.outbox.journal:
             self.choice.well(now_us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
 from edge_agent.cli.status import losses
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.loss_records import narrowed
 from edge_agent.machines.events import LinkUp, Publish, Receipted, Sent, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.uplink.journal_change import Spooled, sort_out
@@ -124,7 +125,7 @@ def test_the_tier_above_a_lost_journal_begins_its_record_where_the_leaf_had_come
     assert member.leaf_frontiers()["b"] == (T0 + 5 * S, T0 + 5 * S)
     assert [each.node for each in member.exceptions_at(T0 + 9 * S)] == ["b"]
     record = Gap((QUERY.group,), 0, T0 + 8 * S, -1, ("a", "b"), JOURNAL_LOST)
-    assert [(gap.start_us, gap.nodes) for gap in above._narrowed("m", record)] == [
+    assert [(gap.start_us, gap.nodes) for gap in narrowed(above.children.memberships, "m", record)] == [
         (T0 + 5 * S, ("a",)),
         (T0 + 5 * S, ("b",)),
     ]

@@ -220,10 +220,24 @@ def test_a_leaf_that_moved_on_before_its_first_leave_came_is_still_missing_every
     group.change("b", Members(0, (Leaf("g", 2, 1),)))
     group.member("b").promise(30 * S, 30 * S)
     group.change("b", left(3, 2))
-    assert group.moves.transit["g"][:2] == (3, 2)
+    assert group.moves.transit["g"][2][0] == 3
     assert group.leaf_frontiers() == {"g": (NEVER_US, NEVER_US)}
     group.change("b", left(2, 1))
     assert group.leaf_frontiers()["g"] == (30 * S, 30 * S)
+
+
+def test_a_leaf_on_its_way_stays_expected_when_an_older_move_is_reported_late() -> None:
+    """protocol 1.5: reports of two members come in any order; a group that still has a leaf does not end."""
+    group = family(a=10 * S, b=30 * S)
+    group.change("b", left(3, 2))
+    group.change("a", left(2, 1))
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+    group.change("a", Members(0, (Leaf("g", 1, 9),)))  # as it was, a line before: it went away twice
+    group.change("a", left(2, 1))
+    assert not group.gone
+    assert GroupMembership.restore(60 * S, group.snapshot()).leaf_frontiers().keys() == {"g"}
+    group.change("c", Members(0, (Leaf("g", 3, 2),)))
+    assert group.moves.transit == {}
 
 
 def test_a_merger_that_lists_another_line_of_a_leaf_does_not_say_that_the_former_has_ended() -> None:

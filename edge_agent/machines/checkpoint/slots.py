@@ -24,8 +24,9 @@ from edge_agent.machines.checkpoint.slot import Slot
 
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
-# the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left
-VERSION: Final = 12
+# the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
+# of a leaf, and where late rows lie
+VERSION: Final = 13
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -53,6 +54,18 @@ class FormerLineState:
     left_us: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LateExtentState:
+    """Where the late rows of frames first to last of an epoch lie; see LateExtents."""
+
+    epoch: int
+    first: int
+    last: int
+    group: Group
+    start_us: int
+    end_us: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxState:
     """The epoch in use. predecessor: (epoch, last seq) of the one before, or `lost`; journal: of the parent.
@@ -62,6 +75,7 @@ class OutboxState:
     left: journals of the parent that are no more, newest last. leaving: the epoch of which frames are still to be moved
     into the present one; 0: none. changes: of the parent's journal. parent: whom the epoch is for; '': not known.
     former: parents that were left. moved_from: the epoch before the last move; 0: none. moved: the leaves that it had.
+    late: where late rows lie in frames that are in the spool.
     """
 
     epoch_id: int
@@ -80,6 +94,7 @@ class OutboxState:
     former: dict[str, FormerLineState] = field(default_factory=dict)
     moved_from: int = 0
     moved: list[tuple[Group, list[Leaf]]] = field(default_factory=list)
+    late: list[LateExtentState] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,12 +351,13 @@ class MemberDefinitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesState:
-    """Leaves that have changed their parent; see Moves."""
+    """Leaves that have changed their parent; see Moves. ways: its transit; transit: as an earlier version wrote it."""
 
     left: dict[str, list[int]]
     transit: dict[str, tuple[int, int, int, int]]
     reports: list[tuple[Leaf | None, Leaf]]
     carried: dict[str, list[int]]
+    ways: list[tuple[str, int, int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@
 - group_membership: expected and left-out members of a group, its frontier; member: one child in one group
 - line_watch: alarms about two devices with one id, and about copies
 - definitions: what a parent asks about definitions of queries
+- let_go: frames that a child has deleted and a parent with an older copy of its spool waits for
+- loss_records: gap records of what a parent cannot use or has lost
 - repeats: rows that a child which lost its past may send a second time
 - moves: leaves that change their parent
 - room: how much of a group one child may make its parent keep

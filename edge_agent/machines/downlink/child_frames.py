@@ -34,19 +34,19 @@ from edge_agent.machines.checkpoint.slots import (
     EpochFramesState,
     MembershipState,
 )
-from edge_agent.machines.downlink.bad_messages import evidence
+from edge_agent.machines.downlink import loss_records
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.downlink.repeats import counting, cut, never_read_again
 from edge_agent.machines.downlink.room import check_room
 from edge_agent.machines.events import BadFrame
 
-FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
 PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap records that a parent makes (1.2, 1.3)
 READ_AGAIN: Final = "its readings may have come before"  # what may be a repeat does not count
 
@@ -87,6 +87,8 @@ class ChildFrames:
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
         self.received = 0  # readings in all frames that took effect
+        self.let_go = LetGo(self.inbox) if bounded else None  # else the lander says what it has received
+        self._unplaced: set[str] = set()  # children of which frames are lost that this parent does not know (1.3)
         self._forgetful: set[str] = set()  # children that may send again what they had sent
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
@@ -102,8 +104,14 @@ class ChildFrames:
             self._beats[node] = (message, received_us)
             self.inbox.spoke(node, message.epoch, received_us)
             self._beat(node)
-            return [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
-        return self.settle(node, message, received_us)
+            out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
+        else:
+            out = self.settle(node, message, received_us)
+        if self.let_go is not None:
+            beat = self._beats.get(node)
+            for lost in self.let_go.heard(node, None if beat is None else beat[0].epoch, received_us):
+                out += self.settle(node, lost, received_us)
+        return out
 
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
         """`take` of a frame that somebody else declares: the child itself counts as silent as before."""
@@ -128,54 +136,22 @@ class ChildFrames:
         """Child -> epoch of its last heartbeat, where frames that this names have not come."""
         return {node: beat.epoch for node, (beat, _) in self._beats.items()}
 
-    def loss_of(self, node: str, why: str, payload: bytes, now_us: int) -> tuple[Gap, ...]:
-        """What is lost with a message that cannot be used, one record a group of its sender (3.6).
-
-        Its rows closed after the frontier that the sender had promised by then, so windows from there to now are
-        marked: rather too wide than too narrow. The bytes travel in the detail so that the root can show them.
-        """
-        lost = why.startswith(FRAMES_LOST)
-        reason, detail = (FRAMES_LOST, why) if lost else (f"quarantined: {why}", evidence(payload))
-        out = []
-        for group, membership in self.children.memberships.items():
-            member = membership.members.get(node)
-            if member is not None and member.leaves:
-                start_us = max(min(member.frontier_us, now_us), 0)
-                out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
-        return tuple(out) or (Gap((), 0, 0, -1, (node,), reason, 0, detail),)
-
     def _settled(self, effect: Effect, dictionary: EpochDictionary, message: object, received_us: int) -> Applied:
         """A frame without content, and what is lost with it when its turn comes: later ones move the frontier on."""
         if not effect.stale:
             self.inbox.count(effect.node, None)
         if effect.why == SECOND_LINE and isinstance(message, Frame):
-            return Applied(effect, dictionary, tuple(self._unheard(effect.node, message)))
+            return Applied(
+                effect, dictionary, tuple(loss_records.unheard(self.children.memberships, effect.node, message))
+            )
         payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
-        return Applied(effect, dictionary, self.loss_of(effect.node, effect.why, payload, received_us))
-
-    def _unheard(self, node: str, frame: Frame) -> Iterator[Gap]:
-        """What is not counted of a second line: its groups are not known any more, so it is all that the node has."""
-        spans = [s.span_us for part in frame.groups for s in (*part.sections, *part.late)]
-        for group, membership in self.children.memberships.items() if spans else ():
-            member = membership.members.get(node)
-            if member is not None and member.leaves:
-                start_us, end_us = max(min(spans)[0], 0), max(end_us for _, end_us in spans)
-                yield Gap((group,), start_us, max(start_us, end_us), -1, tuple(sorted(member.leaves)), SECOND_LINE)
-
-    def _dated(self, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
-        """Gap records to pass on: how many frames one stands for is a matter of its own line.
-
-        One whose sender cannot know its time, of a frame damaged on disk, is given that where its line stands now.
-        """
-        for gap in (replace(gap, run=0) for gap in gaps):
-            if gap.end_us > gap.start_us or gap.readings >= 0 or not gap.groups:
-                yield gap
-                continue
-            for group in gap.groups:
-                member = self.children.membership(group).member(node)
-                start_us = max(min(member.frontier_us, now_us), 0)
-                nodes = gap.nodes or tuple(sorted(member.leaves))
-                yield replace(gap, groups=(group,), start_us=start_us, end_us=now_us + 1, nodes=nodes)
+        if effect.why == LET_GO and not any(effect.node in of.members for of in self.children.memberships.values()):
+            self._unplaced.add(effect.node)
+        return Applied(
+            effect,
+            dictionary,
+            loss_records.of_message(self.children.memberships, effect.node, effect.why, payload, received_us),
+        )
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
@@ -184,7 +160,7 @@ class ChildFrames:
         if frame is None:
             return self._settled(effect, dictionary, message, received_us)
         if frame.gaps:
-            frame = replace(frame, gaps=tuple(self._dated(effect.node, frame.gaps, received_us)))
+            frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, frame.gaps, received_us)))
             effect = replace(effect, frame=frame)
         try:
             if frame.define is not None:
@@ -212,13 +188,21 @@ class ChildFrames:
             return Applied(effect, dictionary, losses)
         self.inbox.count(effect.node, readings)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
-            gaps = tuple(narrowed for gap in frame.gaps for narrowed in self._narrowed(effect.node, gap))
+            gaps = tuple(
+                narrowed
+                for gap in frame.gaps
+                for narrowed in loss_records.narrowed(self.children.memberships, effect.node, gap)
+            )
             frame = replace(frame, gaps=gaps)
             effect = replace(effect, frame=frame)
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
         for group, change in changes:
             self.children.membership(group).change(effect.node, change)
+        if changes and effect.node in self._unplaced:
+            self._unplaced.discard(effect.node)
+            members = {group: self.children.membership(group).member(effect.node) for group, _ in changes}
+            losses += tuple(loss_records.of_past(group, each.leaves, received_us) for group, each in members.items())
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
@@ -407,21 +391,6 @@ class ChildFrames:
                 if anew:
                     membership.members[node].lose(node)
                 membership.members[node].begin(anew=anew)
-
-    def _narrowed(self, node: str, gap: Gap) -> list[Gap]:
-        """A record of what a lost journal held begins where its leaves had come to here (3.7); one a group and leaf."""
-        if gap.reason != JOURNAL_LOST:
-            return [gap]
-        out = []
-        for group in gap.groups:
-            membership = self.children.memberships.get(group)
-            member = None if membership is None else membership.members.get(node)
-            known = {} if member is None else {**member.leaf_frontiers(), **member.reached}
-            for leaf in gap.nodes:
-                start_us = max(gap.start_us, min(known.get(leaf, (gap.start_us, gap.start_us))))
-                if start_us < gap.end_us:
-                    out.append(replace(gap, groups=(group,), nodes=(leaf,), start_us=start_us))
-        return out
 
     def _hint(self, node: str, group: Group, part: GroupPart, dictionary: EpochDictionary) -> None:
         """Update the registers of open sessions (5.2)."""

@@ -59,8 +59,8 @@ class GroupMembership:
 
     def leave(self, node: str, report: Leaf) -> None:
         """A leaf below a child has left for another parent. report: its successor, and the epoch that it left."""
-        others = (member for name, member in self.members.items() if name != node)
-        self.moves.leave(self.member(node), others, report)
+        self.member(node)
+        self.moves.leave(node, self.members, report)
 
     def expected(self) -> dict[str, Member]:
         """Members that list leaves; a child that lists none is not counted (4.6)."""

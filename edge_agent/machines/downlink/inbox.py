@@ -384,6 +384,15 @@ class Inbox:
             if (key := EpochKey(node, epoch)) in self.epochs
         }
 
+    def lines_of(self, node: str) -> Mapping[int, EpochFrames]:
+        """All epochs of a child that have not ended."""
+        return self._lines.get(node, {})
+
+    def waits(self, node: str) -> bool:
+        """Whether frames of a child wait for others."""
+        current = self.epochs.get(EpochKey(node, self.current.get(node, 0)))
+        return node in self._unborn or (current is not None and bool(current.waiting))
+
     def lost_epochs(self, node: str) -> list[int]:
         """Epochs of older lines, of which frames still count for their data."""
         return [epoch for epoch, frames in self._lines.get(node, {}).items() if frames.lost]

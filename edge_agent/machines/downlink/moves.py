@@ -21,13 +21,14 @@ Bounds = tuple[int, int]  # frontier, session bound
 
 @dataclass(slots=True)
 class Moves:
-    """left: leaf -> epochs whose leave has come. transit: leaf -> (successor, epoch left, frontier, bound) of those
-    that nobody lists. reports: what the tier above must hear: the entry that ended, and (leaf, next epoch, epoch left).
+    """left: leaf -> epochs whose leave has come. transit: leaf -> epoch left -> (successor, frontier, bound), where
+    nobody lists that successor; reports come in any order. reports: what the tier above must hear: the entry that
+    ended, and (leaf, next epoch, epoch left).
     carried: leaf -> epochs whose leave has not come, of entries that ended.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
-    transit: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    transit: dict[str, dict[int, tuple[int, int, int]]] = field(default_factory=dict)
     reports: list[tuple[Leaf | None, Leaf]] = field(default_factory=list)
     carried: dict[str, list[int]] = field(default_factory=dict)
 
@@ -42,12 +43,18 @@ class Moves:
             self._has_left(leaf.node, before.epoch)
         if leaf.before_move is not None and leaf.before_move in self.left.get(leaf.node, ()):
             self._has_left(leaf.node, leaf.before_move)  # the newest are kept
-        known = self.transit.get(leaf.node)
-        if known is not None and (leaf.epoch == known[0] or leaf.before_move == known[1]):
-            del self.transit[leaf.node]
+        ways = self.transit.get(leaf.node, {})
+        self._on_way(leaf.node, {of: w for of, w in ways.items() if leaf.epoch != w[0] and leaf.before_move != of})
 
-    def leave(self, member: Member, others: Iterable[Member], report: Leaf) -> None:
+    def _on_way(self, name: str, ways: dict[int, tuple[int, int, int]]) -> None:
+        if ways:
+            self.transit[name] = ways
+        else:
+            self.transit.pop(name, None)
+
+    def leave(self, node: str, members: Mapping[str, Member], report: Leaf) -> None:
         """A member says that a leaf has left. report: with its next epoch, and the one that it left, or its merger."""
+        member = members[node]
         name, epoch = report.node, report.before_move
         assert epoch is not None
         own, listed = member.leaf_frontiers().get(name), member.leaves.get(name)
@@ -61,14 +68,13 @@ class Moves:
         awaited = [each for each in self.carried.pop(name, ()) if each not in self.left[name]]
         if awaited:
             self.carried[name] = awaited
-        known = self.transit.get(name)
-        if known is not None and known[0] == epoch:
-            del self.transit[name]
-        elsewhere = [each.leaves[name] for each in others if name in each.leaves]
+        ways = {of: way for of, way in self.transit.get(name, {}).items() if way[0] != epoch}
+        elsewhere = [each.leaves[name] for m, each in members.items() if m != node and name in each.leaves]
         here = any(leaf.epoch == report.epoch or leaf.before_move == epoch for leaf in elsewhere)
         if not here and report.epoch not in self.left[name]:  # else it has gone on from there
             frontier_us, bound_us = own or (NEVER_US, NEVER_US)
-            self.transit[name] = (report.epoch, epoch, frontier_us, min(bound_us, member.lowest_us))
+            ways[epoch] = (report.epoch, frontier_us, min(bound_us, member.lowest_us))
+        self._on_way(name, ways)
 
     def _has_left(self, name: str, epoch: int) -> None:
         self.left[name] = [*[each for each in self.left.get(name, ()) if each != epoch][1 - KEPT_LEAVES :], epoch]
@@ -79,8 +85,8 @@ class Moves:
 
     def missing(self, leaf: Leaf) -> bool:
         """Whether such a line may hold anything: not where a line that ended here leads to it."""
-        known = self.transit.get(leaf.node)
-        return self.awaited(leaf) and (known is None or known[0] != leaf.before_move)
+        ways = self.transit.get(leaf.node, {})
+        return self.awaited(leaf) and all(way[0] != leaf.before_move for way in ways.values())
 
     def oldest(self, entries: Iterable[Leaf]) -> list[Leaf]:
         """Of the entries of one leaf those that came from none of the others; one whose line is awaited first."""
@@ -95,9 +101,10 @@ class Moves:
 
     def bounds(self, found: dict[str, Bounds], missing: Iterable[str]) -> None:
         """Lower what leaves on a move have come to. found: by leaf. missing: whose former parent is not heard."""
-        for name, (_, _, frontier_us, bound_us) in self.transit.items():
-            own = found.get(name, (frontier_us, bound_us))
-            found[name] = min(own[0], frontier_us), min(own[1], bound_us)
+        for name, ways in self.transit.items():
+            for _, frontier_us, bound_us in ways.values():
+                own = found.get(name, (frontier_us, bound_us))
+                found[name] = min(own[0], frontier_us), min(own[1], bound_us)
         carried = (name for name, epochs in self.carried.items() if not set(epochs) <= set(self.left.get(name, ())))
         for name in {*carried, *missing} & found.keys():
             found[name] = NEVER_US, NEVER_US
@@ -106,14 +113,21 @@ class Moves:
         if not (self.left or self.transit or self.reports):
             return None
         return MovesState(
-            left=dict(self.left), transit=dict(self.transit), reports=list(self.reports), carried=dict(self.carried)
+            left=dict(self.left),
+            transit={},
+            reports=list(self.reports),
+            carried=dict(self.carried),
+            ways=[(name, of, *way) for name, ways in self.transit.items() for of, way in ways.items()],
         )
 
     @classmethod
     def restore(cls, state: MovesState | None) -> Moves:
         if state is None:
             return cls()
-        return cls(dict(state.left), dict(state.transit), list(state.reports), dict(state.carried))
+        transit = {name: {way[1]: (way[0], way[2], way[3])} for name, way in state.transit.items()}
+        for name, of, *way in state.ways:
+            transit.setdefault(name, {})[of] = (way[0], way[1], way[2])
+        return cls(dict(state.left), transit, list(state.reports), dict(state.carried))
 
 
 def lowest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -25,6 +25,7 @@ from edge_agent.machines.events import Publish, Relieve
 from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import FormerLines
+from edge_agent.machines.uplink.late_extents import LateExtents
 from edge_agent.machines.uplink.pending_frames import PendingFrames
 from edge_agent.machines.uplink.step import Step
 
@@ -68,11 +69,13 @@ class FrameQueue:
         self._to_move: deque[tuple[int, int]] = deque()
         self._left_encoder = self.encoder  # of that epoch
         self._old_receipts = 0
+        self._bad: tuple[int, frozenset[int]] = (0, frozenset())  # an epoch, and its frames that the parent called bad
         self._born: dict[int, BirthState] = {}  # of epochs of which frames are in the spool
         self.withheld: frozenset[Group] = frozenset()  # groups whose frontier would need more registers than there are
         self.link_up = False
         self.parent = ""  # whom the present epoch is for; '': as ever
         self.former_lines = FormerLines()
+        self.late = LateExtents()
         self._asked = 0  # parents asked for their journal since the process started
         self.lost_lines: list[str] = []  # of these, to parents whose journal is lost: what waits is in doubt
         # the epoch before the last move, and the leaves that it had in each group
@@ -132,6 +135,7 @@ class FrameQueue:
     def _add(self, frames: list[Frame]) -> list[Frame]:
         for frame in frames:
             self.sent_readings += frame.readings
+            self.late.note(frame, self.encoder.groups)
             self.pending.add(frame.epoch, frame.seq)
             self._uncommitted.append((frame.epoch, frame.seq))
         self.seq += len(frames)

@@ -32,6 +32,7 @@ from edge_agent.machines.uplink.journal_change import (
     moved,
     sort_out,
 )
+from edge_agent.machines.uplink.late_extents import LateExtents
 from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
@@ -63,6 +64,15 @@ class Outbox(FrameQueue):
         if receipt.quarantined:
             notes.append(Note("frame.quarantined", {"epoch": receipt.epoch, "seqs": list(receipt.quarantined)}))
         return notes
+
+    def asked_anew(self, receipt: Receipt) -> bool:
+        """Whether the parent settled as bad what it had receipted in this epoch: what the numbers mean may be lost."""
+        if receipt.epoch != self.epoch or receipt.journal != self.journal or not receipt.quarantined:
+            return False
+        epoch, known = self._bad
+        known = known if epoch == self.epoch else frozenset()
+        self._bad = self.epoch, known | set(receipt.quarantined)
+        return any((self.epoch, seq) not in self.pending for seq in self._bad[1] - known)
 
     # --- another parent (1.5) ---------------------------------------------------------------------------------------
 
@@ -289,7 +299,7 @@ class Outbox(FrameQueue):
         birth, born = None, self._born.get(epoch)
         if seq == 0 and born is not None:
             birth = Birth(born.epoch_id, self.journal or 0, born.predecessor, self.version, born.frames)
-        self.replaced.append(Frame(epoch, seq, birth, define, gaps=(gap,)))
+        self.replaced.append(Frame(epoch, seq, birth, define, gaps=(gap, *self.late.gaps(epoch, seq))))
         self.sent(*key)
         pending.marked[key] = Pending()
         self.lost_frames += 1
@@ -351,6 +361,7 @@ class Outbox(FrameQueue):
             former=self.former_lines.snapshot(),
             moved_from=self.moved_from[0],
             moved=[(group, list(leaves.values())) for group, leaves in self.moved_from[1].items()],
+            late=self.late.needed(lambda key: key in self.pending or self.former_lines.of(key) is not None),
         )
 
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
@@ -363,6 +374,7 @@ class Outbox(FrameQueue):
         moved = {group: {leaf.node: leaf for leaf in leaves} for group, leaves in state.moved}
         self.parent, self.moved_from = state.parent, (state.moved_from, moved)
         self.former_lines.restore(state.former)
+        self.late = LateExtents(state.late)
         self.take_over(frames)
 
     def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:

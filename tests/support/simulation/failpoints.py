@@ -60,8 +60,6 @@ NOT_YET: Final[Mapping[str, str]] = {
     "node.move": "rows near the removal of a query expect a gateway that moved and serves it no more (protocol 1.5)",
     "parent.away": "as node.move",
     "merger.move": "as node.move",
-    "disk.flip_frame": "the gap record of a damaged frame names no time, so no window is marked (protocol 3.5)",
-    "disk.older": "a merger that went back waits for frames that its children have let go (protocol 1.3)",
     "landing.cut": "late rows of a landing file that is lost are below the times that are declared (protocol 3.2)",
     "clock.step": "rows that a merger's clock made late are called complete too early, or stay behind (protocol 4.1)",
 }

@@ -1,0 +1,82 @@
+"""Frames that a child has let go and its parent does not have: the parent went back to an older copy of its spool.
+
+It had receipted them, so the child deleted them, and the line of the child would wait for them for ever. A merger that
+waits for frames while their child speaks, for longer than any back-off between two sendings, settles them as lost: a
+record of the loss takes their place, as the root makes one for landing files (docs/protocol.md 1.3, 2.2). Should one
+come after all, it is a duplicate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.events import BadFrame
+
+LET_GO: Final = "frames that its parent had received are in no spool"  # reason of a gap record
+WAIT_US: Final = 120_000_000  # of a child that speaks: a frame without a receipt has been sent five times by then
+PAUSE_US: Final = 10_000_000  # a child that is silent for longer did not speak in between
+
+Hole = tuple[int, int]  # epoch, first seq that lacks
+
+
+class LetGo:
+    """What each child's line waits for, and for how long the child has spoken meanwhile. Only of this process."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._waited_us: dict[str, dict[Hole, int]] = {}
+        self._heard_us: dict[str, int] = {}
+        self._refused = 0
+
+    def heard(self, node: str, speaks_in: int | None, now_us: int) -> list[BadFrame]:
+        """A message of a child has been taken. Returns what stands for the frames that do not come any more.
+
+        speaks_in: the epoch of its newest heartbeat, where frames that this names have not come.
+        """
+        if not self._inbox.waits(node):
+            self._waited_us.pop(node, None)
+            self._heard_us.pop(node, None)
+            return []
+        passed_us = min(max(now_us - self._heard_us.get(node, now_us), 0), PAUSE_US)
+        self._heard_us[node] = now_us
+        holes = dict(self._holes(node, speaks_in))
+        if self._inbox.refused != self._refused:  # frames are turned away here, and sent again later
+            self._refused = self._inbox.refused
+            self._waited_us.clear()
+        before = self._waited_us.pop(node, {})
+        self._waited_us[node] = {hole: before[hole] + passed_us if hole in before else 0 for hole in holes}
+        due = [hole for hole, waited_us in self._waited_us[node].items() if waited_us >= WAIT_US]
+        return [self._lost(hole, holes[hole]) for hole in due]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some child's line waits for frames that have not come."""
+        return any(self._waited_us.values())
+
+    @staticmethod
+    def _lost(hole: Hole, last: int) -> BadFrame:
+        epoch, first = hole
+        return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
+
+    def _holes(self, node: str, speaks_in: int | None) -> Iterator[tuple[Hole, int]]:
+        """What the lines of a child wait for: its first frames that lack, with the last of them.
+
+        An epoch without a birth may be one for another journal, whose birth was discarded (1.2).
+        """
+        inbox = self._inbox
+        for epoch, frames in inbox.lines_of(node).items():
+            if frames.lost or not frames.waiting:
+                continue
+            first, predecessor = frames.applied.next, frames.predecessor
+            if first not in frames.waiting and (first or epoch == speaks_in):
+                yield (epoch, first), min(frames.waiting) - 1
+            if first or not isinstance(predecessor, tuple) or predecessor[0] in inbox.ended.get(node, ()):
+                continue
+            before = inbox.epochs.get(EpochKey(node, predecessor[0]))
+            if before is None:
+                yield (predecessor[0], 0), predecessor[1]
+            elif not before.lost and not before.waiting and before.applied.next <= predecessor[1]:
+                yield (predecessor[0], before.applied.next), predecessor[1]

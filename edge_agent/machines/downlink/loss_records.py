@@ -1,0 +1,86 @@
+"""Gap records that a parent makes of frames it cannot use or has lost, and what it adds to those of its children."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from edge_agent.algebra.frame import DAMAGED, JOURNAL_LOST, Frame, Gap
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.bad_messages import evidence
+from edge_agent.machines.downlink.children import Children
+from edge_agent.machines.downlink.epoch_frames import SECOND_LINE
+from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.let_go import LET_GO
+
+FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
+
+Memberships = Mapping[Group, GroupMembership]
+
+
+def of_message(memberships: Memberships, node: str, why: str, payload: bytes, now_us: int) -> tuple[Gap, ...]:
+    """What is lost with a message that cannot be used, one record a group of its sender (3.6).
+
+    Its rows closed after the frontier that the sender had promised by then, so windows from there to now are
+    marked: rather too wide than too narrow. The bytes travel in the detail so that the root can show them.
+    """
+    lost = next((reason for reason in (FRAMES_LOST, LET_GO) if why.startswith(reason)), "")
+    reason, detail = (lost, why) if lost else (f"quarantined: {why}", evidence(payload))
+    out = []
+    for group, membership in memberships.items():
+        member = membership.members.get(node)
+        if member is not None and member.leaves:
+            start_us = max(min(member.frontier_us, now_us), 0)
+            out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
+    return tuple(out) or (Gap((), 0, 0, -1, (node,), reason, 0, detail),)
+
+
+def of_past(group: Group, leaves: Iterable[str], now_us: int) -> Gap:
+    """What is lost of a child that this parent had heard of and does not know any more: the tier above narrows it."""
+    return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), JOURNAL_LOST)
+
+
+def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
+    """What is not counted of a second line: its groups are not known any more, so it is all that the node has."""
+    spans = [s.span_us for part in frame.groups for s in (*part.sections, *part.late)]
+    for group, membership in memberships.items() if spans else ():
+        member = membership.members.get(node)
+        if member is not None and member.leaves:
+            start_us, end_us = max(min(spans)[0], 0), max(end_us for _, end_us in spans)
+            yield Gap((group,), start_us, max(start_us, end_us), -1, tuple(sorted(member.leaves)), SECOND_LINE)
+
+
+def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
+    """Gap records to pass on: how many frames one stands for is a matter of its own line.
+
+    One whose sender cannot know its time, of a frame damaged on disk, is given that where its line stands now. Its
+    sender does not know either whose rows were in it.
+    """
+    for gap in (replace(gap, run=0) for gap in gaps):
+        timed = gap.end_us > gap.start_us
+        if (timed and (gap.nodes or gap.reason != DAMAGED)) or gap.readings >= 0 or not gap.groups:
+            yield gap
+            continue
+        for group in gap.groups:
+            member = children.membership(group).member(node)
+            start_us = gap.start_us if timed else max(min(member.frontier_us, now_us), 0)
+            end_us = gap.end_us if timed else now_us + 1
+            nodes = gap.nodes or tuple(sorted(member.leaves))
+            yield replace(gap, groups=(group,), start_us=start_us, end_us=end_us, nodes=nodes)
+
+
+def narrowed(memberships: Memberships, node: str, gap: Gap) -> list[Gap]:
+    """A record of what a lost journal held begins where its leaves had come to here (3.7); one a group and leaf."""
+    if gap.reason != JOURNAL_LOST:
+        return [gap]
+    out = []
+    for group in gap.groups:
+        membership = memberships.get(group)
+        member = None if membership is None else membership.members.get(node)
+        known = {} if member is None else {**member.leaf_frontiers(), **member.reached}
+        for leaf in gap.nodes:
+            start_us = max(gap.start_us, min(known.get(leaf, (gap.start_us, gap.start_us))))
+            if start_us < gap.end_us:
+                out.append(replace(gap, groups=(group,), nodes=(leaf,), start_us=start_us))
+    return out

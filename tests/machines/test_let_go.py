@@ -1,0 +1,122 @@
+"""Frames that a child deleted because a merger had them, before that merger went back to an older copy of its spool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.let_go import LET_GO, PAUSE_US, WAIT_US
+from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
+
+QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+
+
+class Parent:
+    """A merger's inbox, whose child speaks every second."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.frames, self.sender, self.now_us = ChildFrames(JOURNAL, GRACE), sender, 100 * S
+        self.took_effect: list[tuple[int, int]] = []
+        self.losses: list[Gap] = []
+
+    def take(self, *messages: Frame | Heartbeat) -> None:
+        for message in messages:
+            for applied in self.frames.take(self.sender.node, message, self.now_us):
+                self.losses += applied.losses
+                if applied.effect.frame is not None:
+                    self.took_effect.append((applied.effect.epoch, applied.effect.seq))
+        self.frames.inbox.check()
+
+    def speaks(self, for_us: int, step_us: int = S) -> None:
+        until_us = self.now_us + for_us
+        while self.now_us < until_us:
+            self.now_us += step_us
+            self.take(Heartbeat(self.sender.outbox.epoch, self.sender.outbox.seq - 1, ()))
+
+    @property
+    def frontiers(self) -> Iterable[int]:
+        return [each.members["g"].frontier_us for each in self.frames.children.memberships.values()]
+
+
+def rows(sender: Sender, number: int) -> Frame:
+    """A window that closes, and the promise that it is complete."""
+    return sender.send((number * 10 * S, (number + 1) * 10 * S, "", 1.0), frontier_us=(number + 1) * 10 * S)
+
+
+def test_frames_that_do_not_come_while_their_child_speaks_are_lost_and_the_line_goes_on() -> None:
+    """protocol 1.3, 2.2: from where the line stood on, windows are marked."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    parent.take(sender.birth(), rows(sender, 0))
+    gone = [rows(sender, 1), rows(sender, 2)]
+    parent.take(rows(sender, 3))
+    parent.speaks(WAIT_US - S)
+    assert parent.losses == []
+    parent.speaks(2 * S)
+    epoch = sender.outbox.epoch
+    assert parent.took_effect == [(epoch, 0), (epoch, 1), (epoch, 4)]
+    (gap,) = parent.losses
+    assert (gap.reason, gap.nodes, gap.start_us) == (LET_GO, ("g",), 10 * S)
+    assert parent.frontiers == [40 * S]
+    parent.take(*gone)  # after all
+    assert len(parent.took_effect) == 3
+    assert len(parent.losses) == 1
+
+
+def test_an_epoch_of_which_nothing_is_in_any_spool_is_passed_over() -> None:
+    """protocol 1.3: its child began another one meanwhile, or several."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    parent.take(sender.birth(), rows(sender, 0))
+    rows(sender, 1)
+    sender.birth()
+    rows(sender, 2)
+    parent.take(sender.birth(), rows(sender, 3))
+    parent.speaks(WAIT_US + 2 * S)
+    assert parent.took_effect[-2:] == [(sender.outbox.epoch, 0), (sender.outbox.epoch, 1)]
+    assert {gap.reason for gap in parent.losses} == {LET_GO}
+    assert parent.frontiers == [40 * S]
+
+
+def test_a_child_that_is_silent_or_comes_back_has_time_to_send() -> None:
+    """protocol 3.3: what is on its way is not lost."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    parent.take(sender.birth())
+    late = rows(sender, 0)
+    parent.take(rows(sender, 1))
+    parent.now_us += 10 * WAIT_US
+    parent.speaks(WAIT_US // 2)
+    parent.speaks(WAIT_US * 3, step_us=PAUSE_US * 10)
+    assert parent.losses == []
+    parent.take(late)
+    parent.speaks(WAIT_US)
+    assert parent.losses == []
+    assert [seq for _, seq in parent.took_effect] == [0, 1, 2]
+
+
+def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sent_is_marked() -> None:
+    """protocol 1.3, 2.4: it learns from a receipt that its parent lacks what it had received."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    sender.birth()
+    sender.outbox.committed()
+    sender.outbox.link(up=True)
+    sender.outbox.marks()
+    sender.outbox.publish(0)
+    sender.outbox.receipt(Receipt(sender.outbox.epoch, JOURNAL, 1), lambda *_: Frame(0, 0))
+    parent.take(rows(sender, 0))
+    parent.speaks(WAIT_US + 2 * S)
+    answer = parent.frames.inbox.receipt("g", sender.outbox.epoch)
+    assert answer.quarantined == (0,)
+    assert sender.outbox.asked_anew(answer)
+    assert not sender.outbox.asked_anew(answer)
+    for frame in sender.outbox.restate():
+        parent.take(frame)
+    parent.take(sender.birth(), rows(sender, 1))
+    assert (sender.outbox.epoch, 1) in parent.took_effect
+    (past,) = [gap for gap in parent.losses if gap.groups]
+    assert (past.reason, past.start_us, past.nodes) == (JOURNAL_LOST, 0, ("g",))
