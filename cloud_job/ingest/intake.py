@@ -6,6 +6,7 @@ On the driver, once per message: the decision needs every head in order anyway, 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +24,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("headwater.root")
+SHOWN: Final = 300  # characters of what an exception says
 NONE: Final = -1  # epoch, seq, group or plan where there is none
 _COLUMNS: Final = tuple(tables.MESSAGES.columns)
+
+
+class RecordError(Exception):
+    """A record whose handling raised: what is known may be half changed, so the batch begins again without it."""
+
+    def __init__(self, record: landing.Record, error: Exception) -> None:
+        """error: is said in the reason for which the record is left out."""
+        super().__init__(f"cannot be handled: {type(error).__name__}: {str(error)[:SHOWN]}")
+        self.record = record
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A record that is not handled. settled: its frame is settled as one that cannot be used, so that the line of its
+    child goes on at once; else only after the grace time, by what the lander says it has received.
+    """
+
+    why: str
+    settled: bool = True
+
+
+Leave = Mapping[landing.Record | str, LeftOut]  # single records, all of a topic, and whole files by name
+NOTHING: Final[Leave] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +69,8 @@ class Intake:
 
     rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied. now_us: the lander's time
     at its last tick (before one has come the newest receive time; 0: none). ticked: one has come. messages: frames that
-    are new, bad ones included; unread: what could not be read; again: what was known.
+    are new, bad ones included; unread: what could not be read; again: what was known. left_out: records that are not
+    handled. most: records that are read, the others are passed over; None: all. last: the newest one read.
     """
 
     decider: Decider
@@ -58,13 +84,20 @@ class Intake:
     again: int = 0
     _stated: tuple[tuple[str, Receipt], ...] = ()  # what the lander has received, says the file that is being read
     ticked: bool = False
+    left_out: Leave = field(default_factory=lambda: NOTHING)
+    most: int | None = None
+    count: int = 0
+    last: landing.Record | None = None
 
     def read(self, content: bytes, name: str) -> None:
         """One landing file. A damaged one is read as far as it goes; the rest is logged and quarantined."""
         self._stated = ()
+        if name in self.left_out:
+            self._bad(Received("", self.now_us, b""), "envelope", self.left_out[name].why)
+            return
         try:
-            for topic, received_us, payload in landing.iterate(content):
-                self._guarded(topic, received_us, payload)
+            for record in landing.iterate(content):
+                self._guarded(record)
         except WireError as err:
             log.warning("landing.damaged", extra={"file": name, "why": str(err)})
             self._bad(Received("", self.now_us, b""), "envelope", f"{name}: {err}")
@@ -76,16 +109,35 @@ class Intake:
 
         return pa.Table.from_pydict(self.rows, schema=tables.arrow_schema(tables.MESSAGES))
 
-    def _guarded(self, topic: str, received_us: int, payload: bytes) -> None:
-        """One record. Whatever decoding it raises, it is quarantined and the line goes on."""
+    def _guarded(self, record: landing.Record) -> None:
+        """One record. Raises: RecordError, whatever handling it raised."""
+        if self.most is not None and self.count >= self.most:
+            return
+        self.count, self.last = self.count + 1, record
+        out = (self.left_out.get(record) or self.left_out.get(record[0])) if self.left_out else None
         try:
-            self._record(topic, received_us, payload)
+            if out is None:
+                self._record(*record)
+            else:
+                self._leave_out(record, out)
         except Exception as err:
-            found = topics.parse(topic)
-            node = "" if found is None else found.node
-            self._bad(
-                Received(node, received_us, payload), "envelope", f"cannot be handled: {type(err).__name__}: {err}"
-            )
+            raise RecordError(record, err) from err
+
+    def _leave_out(self, record: landing.Record, out: LeftOut) -> None:
+        topic, received_us, payload = record
+        found = topics.parse(topic)
+        node = "" if found is None else found.node
+        came = Received(node, min(received_us, self.now_us) if self.ticked else received_us, payload)
+        if found is None or found.what != "frame" or not out.settled:
+            self._bad(came, "envelope", out.why)
+            return
+        try:
+            envelope = frames.envelope(payload)
+        except Exception:  # whatever the decoder raises
+            self._bad(came, "envelope", out.why)
+            return
+        if envelope.seq is None or not self._known(node, envelope.epoch, envelope.seq):
+            self._unusable(replace(came, epoch=envelope.epoch), envelope.seq, out.why)
 
     def _record(self, topic: str, received_us: int, payload: bytes) -> None:
         if topic == landing.TICK_TOPIC:
@@ -126,13 +178,14 @@ class Intake:
 
     def _message(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
         epoch, seq = envelope.epoch, envelope.seq
+        came = Received(node, received_us, payload, epoch)
         try:
             message, parts = heads.head(envelope, self._plans(node, epoch))
         except WireError as err:
-            self._bad(Received(node, received_us, payload, epoch, NONE if seq is None else seq), "body", str(err))
-            if seq is not None:
-                self.messages += 1
-                self.decider.take(node, BadFrame(epoch, seq, str(err), b""), received_us)
+            self._unusable(came, seq, str(err))
+            return
+        except Exception as err:  # nothing has changed yet
+            self._unusable(came, seq, f"cannot be handled: {type(err).__name__}: {str(err)[:SHOWN]}")
             return
         if isinstance(message, Heartbeat):
             self.decider.take(node, message, received_us)
@@ -145,11 +198,18 @@ class Intake:
             return
         self.messages += 1
         head = payload if not parts else frames.encode(heads.bare(message)) if _says_more(message) else b""
-        came = Received(node, received_us, head, epoch, message.seq)
+        came = replace(came, payload=head, seq=message.seq)
         if head:
             self._row(came)
         for part in parts:
             self._row(came, part)
+
+    def _unusable(self, came: Received, seq: int | None, why: str) -> None:
+        """A frame or heartbeat (seq None) without usable content: a frame is settled where it stands."""
+        self._bad(replace(came, seq=NONE if seq is None else seq), "body", why)
+        if seq is not None:
+            self.messages += 1
+            self.decider.take(came.node, BadFrame(came.epoch, seq, why, b""), came.received_us)
 
     def _plans(self, node: str, epoch: int) -> dict[int, Plan]:
         dictionary = self.decider.parent.dictionaries.get(EpochKey(node, epoch))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from cloud_job.spark.batch_guard import BatchGuard
 from cloud_job.spark.job import Job
 from edge_agent.errors import PortError
 from edge_agent.wire.landing import SUFFIX
@@ -24,7 +25,7 @@ class LandingLoop:
     """Runs a job until `stop`, or (`once`) until the files that are there are done."""
 
     def __init__(
-        self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES
+        self, job: Job | BatchGuard, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES
     ) -> None:
         """trigger_us: between the starts of two micro-batches. max_bytes: after so many a batch takes no further file.
 

@@ -1,5 +1,7 @@
 """The Spark job.
 
+batch_guard          leaves out what no batch can be made with
+prepared_batch       a batch as far as it goes without Spark
 job                  `Job`: one micro-batch; the order of its commits
 row_sources          rows of results from where their parts are nearest
 results              transforms from parts to rows of gold.results

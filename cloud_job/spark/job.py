@@ -10,7 +10,6 @@ One run owns the tables (cloud_job/delta/lease.py). Frames that a run stored for
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -31,15 +30,15 @@ from cloud_job.delta.lease import Lease
 from cloud_job.delta.plugin_failures import PluginFailures
 from cloud_job.delta.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.ingest.decode_lookup import DecodeLookups
-from cloud_job.ingest.intake import Intake
+from cloud_job.ingest.intake import NOTHING, Intake, Leave
 from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands
+from cloud_job.spark.prepared_batch import PreparedBatch, prepare
 from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.errors import ProtocolError
-from edge_agent.root.completeness import Decider, Decision
-from edge_agent.root.decision import decide
+from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import TableRow, Work
 from edge_agent.wire.heads import Parts
@@ -75,11 +74,7 @@ class Job:
         """Nothing is read or written before `open`."""
         self.spark, self.place, self.settings = spark, place, settings
         self.owner = uuid.uuid4().hex[:16]
-        self.decider = Decider(0, settings.grace_us, settings.members)
-        # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
-        self.decider.parent.children.link(0, up=False)
-        self.state = RootState(settings.limits)
-        self.parts: Parts = {}
+        self.decider, self.state, self.parts = self._fresh()
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
         self._since_s = 0.0
         self._lease: Lease | None = None
@@ -97,17 +92,35 @@ class Job:
         torn_commits.repair(self.place)
         tables.create(self.spark, self.place)
         self._durable = DurableTables(self.place)
-        rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
-        if rows:
-            self._resume(rows[0])
+        last = self._last()
+        if last is not None:
+            self._resume(last)
+        self._retire(self.decider)
+
+    def _fresh(self) -> tuple[Decider, RootState, Parts]:
+        """The state before the first decision."""
+        decider = Decider(0, self.settings.grace_us, self.settings.members)
+        # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
+        decider.parent.children.link(0, up=False)
+        return decider, RootState(self.settings.limits), {}
+
+    def _retire(self, decider: Decider) -> None:
         for node in self.settings.retired:
-            self.decider.parent.children.retire(node)
+            decider.parent.children.retire(node)
+
+    def _last(self) -> SparkRow | None:
+        """The last decision."""
+        rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
+        return rows[0] if rows else None
+
+    def _load(self, last: SparkRow) -> tuple[Decider, RootState, Parts]:
+        """The state after the decision of that row of ops.batches."""
+        settings = self.settings
+        return decision_checkpoint.loads(bytes(last["state"]), settings.limits, settings.grace_us, settings.members)
 
     def _resume(self, last: SparkRow) -> None:
         """Go on after the decision of that row of ops.batches."""
-        self.decider, self.state, self.parts = decision_checkpoint.loads(
-            bytes(last["state"]), self.settings.limits, self.settings.grace_us, self.settings.members
-        )
+        self.decider, self.state, self.parts = self._load(last)
         self._files = frozenset(last["files"])
         self._rows.resume(self.state, self.parts)
         self._perform(Work.loads(bytes(last["work"])), again=True)
@@ -117,10 +130,13 @@ class Job:
         """Whether a landing file stands in the last decision."""
         return name in self._files
 
-    def process(self, files: Iterable[tuple[str, bytes]]) -> None:
-        """One micro-batch. files: names and content in order; those of the last decision are passed over."""
+    def process(self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING) -> None:
+        """One micro-batch. files: names and content in order; those of the last decision are passed over.
+
+        left_out: records that are not handled. After an exception the run is at an end: close it and open another.
+        """
         self._since_s = time.monotonic()
-        intake = self._intake()
+        intake = self._intake(left_out)
         names = []
         for name, content in files:
             if not self.took(name):
@@ -129,6 +145,26 @@ class Job:
         self._done("read", intake.batch)
         if names:
             self._batch(intake, names)
+
+    def attempt(
+        self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING, most: int | None = None
+    ) -> tuple[Intake, Exception | None]:
+        """`process` as far as it goes without Spark, on a copy of the state. Returns what was read and what it raised.
+
+        most: records that are read; None: all.
+        """
+        last = self._last()
+        decider, state, parts = self._fresh() if last is None else self._load(last)
+        self._retire(decider)
+        number = state.number + 1
+        intake = Intake(decider, parts, number, self.owner, state.decided_us, left_out=left_out, most=most)
+        try:
+            for name, content in files:
+                intake.read(content, name)
+            prepare(intake, state, ())
+        except Exception as err:  # whatever it is
+            return intake, err
+        return intake, None
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
@@ -147,29 +183,23 @@ class Job:
             raise ProtocolError("a batch without a lease: open() comes first")
         return self._lease
 
-    def _intake(self) -> Intake:
+    def _intake(self, left_out: Leave = NOTHING) -> Intake:
         number = self.state.number + 1
-        return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us)
+        return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us, left_out=left_out)
 
     def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
-        number, stored = intake.batch, None
+        number = intake.batch
         self._remove(self._files)  # they stand in the last decision, and this one names others
-        if intake.rows["batch"]:
-            stored = intake.table()
-            self.place.append(MESSAGES, self._stored(stored), self.owner, number)
-            self._rows.recent.add(stored)
+        made = prepare(intake, self.state, names, flush=flush)
+        self._done("decide", number)
+        if made.stored is not None:
+            self.place.append(MESSAGES, self._stored(made.stored), self.owner, number)
+            self._rows.recent.add(made.stored)
         self._done("store", number)
-        decision = self.decider.decide(intake.now_us)
-        applied = {
-            key: found for e in decision.effects if (found := self.parts.pop(key := (e.node, e.epoch, e.seq), None))
-        }
-        self.state.own(number, self.owner)
-        dictionaries, gaps = self.decider.parent.dictionaries, self.decider.gaps
-        work = decide.step(self.state, decision, applied, dictionaries, gaps, unread=intake.unread, flush=flush)
-        self.decider.release(decision, self.settings.limits.horizon_us, self.state.reach)
-        self._decide(decision, work, names, intake.messages)
+        self._decide(made, number)
         self._done("decision", number)
-        self._rows.take(stored, decision, applied, self.parts, self._lookups())
+        self._rows.take(made.stored, made.decision, made.applied, self.parts, self._lookups())
+        work = made.work
         self._perform(work)
         self._failures.report(filter(None, map(self.state.query, self.state.queries)), number)
         self._rows.forget(self.state.needed_us)
@@ -186,25 +216,9 @@ class Job:
             },
         )
 
-    def _decide(self, decision: Decision, work: Work, names: list[str], messages: int) -> None:
-        row: TableRow = {
-            "number": work.number,
-            "owner": self.owner,
-            "decided_us": decision.now_us,
-            "files": names,
-            "messages": messages,
-            "effects": len(decision.effects),
-            "frontiers": json.dumps(
-                [
-                    {"source": g.source, "where": g.where, "by": g.by, "frontier": view.frontier_us}
-                    for g, view in decision.groups.items()
-                ]
-            ),
-            "work": work.dumps(),
-            "state": decision_checkpoint.dumps(self.decider, self.state, self.parts),
-        }
-        self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", work.number)
-        self._held().check(self.spark, work.number)
+    def _decide(self, made: PreparedBatch, number: int) -> None:
+        self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [made.row]), "decision", number)
+        self._held().check(self.spark, number)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
         """Everything after the decision. again: some of it may have been done before a crash."""

@@ -6,6 +6,8 @@ import argparse
 import logging
 import sys
 import time
+from pathlib import Path
+from typing import Final
 
 from edge_agent.cli.support.serving import add_config, settings_of, stopped_by_signal
 
@@ -18,6 +20,9 @@ EXAMPLES = """\
   headwater root --once root.toml           # process the files that exist, with all revisions, then end
   headwater root --dry-run root.toml
 """
+SAME_STARTS: Final = (
+    5  # killed with the same file, before it is moved aside: a start lasts long, and kills may be at random
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +42,13 @@ def main(args: argparse.Namespace) -> int:
     from cloud_job import spark_session
     from cloud_job.delta import tables
     from cloud_job.ingest.landing_loop import LandingLoop
+    from cloud_job.spark.batch_guard import BatchGuard
     from cloud_job.spark.job import Job, JobSettings
     from cloud_job.warmup import warm
     from edge_agent.ports.service_manager import ServiceManager
     from edge_agent.root.decision.root_state import RootLimits
+    from edge_agent.runtime.root_report import RootReport
+    from edge_agent.runtime.start_record import NAME, SETTLED_S, StartRecord
 
     log = logging.getLogger("headwater.root")
     for name in ("py4j", "pyspark"):  # they log every call
@@ -52,27 +60,43 @@ def main(args: argparse.Namespace) -> int:
         print("headwater: starting Spark and warming it up; the first rows take half a minute", file=sys.stderr)
     spark = spark_session.start("headwater-root", args.master, args.driver_memory)
     lower = settings.lower
-    job = Job(
-        spark,
-        place,
-        JobSettings(
-            settings.lander.folder,
-            settings.grace_us,
-            RootLimits(settings.root.revise_every_us, settings.root.horizon_us),
-            lower.members if lower is not None else (),
-            lower.retired if lower is not None else (),
-        ),
+    job_settings = JobSettings(
+        settings.lander.folder,
+        settings.grace_us,
+        RootLimits(settings.root.revise_every_us, settings.root.horizon_us),
+        lower.members if lower is not None else (),
+        lower.retired if lower is not None else (),
     )
-    job.open()
-    loop = LandingLoop(job, once=args.once, trigger_us=settings.root.trigger_us)
+
+    def begin_run() -> Job:
+        job = Job(spark, place, job_settings)
+        job.open()
+        return job
+
+    landing = Path(settings.lander.folder)
+    starts = StartRecord(landing / f"root.{NAME}", SAME_STARTS)
+    guard = BatchGuard(begin_run, RootReport(landing).note, starts)
+    loop = LandingLoop(guard, once=args.once, trigger_us=settings.root.trigger_us)
     if not args.once:
         warm(spark)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
     systemd = ServiceManager()
     systemd.ready()
+
+    settled = False
+
+    def alive() -> None:
+        nonlocal settled
+        systemd.alive()
+        if not settled and time.monotonic() - begin > SETTLED_S:
+            settled = True
+            starts.settled()
+
     try:
         with stopped_by_signal(loop.stop):
-            loop.run(systemd.alive)
+            loop.run(alive)
+        starts.settled()
     finally:
+        starts.close()
         spark.stop()
     return 0

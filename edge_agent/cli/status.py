@@ -52,7 +52,9 @@ def main(args: argparse.Namespace) -> int:
         for name, node in nodes.items():
             for text in (*alarms(node), *in_doubt(name, node, now_us)):
                 print(f"{name}: " + (f"\033[31m{text}\033[0m" if sys.stdout.isatty() else text))
-            for text in (*standing(node), *refusals(node), *failures(node), *losses(node), *notes(node)):
+            for text in (*standing(node), *refusals(node), *failures(node), *losses(node), *left_out(node)):
+                print(f"{name}: {text}")
+            for text in notes(node):
                 print(f"{name}: {text}")
     else:
         print(f"no node has published its status on {args.broker}")
@@ -137,6 +139,15 @@ def losses(node: Mapping[str, Any]) -> list[str]:
             "quarantine.jsonl beside its spool, and their number is in ops.gaps"
         )
     return out
+
+
+def left_out(node: Mapping[str, Any]) -> list[str]:
+    """What the root could not take: how often and why, with the newest example."""
+    found, lines = node.get("status", {}).get("left_out"), []
+    for why, of in found.items() if isinstance(found, dict) else ():
+        count, example = (of.get("count"), of.get("example")) if isinstance(of, dict) else (None, None)
+        lines.append(f"LEFT OUT by the root, in ops.quarantine: {count} times: {why}; such as {example}")
+    return lines
 
 
 def alarms(node: Mapping[str, Any]) -> list[str]:

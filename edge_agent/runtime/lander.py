@@ -40,6 +40,7 @@ from edge_agent.ports.mqtt.link import Down, Taken, Up, Will
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sqlite_file import sync_folder
 from edge_agent.ports.waiter import Waiter
+from edge_agent.runtime import root_report
 from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
@@ -152,6 +153,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self._unsaved = False  # numbers of definitions
         self._save_us = 0  # when to try again to save them
         self._logged_us = self._refused_shown = 0
+        self._left_out_shown: object = {}  # by the root
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
@@ -172,8 +174,9 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             self._save(now_us)
         if now_us - self._logged_us >= LOG_EVERY_US:
             self._logged_us = now_us
-            if self.refusals.total != self._refused_shown:
-                self._refused_shown = self.refusals.total
+            left_out = root_report.read(self.folder.folder).get("left_out", {})
+            if self.refusals.total != self._refused_shown or left_out != self._left_out_shown:
+                self._refused_shown, self._left_out_shown = self.refusals.total, left_out
                 self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
             log.info("landed", extra={"messages": self.messages, "files": self.files, "bytes": self.bytes})
 
@@ -352,4 +355,6 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             status["alarms"] = self._watch.alarms
         if online and self.refusals.total:
             status["refused"] = self.refusals.plain()
+        if online and self._left_out_shown:
+            status["left_out"] = self._left_out_shown
         return json.dumps(status, separators=(",", ":")).encode()

@@ -35,6 +35,13 @@ class Refusals:
         self._examples[name] = example[:SHOWN]
         return count & (count - 1) == 0
 
+    def restore(self, plain: object) -> None:
+        """Go on from what `plain` returned."""
+        for name, found in plain.items() if isinstance(plain, dict) else ():
+            count = found.get("count") if isinstance(found, dict) else None
+            if isinstance(count, int) and len(self._counts) < MOST_REASONS:
+                self._counts[name], self._examples[name] = count, str(found.get("example", ""))[:SHOWN]
+
     def plain(self) -> dict[str, dict[str, object]]:
         """Reason -> count and example, the most frequent first."""
         order = sorted(self._counts, key=lambda name: -self._counts[name])

@@ -25,13 +25,14 @@ DEFINITIONS: Final = "definitions"  # what a gateway is handling while it takes 
 class StartRecord:
     """The record of one process. failed: starts in a row before this one that did not end in order."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_same: int = MOST_SAME) -> None:
+        """most_same: starts in a row that ended with the same."""
         before = _read(path)
         self.failed = before["failed"] + 1 if before["open"] else 0
         same = before["same"] + 1 if before["what"] and before["what"] == before["last"] else 1
         self._last = before["what"] if self.failed else ""
         self._same = same if self._last else 0
-        self.fatal = self._last if self._same >= MOST_SAME else ""  # what to leave out
+        self.fatal = self._last if self._same >= most_same else ""  # what to leave out
         self._what = ""
         self._path = path
         self._handle: int | None = None

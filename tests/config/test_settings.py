@@ -117,9 +117,13 @@ def test_relative_paths_are_beside_the_file(tmp_path: Path) -> None:
     assert load(file, tmp_path / "state").definitions == settings.definitions, "what is read stays beside the file"
     root = tmp_path / "root.toml"
     root.write_text(
-        '[node]\nid="root"\nrole="root"\n[lower]\nbroker="mqtt://a"\n[root]\ntables="s3://x/y"\ncheckpoint="/c"'
+        '[node]\nid="root"\nrole="root"\n[lower]\nbroker="mqtt://a"\n[root]\ntables="s3://x/y"\ncheckpoint="c"'
     )
-    assert (load(root).root.tables, load(root).root.checkpoint) == ("s3://x/y", "/c")
+    assert load(root).root.tables == "s3://x/y"
+    (note,) = notes(load(root))
+    assert note.startswith("[root] checkpoint has no effect")
+    root.write_text('[node]\nid="root"\nrole="root"\n[lower]\nbroker="mqtt://a"\n[root]\ntables="t"')
+    assert notes(load(root)) == (), "one that does not name it hears nothing of it"
 
 
 def test_a_file_that_is_not_there_or_not_readable_is_one_line(tmp_path: Path) -> None:

@@ -252,7 +252,9 @@ class RootTable:
         None,
         "three-part names in that catalog; left out: by path",
     )
-    checkpoint: str = setting(_PATH, "checkpoint", "without effect: earlier roots kept Spark's checkpoint there")
+    checkpoint: str | None = setting(
+        _PATH, None, "of earlier roots, read and not used: `check` and the log of a start say so; leave it out"
+    )
     trigger_us: int = setting(Duration(0, 3600 * SECOND), SECOND, "between micro-batches", "a batch costs 1 to 2 s")
     revise_every_us: int = setting(
         Duration(0, DAY), 60 * SECOND, "a window is revised at most once in that", "a MERGE costs more than an append"

@@ -262,7 +262,7 @@ def absolute(settings: Settings, folder: File, state: File) -> Settings:
         found = {}
         for key in keys_of(type(table)):
             value = getattr(table, key.inside)
-            is_path = key.name.endswith("_file") or key.name in {"path", "folder", "tables", "checkpoint"}
+            is_path = key.name.endswith("_file") or key.name in {"path", "folder", "tables"}
             if is_path and isinstance(value, str) and "://" not in value:
                 found[key.inside] = str(folder / value)
         return replace(table, **found) if found else table  # type: ignore[type-var]
@@ -304,6 +304,8 @@ def notes(settings: Settings) -> tuple[str, ...]:
             near = nearest(source, sensors)
             hint = f"; did you mean {near}?" if near else ""
             said.append(f'query "{definition.id}": no sensor "{source}" in this file; it waits for one by topic{hint}')
+    if settings.root.checkpoint is not None:
+        said.append("[root] checkpoint has no effect: the root has no checkpoint beside its tables; leave it out")
     uplink = settings.uplink
     if uplink is not None and uplink.user not in {None, settings.node.id}:
         said.append(f'[uplink] user "{uplink.user}" is not the node id: access rules with %u go by the user name')

@@ -1,0 +1,253 @@
+"""A landing file, or a record of one, that a batch cannot be made with costs itself and nothing else.
+
+Whatever a batch raises, the run is given up and another one begins from the last decision, as after a kill: nothing of
+it is half done. Records that raise while they are read, or without which the decision can be taken, are found by trying
+on copies of the state, and the batch is made without them: their bytes go to ops.quarantine, and a frame is settled as
+one that cannot be used, so that what it held is declared (docs/protocol.md 3.6). A batch that fails for another reason
+is tried again, then file by file; a file that fails alone is left out whole. What lies in the world (a disk, the JVM)
+ends the process, for systemd to start it again: no file is at fault. After a start that was killed files are taken one
+by one, and the one that five starts in a row were killed with is moved to the folder `aside`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from cloud_job.ingest.intake import Intake, LeftOut, RecordError
+from cloud_job.spark.job import Job, JobSettings
+from edge_agent.errors import PortError
+from edge_agent.wire import landing
+
+log = logging.getLogger("headwater.root")
+
+File = tuple[str, bytes]
+TRIES: Final = 3  # of a batch of several files, and of one file
+PAUSES_S: Final = (0.5, 2.0)  # between them
+MOST_OF_TOPIC: Final = 5  # records of a topic at fault; then all of it is left out of the batch
+MOST_IN_A_ROW: Final = 3  # whole files left out without one between them that was not: then it is not the files
+SHOWN: Final = 200  # characters of what an exception says
+WORLD: Final = (  # what errors that come through the JVM say when no file is at fault
+    "No space left on device",
+    "OutOfMemoryError",
+    "Read-only file system",
+    "Input/output error",
+    "Too many open files",
+    "Permission denied",
+    "An error occurred while trying to connect to the Java server",
+    "Answer from Java side is empty",
+    "cannot call methods on a stopped SparkContext",
+)
+ASIDE: Final = "aside"  # below the landing folder
+FATAL: Final = "several starts in a row were killed while it was taken"
+Note = Callable[[str, str], None]
+
+
+class Starts(Protocol):
+    """What the starts before this one were killed with (edge_agent/runtime/start_record.py)."""
+
+    @property
+    def careful(self) -> bool: ...
+
+    @property
+    def fatal(self) -> str: ...
+
+    def handling(self, what: str) -> None: ...
+
+
+class BatchGuard:
+    """Runs one job after another over the same tables; in the place of a job for the landing loop."""
+
+    def __init__(
+        self, make: Callable[[], Job], note: Note = lambda why, example: None, starts: Starts | None = None
+    ) -> None:
+        """make: a run that is open. note: is told of what has been left out, with its name."""
+        self._make, self._note, self._starts = make, note, starts
+        self.job = make()
+        self._in_a_row = 0
+
+    @property
+    def settings(self) -> JobSettings:
+        return self.job.settings
+
+    def took(self, name: str) -> bool:
+        """Whether a landing file stands in the last decision."""
+        return self.job.took(name)
+
+    def finish(self) -> None:
+        self.job.finish()
+
+    def close(self) -> None:
+        self.job.close()
+
+    def process(self, files: Iterable[File]) -> None:
+        """As `Job.process`. Raises: what lies in the world; what every file raises."""
+        found = list(files)
+        starts = self._starts
+        if starts is None or not (starts.careful or starts.fatal):
+            self._process(found)
+            return
+        for name, content in found:
+            if name == starts.fatal:
+                self._move_aside(name, f"{name}: {FATAL}")
+                continue
+            starts.handling(name)
+            self._process([(name, content)])
+            starts.handling("")
+
+    def _process(self, found: list[File]) -> None:
+        error = self._tried(found)
+        if error is None:
+            return
+        if len(found) > 1:
+            for file in found:
+                self._process([file])
+            return
+        self._without(found[0], error)
+
+    def _tried(self, files: Sequence[File]) -> Exception | None:
+        """Some tries of one batch. Returns what the last one raised."""
+        left_out: dict[landing.Record | str, LeftOut] = {}
+        error: Exception | None = None
+        for pause_s in (*PAUSES_S, None):
+            try:
+                self.job.process(files, left_out)
+            except Exception as err:
+                error = err
+                _raise_if_of_the_world(err)
+                log.warning(
+                    "batch.failed", extra={"files": len(files), "first": files[0][0], "why": _text(err)}, exc_info=err
+                )
+            else:
+                self._passed(left_out)
+                return None
+            self._begin_again()
+            if all(self.job.took(name) for name, _ in files):  # it had been decided, and is carried out now
+                self._passed(left_out)
+                return None
+            self._search(files, left_out)
+            if pause_s is not None and not left_out:
+                time.sleep(pause_s)
+        return error
+
+    def _begin_again(self) -> None:
+        self.job.close()
+        self.job = self._make()
+
+    def _passed(self, left_out: dict[landing.Record | str, LeftOut]) -> None:
+        self._in_a_row = 0
+        self._tell(left_out)
+
+    def _tell(self, left_out: dict[landing.Record | str, LeftOut]) -> None:
+        for record, out in left_out.items():
+            name = record if isinstance(record, str) else f"{record[0]}, {len(record[2])} bytes, received {record[1]}"
+            log.error("record.left_out", extra={"record": name, "why": out.why})
+            self._note(out.why, name)
+
+    # --- which records -------------------------------------------------------------------------------------------
+
+    def _search(self, files: Sequence[File], left_out: dict[landing.Record | str, LeftOut]) -> None:
+        """Leave out records until a batch of these files goes as far as it can without Spark."""
+        while True:
+            intake, error = self.job.attempt(files, left_out)
+            if error is None:
+                return
+            _raise_if_of_the_world(error)
+            if isinstance(error, RecordError):
+                record, why = error.record, str(error)
+            else:
+                record, why = self._last_of_shortest(files, left_out, intake, error), f"no decision: {_text(error)}"
+            _leave_out(left_out, record, why, error)
+
+    def _last_of_shortest(
+        self, files: Sequence[File], left_out: dict[landing.Record | str, LeftOut], whole: Intake, error: Exception
+    ) -> landing.Record:
+        """The last record of the shortest beginning of these files upon which no decision can be taken.
+
+        Raises: the error, if there is none without any record.
+        """
+        fits, fails = 0, whole.count
+        if self.job.attempt(files, left_out, 0)[1] is not None or whole.last is None:
+            raise error
+        record = whole.last
+        while fails - fits > 1:
+            most = (fits + fails) // 2
+            intake, found = self.job.attempt(files, left_out, most)
+            if found is None:
+                fits = most
+            else:
+                fails, record = most, intake.last or record
+        return record
+
+    # --- a whole file --------------------------------------------------------------------------------------------
+
+    def _without(self, file: File, error: Exception) -> None:
+        """A file that fails alone, without its records but the lander's own."""
+        self._in_a_row += 1
+        if self._in_a_row > MOST_IN_A_ROW:
+            raise error
+        why = f"{file[0]} cannot be taken: {_text(error)}"
+        left_out: dict[landing.Record | str, LeftOut] = {topic: LeftOut(why) for topic in _topics(file[1])}
+        try:
+            self.job.process([file], left_out)
+        except Exception as err:
+            _raise_if_of_the_world(err)
+            self._begin_again()
+            self._move_aside(file[0], why)
+        else:
+            self._tell(left_out)
+
+    def _move_aside(self, name: str, why: str) -> None:
+        """Without looking into it: what it held is declared once the lander says that it has received it."""
+        folder = Path(self.settings.landing)
+        aside = folder / ASIDE
+        aside.mkdir(mode=0o700, exist_ok=True)
+        if (folder / name).exists():
+            (folder / name).rename(aside / name)
+        left_out: dict[landing.Record | str, LeftOut] = {name: LeftOut(why)}
+        self.job.process([(name, b"")], left_out)
+        self._tell(left_out)
+
+
+def _leave_out(
+    left_out: dict[landing.Record | str, LeftOut], record: landing.Record, why: str, error: Exception
+) -> None:
+    """Once more than before: first the record as a frame that cannot be used, then without a word in its line."""
+    for known in (record, record[0]):
+        out = left_out.get(known)
+        if out is not None:
+            if not out.settled:
+                raise error
+            left_out[known] = LeftOut(out.why, settled=False)
+            return
+    same = [known for known in left_out if isinstance(known, tuple) and known[0] == record[0]]
+    if len(same) >= MOST_OF_TOPIC and record[0] != landing.TICK_TOPIC:
+        left_out[record[0]] = LeftOut(f"{len(same)} records of {record[0]} could not be handled")
+    else:
+        left_out[record] = LeftOut(why)
+
+
+def _topics(content: bytes) -> list[str]:
+    """The topics of a file's records, without the lander's own."""
+    found: dict[str, None] = {}
+    try:
+        for topic, _, _ in landing.iterate(content):
+            found[topic] = None
+    except Exception:  # whatever its bytes raise: the records before are known
+        log.warning("landing.damaged", extra={"size_bytes": len(content)})
+    return [topic for topic in found if topic != landing.TICK_TOPIC]
+
+
+def _raise_if_of_the_world(error: Exception) -> None:
+    """Raise what no file is at fault for."""
+    cause = error.__cause__ if isinstance(error, RecordError) else error
+    if isinstance(cause, PortError | OSError) or any(text in str(error) for text in WORLD):
+        raise error
+
+
+def _text(error: Exception) -> str:
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:SHOWN]}"

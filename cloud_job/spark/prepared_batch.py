@@ -1,0 +1,61 @@
+"""A micro-batch as far as it goes without Spark: files read, the decision taken, its row of ops.batches encoded.
+
+Nothing is written here, so it can be tried on a copy of the state (cloud_job/spark/batch_guard.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloud_job.ingest.intake import Intake
+from cloud_job.spark import decision_checkpoint
+from cloud_job.spark.slice_cache import Applied
+from edge_agent.root.completeness import Decision
+from edge_agent.root.decision import decide
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.work import TableRow, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """stored: rows for bronze.messages, if any. applied: parts of the frames that took effect. row: of ops.batches."""
+
+    stored: pa.Table | None
+    decision: Decision
+    applied: Applied
+    work: Work
+    row: TableRow
+
+
+def prepare(intake: Intake, state: RootState, names: Sequence[str], *, flush: bool = False) -> PreparedBatch:
+    """Decide on what the intake has read from files of these names. Changes the state, the decider and its parts."""
+    decider, parts = intake.decider, intake.parts
+    stored = intake.table() if intake.rows["batch"] else None
+    decision = decider.decide(intake.now_us)
+    applied = {key: found for e in decision.effects if (found := parts.pop(key := (e.node, e.epoch, e.seq), None))}
+    state.own(intake.batch, intake.owner)
+    dictionaries = decider.parent.dictionaries
+    work = decide.step(state, decision, applied, dictionaries, decider.gaps, unread=intake.unread, flush=flush)
+    decider.release(decision, state.limits.horizon_us, state.reach)
+    frontiers = [
+        {"source": g.source, "where": g.where, "by": g.by, "frontier": view.frontier_us}
+        for g, view in decision.groups.items()
+    ]
+    row: TableRow = {
+        "number": work.number,
+        "owner": intake.owner,
+        "decided_us": decision.now_us,
+        "files": list(names),
+        "messages": intake.messages,
+        "effects": len(decision.effects),
+        "frontiers": json.dumps(frontiers),
+        "work": work.dumps(),
+        "state": decision_checkpoint.dumps(decider, state, parts),
+    }
+    return PreparedBatch(stored, decision, applied, work, row)

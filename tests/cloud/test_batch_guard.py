@@ -1,0 +1,325 @@
+"""A record or file that no batch can be made with costs itself alone, at every stage before a decision (no Spark).
+
+The job keeps its rows in lists; reading, deciding and encoding are the product's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloud_job.delta import tables
+from cloud_job.ingest.intake import NOTHING, Intake, Leave
+from cloud_job.spark import batch_guard, decision_checkpoint, prepared_batch
+from cloud_job.spark.batch_guard import BatchGuard
+from cloud_job.spark.job import Job, JobSettings
+from edge_agent.algebra.frame import Frame
+from edge_agent.errors import PortError
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision import decide
+from edge_agent.root.decision.root_state import RootLimits
+from edge_agent.root.decision.work import Work
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+
+File = tuple[str, bytes]
+
+
+@dataclass
+class Kept:
+    """What runs of a job have written."""
+
+    batches: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    store: Callable[[Sequence[str], list[dict[str, Any]]], None] = lambda names, rows: None  # before rows are stored
+
+
+class ListJob(Job):
+    """A job without Spark: it keeps its decisions in lists and computes no rows."""
+
+    kept: Kept
+
+    def open(self) -> None:
+        last = self._last()
+        if last is not None:
+            self.decider, self.state, self.parts = self._load(last)
+            self._files = frozenset(last["files"])
+
+    def _last(self) -> Any:
+        return self.kept.batches[-1] if self.kept.batches else None
+
+    def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
+        made = prepared_batch.prepare(intake, self.state, names)
+        rows = [] if made.stored is None else made.stored.to_pylist()
+        self.kept.store(names, rows)
+        self.kept.messages += rows
+        self.kept.batches.append(dict(made.row))
+        self.kept.works.append(made.work)
+        self._files = frozenset(names)
+
+
+class Root:
+    """A guard over such jobs, one child that sends and another one beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kept, self.told, self.folder = Kept(), list[tuple[str, str]](), folder
+        self.runs = 0
+        self.guard = BatchGuard(self.run, lambda why, example: self.told.append((why, example)))
+        self.good, self.bad = Child("gw-good", (query(),)), Child("gw-bad", (query(),), keys=("site=b",))
+        self.files = 0
+
+    def run(self) -> ListJob:
+        job = ListJob(None, tables.Place(str(self.folder)), JobSettings(str(self.folder), limits=RootLimits(0)))  # type: ignore[arg-type]
+        job.kept = self.kept
+        self.runs += 1
+        job.open()
+        return job
+
+    def file(self, *records: bytes) -> File:
+        self.files += 1
+        return f"{self.files:08d}.cborseq", b"".join(records)
+
+    def births(self) -> File:
+        return self.file(tick(START), *(record(c, START, c.birth()) for c in (self.good, self.bad)))
+
+    def second(self, number: int) -> File:
+        """One reading of each child in that second, and the frontier behind it."""
+        at = START + number * SECOND
+        sent = [
+            record(c, at + SECOND, c.rows(at + SECOND, np.array([at]), np.array([float(number)])))
+            for c in (self.bad, self.good)
+        ]
+        return self.file(tick(at + SECOND), *sent)
+
+    def applied(self, node: str) -> int:
+        return (self.guard.job.state.readings or {}).get(node, 0)
+
+    def quarantined(self) -> list[tuple[str, int, str]]:
+        return [(row["node"], row["seq"], row["reason"]) for row in self.kept.messages if row["kind"] != "frame"]
+
+    def gaps(self) -> list[dict[str, Any]]:
+        return [gap for work in self.kept.works for gap in work.gaps]
+
+    def closing(self) -> dict[int, bool]:
+        """End of a window -> whether its row is complete."""
+        return {end: span.complete for work in self.kept.works for span in work.closing for end in _ends(span)}
+
+
+def _ends(span: Any) -> Iterable[int]:
+    return range(max(span.after_us + SECOND, START), span.upto_us + 1, SECOND)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
+    monkeypatch.setattr(batch_guard, "PAUSES_S", (0.0, 0.0))
+    return Root(tmp_path)
+
+
+def raising_on(monkeypatch: pytest.MonkeyPatch, of: Any, name: str, when: Callable[..., bool]) -> None:
+    """Before it returns, a function raises where `when` holds for its arguments: what it has noted stays noted."""
+    before = getattr(of, name)
+
+    def raises(*args: Any, **named: Any) -> Any:
+        out = before(*args, **named)
+        if when(*args, **named):
+            raise RuntimeError("injected")
+        return out
+
+    monkeypatch.setattr(of, name, raises)
+
+
+def is_bad_frame(_decider: Decider, node: str, message: Any, _us: int) -> bool:
+    return node == "gw-bad" and getattr(message, "seq", 0) == 2 and hasattr(message, "groups")
+
+
+def test_a_record_that_raises_while_it_is_taken_is_as_if_it_had_never_been_handled(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.guard.process([root.births(), root.second(0)])
+    raising_on(monkeypatch, Decider, "take", is_bad_frame)
+    root.guard.process([root.second(1), root.second(2)])
+    assert root.runs == 2, "one more run, from the decision before"
+    assert (root.applied("gw-good"), root.applied("gw-bad")) == (3, 2)
+    ((node, seq, why),) = root.quarantined()
+    assert (node, seq) == ("gw-bad", 2)
+    assert "injected" in why
+    assert [gap["nodes"] for gap in root.gaps()] == [["gw-bad"]], "what it held is declared"
+    assert not root.closing()[START + 2 * SECOND]
+    ((told, example),) = root.told
+    assert "injected" in told
+    assert "gw-bad" in example
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_a_record_with_which_no_decision_can_be_taken_is_found_and_left_out(
+    root: Root, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    root.guard.process([root.births(), root.second(0)])
+    step = decide.step
+
+    def raises(state: Any, decision: Any, *args: Any, **named: Any) -> Work:
+        work = step(state, decision, *args, **named)
+        if any(e.node == "gw-bad" and e.seq == 2 and e.frame is not None for e in decision.effects):
+            raise RecursionError("injected")
+        return work
+
+    monkeypatch.setattr(decide, "step", raises)
+    names = [root.second(n) for n in range(1, 4)]
+    for at in range(0, 3, files):
+        root.guard.process(names[at : at + files])
+    assert (root.applied("gw-good"), root.applied("gw-bad")) == (4, 3)
+    ((node, seq, why),) = root.quarantined()
+    assert (node, seq) == ("gw-bad", 2)
+    assert "injected" in why
+    assert not root.closing()[START + 2 * SECOND]
+    assert root.closing()[START + 4 * SECOND], "later windows are whole"
+    assert [name for row in root.kept.batches[1:] for name in row["files"]] == [name for name, _ in names]
+
+
+def test_a_state_that_cannot_be_encoded_with_a_record_is_made_without_it(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.guard.process([root.births(), root.second(0)])
+    ahead = root.bad.seq + 1
+
+    def waits(decider: Decider, *_: Any) -> bool:
+        epochs = decider.parent.inbox.epochs.items()
+        return any(key.node == "gw-bad" and isinstance(frames.waiting.get(ahead), Frame) for key, frames in epochs)
+
+    raising_on(monkeypatch, decision_checkpoint, "dumps", waits)
+    lost, late = root.second(1), root.second(2)
+    root.guard.process([late])  # the frame before it has not come: it waits
+    root.guard.process([lost])
+    assert (root.applied("gw-good"), root.applied("gw-bad")) == (3, 2)
+    assert [(node, seq) for node, seq, _ in root.quarantined()] == [("gw-bad", ahead)]
+
+
+def test_a_file_that_cannot_be_stored_is_left_out_whole_and_others_go_on(root: Root) -> None:
+    root.guard.process([root.births(), root.second(0)])
+    bad = root.second(1)
+    tries = []
+
+    def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        tries.append(list(names))
+        if bad[0] in names and any(row["kind"] == "frame" for row in rows):
+            raise RuntimeError("rows that cannot be stored\nmuch more")
+
+    root.kept.store = store
+    root.guard.process([root.second(2), bad, root.second(3)])
+    assert list(map(len, tries)) == [3, 3, 3, 1, 1, 1, 1, 1, 1], "three times together, then one by one"
+    assert root.kept.batches[-1]["files"] == ["00000005.cborseq"]
+    whys = {why for _, _, why in root.quarantined()}
+    assert whys == {f"{bad[0]} cannot be taken: RuntimeError: rows that cannot be stored"}
+    assert {node for node, _, _ in root.quarantined()} == {"gw-good", "gw-bad"}
+    assert not root.closing()[START + 2 * SECOND]
+
+
+def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root) -> None:
+    root.guard.process([root.births(), root.second(0)])
+    bad = root.second(1)
+    (root.folder / bad[0]).write_bytes(bad[1])
+
+    def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        if bad[0] in names and any(row["node"] for row in rows):
+            raise RuntimeError("injected")
+
+    root.kept.store = store
+    root.guard.process([bad])
+    assert (root.folder / batch_guard.ASIDE / bad[0]).read_bytes() == bad[1]
+    assert [why for _, _, why in root.quarantined()] == [f"{bad[0]} cannot be taken: RuntimeError: injected"]
+
+
+def test_a_full_disk_is_no_fault_of_a_file(root: Root) -> None:
+    root.guard.process([root.births()])
+    tries = []
+
+    def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        tries.append(names)
+        raise RuntimeError("java.io.IOException: No space left on device")
+
+    root.kept.store = store
+    with pytest.raises(RuntimeError, match="No space left"):
+        root.guard.process([root.second(0)])
+    assert len(tries) == 1
+    assert root.quarantined() == []
+
+
+def test_where_every_file_fails_it_is_not_the_files(root: Root) -> None:
+    root.guard.process([root.births()])
+
+    def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        raise RuntimeError("always")
+
+    root.kept.store = store
+    with pytest.raises(RuntimeError, match="always"):
+        root.guard.process([root.second(n) for n in range(6)])
+    assert len(root.kept.batches) == 1
+    assert root.quarantined() == []
+
+
+def test_an_error_of_the_state_itself_blames_no_record(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.guard.process([root.births()])
+    raising_on(monkeypatch, decide, "step", lambda *args, **named: True)
+    with pytest.raises(RuntimeError, match="injected"):
+        root.guard.process([root.second(0)])
+    assert root.quarantined() == []
+
+
+def test_many_bad_records_of_one_child_cost_a_few_runs(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.guard.process([root.births()])
+    raising_on(
+        monkeypatch, Decider, "take", lambda _d, node, message, _us: node == "gw-bad" and hasattr(message, "groups")
+    )
+    attempts = []
+    whole = ListJob.attempt
+
+    def counted(job: ListJob, files: Any, left_out: Leave = NOTHING, most: int | None = None) -> Any:
+        attempts.append(most)
+        return whole(job, files, left_out, most)
+
+    monkeypatch.setattr(ListJob, "attempt", counted)
+    root.guard.process([root.second(n) for n in range(50)])
+    assert len(attempts) < 10
+    assert root.applied("gw-good") == 50
+    assert len(root.quarantined()) == 50
+    assert len(root.told) <= batch_guard.MOST_OF_TOPIC + 1
+
+
+class OftenKilled:
+    """The record of starts that were killed with a file."""
+
+    careful = True
+
+    def __init__(self, fatal: str) -> None:
+        self.fatal, self.named = fatal, list[str]()
+
+    def handling(self, what: str) -> None:
+        self.named.append(what)
+
+
+def test_a_file_that_starts_were_killed_with_is_moved_aside(root: Root) -> None:
+    first, bad, last = root.births(), root.second(0), root.second(1)
+    for name, content in (first, bad, last):
+        (root.folder / name).write_bytes(content)
+    starts = OftenKilled(bad[0])
+    guard = BatchGuard(root.run, lambda why, example: root.told.append((why, example)), starts)
+    guard.process([first, bad, last])
+    assert starts.named == [first[0], "", last[0], ""]
+    assert (root.folder / batch_guard.ASIDE / bad[0]).read_bytes() == bad[1]
+    assert [why for _, _, why in root.quarantined()] == [f"{bad[0]}: {batch_guard.FATAL}"]
+    assert root.told == [(f"{bad[0]}: {batch_guard.FATAL}", bad[0])]
+    assert guard.took(last[0])
+
+
+def test_what_a_port_says_passes(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        raise PortError("another root owns the tables")
+
+    root.kept.store = store
+    with pytest.raises(PortError):
+        root.guard.process([root.births()])
