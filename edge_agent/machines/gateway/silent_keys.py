@@ -26,9 +26,12 @@ class SilentKeys:
 
     def forget(self, groups: Iterable[GroupState], now_us: int) -> None:
         """From time to time: where few of many keys had readings, the table begins anew. Open rows leave as deltas."""
-        if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
+        began_us = self._turn_us
+        if began_us is not None and 0 <= now_us - began_us < TURN_US:
             return
         self._turn_us = now_us
+        if began_us is None or now_us < began_us:  # what was silent is not known yet: a start, or a clock set back
+            return
         for state in groups:
             table = state.slicer.keys
             if len(table) > FEW_KEYS:
