@@ -69,3 +69,9 @@ def test_a_gateway_that_moves_on_while_its_first_parent_has_not_said_all() -> No
 def test_a_gateway_and_its_mergers_that_move_together() -> None:
     """protocol 1.5, 5.2: lines of it below a merger that moves, and as a child of the merger above that."""
     assert hits(23, 1, AGAIN)["parent.away"] > 0
+
+
+def test_a_gateway_on_its_way_whose_older_move_is_reported_late_stays_expected() -> None:
+    """protocol 1.5: the group ended with it, and its windows with the group."""
+    on = {"broker.restart", "network.drop", "network.repeat", "node.move", "parent.away"}
+    assert programme.run(209, on).wrong == ()
