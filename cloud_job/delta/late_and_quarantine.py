@@ -39,11 +39,22 @@ def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
     return rows.select(*(made.get(name, F.col(name)).alias(name) for name in QUARANTINE.columns))
 
 
-def parts_of(frames: DataFrame, beyond: Sequence[TooLate]) -> pa.Table:
-    """The parts with such readings: node, epoch, seq, part, plan, payload. Such parts are rare."""
-    wanted = small(frames.sparkSession, [(b.node, b.epoch, b.seq, b.part) for b in beyond], _PARTS)
-    found = frames.join(F.broadcast(wanted), _PARTS.names, how="left_semi")
-    return found.select(*_PARTS.names, "plan", "payload").toArrow()
+def parts_of(frames: DataFrame, beyond: Sequence[TooLate], number: int) -> pa.Table:
+    """The parts with such readings: node, epoch, seq, part, plan, payload. Such parts are rare.
+
+    number: of the batch in which they took effect, which stored most of them: only for those that waited is all of
+    bronze.messages read.
+    """
+    places = {(b.node, b.epoch, b.seq, b.part) for b in beyond}
+    found = _found(frames.where(F.col("batch") == number), places)
+    places -= {row[:4] for row in _rows(found)}
+    return pa.concat_tables([found, _found(frames, places)]) if places else found
+
+
+def _found(frames: DataFrame, places: set[tuple[str, int, int, int]]) -> pa.Table:
+    wanted = small(frames.sparkSession, sorted(places), _PARTS)
+    rows = frames.join(F.broadcast(wanted), _PARTS.names, how="left_semi")
+    return rows.select(*_PARTS.names, "plan", "payload").toArrow()
 
 
 def late(

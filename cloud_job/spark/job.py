@@ -36,7 +36,7 @@ from cloud_job.spark import decision_checkpoint, islands
 from cloud_job.spark.prepared_batch import PreparedBatch, prepare
 from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
-from edge_agent.algebra.query.key import QueryPlace
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import ProtocolError
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
@@ -288,9 +288,11 @@ class Job:
             found = quarantined(self.place.read(self.spark, MESSAGES), work, self.state.owner_of(number))
             self.place.append(tables.QUARANTINE, found, "rows", number)
         if work.beyond and not (again and self._done_before(tables.LATE, number)):
-            parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond)
+            parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond, number)
             bases = {digest: plan.basis for digest, (_group, plan) in self.state.plans.items()}
-            rows_late = late(parts, work, lookups.pages(), bases)
+            lines = {EpochKey(each.node, each.epoch) for each in work.beyond}
+            pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
+            rows_late = late(parts, work, pages, bases)
             self.place.append(tables.LATE, tables.one_file(self.spark, tables.LATE, rows_late), "rows", number)
 
     def _not_covered(self, rows: tuple[TableRow, ...]) -> tuple[TableRow, ...]:

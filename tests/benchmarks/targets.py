@@ -58,6 +58,8 @@ TARGETS: Final[dict[str, Target]] = {
     "central_root": Target(150e3, "readings/s"),
     "root_small_batch_s": Target(2.5, "s", at_most=True),
     "sliding_small_batch_s": Target(2.5, "s", at_most=True),
+    "births_root_s": Target(5, "s", at_most=True),
+    "births_root_linear": Target(1.3, "1", at_most=True),
     "payload_one_bytes": Target(40, "B", at_most=True),
     "payload_key_bytes": Target(11, "B", at_most=True),
     "window_to_row_s": Target(6, "s", at_most=True),

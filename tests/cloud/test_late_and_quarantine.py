@@ -25,7 +25,15 @@ def test_parts_of_a_thousand_late_gateways_are_found_at_once(spark: SparkSession
     """protocol 4.2: after a long outage all come late together. One condition for each of 300 ended the root."""
     names = itertools.product((f"gw-{i}" for i in range(GATEWAYS)), (1, 2), (5, 6), (0, 1, 2))
     content = [
-        {"node": node, "epoch": epoch, "seq": seq, "part": part, "plan": 0, "payload": f"{node} {epoch}".encode()}
+        {
+            "node": node,
+            "epoch": epoch,
+            "seq": seq,
+            "part": part,
+            "plan": 0,
+            "payload": f"{node} {epoch}".encode(),
+            "batch": 3 - epoch % 2,  # half of them have waited for a batch
+        }
         for node, epoch, seq, part in names
     ]
     frames = tables.frame(
@@ -33,7 +41,7 @@ def test_parts_of_a_thousand_late_gateways_are_found_at_once(spark: SparkSession
     )
     beyond = [TooLate(f"gw-{i}", 1 + i % 2, 5, 1 + i % 2, "s", 0) for i in range(GATEWAYS)]
     began_s = time.monotonic()
-    found = parts_of(frames, [*beyond, TooLate("gw-0", 1, 7, 1, "s", 0), beyond[0]])
+    found = parts_of(frames, [*beyond, TooLate("gw-0", 1, 7, 1, "s", 0), beyond[0]], 3)
     assert time.monotonic() - began_s < 20
     rows = zip(*(found[name].to_pylist() for name in ("node", "epoch", "seq", "part", "plan", "payload")), strict=True)
     wanted = [(b.node, b.epoch, b.seq, b.part, 0, f"{b.node} {b.epoch}".encode()) for b in beyond]
