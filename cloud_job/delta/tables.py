@@ -219,7 +219,8 @@ SENSORS: Final = Table(
 )
 NODES: Final = Table(
     "ops.nodes",
-    "Every gateway in every group: how far it is. Written when something changed, at most twice a minute.",
+    "Every gateway in every group: how far it is. Written when one came, went, fell behind or caught up, and at most "
+    "twice a minute where frontiers moved; a large table less often.",
     {
         "node": ("STRING", "gateway"),
         "source": ("STRING", "source of the group"),

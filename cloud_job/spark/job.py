@@ -38,7 +38,8 @@ from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import ProtocolError
-from edge_agent.root.completeness import Decider
+from edge_agent.root.completeness import Decider, Decision
+from edge_agent.root.decision.ops_rows import NodeRows
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import TableRow, Work
 from edge_agent.wire.heads import Parts
@@ -81,6 +82,7 @@ class Job:
         self._durable: DurableTables | None = None
         self._rows = RowSources(spark, place)
         self._failures = PluginFailures(spark, place)
+        self._nodes = NodeRows()
         self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is due
 
     def open(self) -> None:
@@ -201,6 +203,7 @@ class Job:
         self._rows.take(made.stored, made.decision, made.applied, self.parts, self._lookups())
         work = made.work
         self._perform(work)
+        self._show(made.decision, number)
         self._failures.report(filter(None, map(self.state.query, self.state.queries)), number)
         self._rows.forget(self.state.needed_us)
         self._files = frozenset(names)
@@ -231,9 +234,14 @@ class Job:
         self._revise(work, lookups)
         self._done("revisions", number)
         self._append_others(work, lookups, again=again)
-        if work.nodes is not None:
-            self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, list(work.nodes)), number)
         self._done("tables", number)
+
+    def _show(self, decision: Decision, number: int) -> None:
+        """ops.nodes, in no decision: a run that starts writes it anew."""
+        nodes = self._nodes.rows(decision, number)
+        if nodes is not None:
+            self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, nodes), number)
+            self._done("nodes", number)
 
     def _append_results(self, work: Work, lookups: DecodeLookups, ordered: OrderedRows, *, again: bool) -> None:
         ended = {i: at for i, at in islands.closing_ranges(work.islands).items() if not work.islands[i].meets}

@@ -70,6 +70,9 @@ class Dry(Job):
     def _decide(self, *_: object) -> None:
         self.last = decision_checkpoint.dumps(self.decider, self.state, self.parts)
 
+    def _show(self, *_: object) -> None:
+        """There is no table."""
+
     def _perform(self, work: Work, *, again: bool = False) -> None:
         lookups = self._lookups()
         for spans in (work.closing, work.revising):

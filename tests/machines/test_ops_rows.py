@@ -44,3 +44,20 @@ def test_the_state_names_the_coverages_that_were_used_last_and_no_more(monkeypat
     assert state.covers_full
     assert told(*range(5)) == ["gw-0", "gw-2"]
     assert state.cover([CoverageRef.of(Coverage(("a",), ()))]) == ()
+
+
+def test_a_table_of_nodes_is_written_when_it_says_something_else_and_a_large_one_less_often() -> None:
+    group, nodes = Group("host", "", ("metric",), 0), NodeRows()
+
+    def rows(at_us: int, frontier_us: int, leaves: int = 2) -> object:
+        view = GroupView(frontier_us, {f"gw-{i:05d}": frontier_us for i in range(leaves)}, {}, {})
+        return nodes.rows(Decision(at_us, (), {group: view}, {}, (), (), ()), 7)
+
+    assert rows(START_US, START_US) is not None
+    assert rows(START_US + 20_000_000, START_US + 1) is None, "frontiers move every second"
+    assert rows(START_US + 40_000_000, START_US) is None, "nothing has changed"
+    assert rows(START_US + 40_000_000, START_US + 1) is not None
+    assert rows(START_US + 41_000_000, START_US + 1, leaves=100_000) is not None, "somebody came"
+    assert rows(START_US + 70_000_000, START_US + 1, leaves=99_999) is None
+    assert rows(START_US + 72_000_000, START_US + 1, leaves=99_999) is not None
+    assert rows(START_US, START_US + 2, leaves=99_999) is not None, "the lander's clock went back"

@@ -81,7 +81,6 @@ def step(
         tuple(ops_rows.gaps(decision.gaps, state.number)),
         queries,
         tuple(ops_rows.sensors(decision.sensors, state.number)),
-        nodes=state.nodes.rows(decision, state.number),
         islands=tuple(islands for islands, _ in now.islands),
         ordering=tuple(ordering for ordering, _ in now.ordered),
         gone=tuple(punctuation.gone),

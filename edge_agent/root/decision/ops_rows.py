@@ -14,6 +14,7 @@ from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.work import TableRow
 
 NODES_EVERY_US: Final = 30_000_000  # ops.nodes is for people; each table in a batch costs half a second
+NODES_ROW_US: Final = 300  # and each of its rows a few microseconds and bytes: a million rows go every 5 minutes
 
 
 def queries(texts: Iterable[str], number: int) -> Iterator[tuple[TableRow, Query | None]]:
@@ -66,37 +67,49 @@ def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[TableRow]:
 
 @dataclass(slots=True)
 class NodeRows:
-    """What ops.nodes says now. like: who is in which group and behind; us: when it was written."""
+    """What ops.nodes says now. like: who is in which group and behind; far: their frontiers; us: when it was written.
+
+    No part of a decision and not kept: a root that starts writes the table anew.
+    """
 
     us: int = NEVER_US
     like: tuple[object, ...] = ()
+    far: tuple[int, ...] = ()
 
-    def rows(self, decision: Decision, number: int) -> tuple[TableRow, ...] | None:
+    def rows(self, decision: Decision, number: int) -> list[TableRow] | None:
         """The table anew, None while it may stay as it is: nobody came, went, fell behind or caught up."""
+        past_us = decision.now_us - self.us
+        if 0 <= past_us < len(self.like) * NODES_ROW_US:
+            return None
         like = tuple(
             (group, leaf, frontier_us < view.frontier_us, view.why.get(leaf, ""))
             for group, view in decision.groups.items()
             for leaf, frontier_us in sorted(view.leaves.items())
         )
-        if like == self.like and decision.now_us - self.us < NODES_EVERY_US:
+        if like == self.like and 0 <= past_us < NODES_EVERY_US:
             return None
-        self.like, self.us = like, decision.now_us
-        return tuple(
+        views = decision.groups
+        far = tuple(view.frontier_us for view in views.values())
+        far += tuple(views[group].leaves[leaf] for group, leaf, _, _ in like)
+        if like == self.like and far == self.far:
+            return None
+        self.like, self.far, self.us = like, far, decision.now_us
+        return [
             {
                 "node": leaf,
                 "source": group.source,
                 "where": group.where,
                 "by": list(group.by),
-                "frontier": _known(decision.groups[group].leaves[leaf]),
+                "frontier": _known(views[group].leaves[leaf]),
                 "behind": behind,
-                "behind_by": _lag(decision.groups[group].leaves[leaf], decision.groups[group].frontier_us),
+                "behind_by": _lag(views[group].leaves[leaf], views[group].frontier_us),
                 "why": why,
-                "group_frontier": _known(decision.groups[group].frontier_us),
+                "group_frontier": _known(views[group].frontier_us),
                 "decided_us": decision.now_us,
                 "batch": number,
             }
             for group, leaf, behind, why in like
-        )
+        ]
 
 
 def _lag(own_us: int, group_us: int) -> int | None:

@@ -71,7 +71,6 @@ class RootState:
     needed_us: int = NEVER_US
     sessions: SessionQueries = field(default_factory=SessionQueries)
     markers: PunctuationQueries = field(default_factory=PunctuationQueries)
-    nodes: ops_rows.NodeRows = field(default_factory=ops_rows.NodeRows)
     met: dict[tuple[str, str], int] = field(default_factory=dict)
     repeats: dict[EpochKey, dict[int, Repeats]] = field(default_factory=dict)
     readings: dict[str, int] | None = field(default_factory=dict)
@@ -94,7 +93,6 @@ class RootState:
         """A decision is taken now. Where the lander's clock went back, no row was revised after now."""
         if now_us < self.decided_us:
             self.revised = {place: min(us, now_us) for place, us in self.revised.items()}
-            self.nodes.us = min(self.nodes.us, now_us)
             self.markers.stepped_back(now_us)
         self.decided_us = now_us
 

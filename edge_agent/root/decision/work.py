@@ -256,8 +256,8 @@ class Work:
 
     closing: windows that get their first rows; revising: windows whose rows are computed again; islands: of sessions,
     both; ordering: what gets positions. unread: messages of the batch that could not be read. The rows for the other
-    tables stand here as they will stand there; nodes None: ops.nodes stays as it is. coverages: by coverage_id, all
-    that this work names; not in `dumps`, because rows of tables hold the id and ops.coverage the rest.
+    tables stand here as they will stand there. coverages: by coverage_id, all that this work names; not in `dumps`,
+    because rows of tables hold the id and ops.coverage the rest.
     """
 
     number: int
@@ -272,7 +272,6 @@ class Work:
     gaps: tuple[TableRow, ...] = ()
     queries: tuple[TableRow, ...] = ()
     sensors: tuple[TableRow, ...] = ()
-    nodes: tuple[TableRow, ...] | None = None
     islands: tuple[Islands, ...] = ()
     ordering: tuple[Ordering, ...] = ()
     gone: tuple[WithdrawnWindow, ...] = ()
@@ -287,7 +286,6 @@ class Work:
             plain[name] = [list(astuple(value)) for value in getattr(self, name)]
         for name in ROWS:
             plain[name] = list(getattr(self, name))
-        plain["nodes"] = None if self.nodes is None else list(self.nodes)
         return snapshot.dumps(plain)
 
     @classmethod
@@ -301,8 +299,7 @@ class Work:
         held: dict[str, Any] = {name: tuple(plain[name]) for name in ROWS}
         for name, kind in RECORDS.items():
             held[name] = tuple(_record(kind, values) for values in plain[name])
-        nodes = None if plain["nodes"] is None else tuple(plain["nodes"])
-        return cls(plain["number"], shapes, unread=plain["unread"], nodes=nodes, **held)
+        return cls(plain["number"], shapes, unread=plain["unread"], **held)
 
 
 def _record(kind: type[Any], values: Sequence[Any]) -> Any:
