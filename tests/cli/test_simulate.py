@@ -42,9 +42,11 @@ def files(folder: Path, sensor: Mapping[str, object], query: Mapping[str, object
     return [str(folder / name) for name in paths]
 
 
-@pytest.mark.parametrize("window", [{"type": "tumbling", "length": "1s"}, {"type": "session", "gap": "20ms"}])
+@pytest.mark.parametrize(
+    "window", [{"type": "tumbling", "length": "1s"}, {"type": "session", "gap": "20ms", "max": "1s"}]
+)
 def test_what_nothing_can_revise_any_more_is_forgotten(window: Mapping[str, object]) -> None:
-    """`--live` runs for days: rows are kept for its horizon only."""
+    """`--live` runs for days: rows are kept for its horizon only. A session without end needs all its pieces."""
     query = parse_query("boiler-1s", json.dumps({**QUERY, "window": window}))
     gateway = Simulated([parse_sensor("boiler", json.dumps(SENSOR))], [query], horizon_us=10_000_000)
     shown, kept, begin_us = 0, list[int](), gateway.time.us

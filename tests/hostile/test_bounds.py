@@ -55,6 +55,7 @@ GROWS: dict[type, dict[str, str]] = {
         "changed_dictionaries": COMMIT,
         "_forgetful": OWN_ID,
         "_beats": OWN_ID,
+        "_unplaced": OWN_ID,
     },
     GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
     Member: {
