@@ -1,4 +1,4 @@
-"""One Spark session a test process: starting one takes ten seconds."""
+"""One Spark session for all: starting one takes ten seconds (with `pytest -n 2`: tests/support/one_spark.py)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.cloud.jobs import Roots
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all that use it as one group of `pytest -n`. pytest-xdist 3.8 ignores groups with pytest 9.2."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
