@@ -26,8 +26,8 @@ from edge_agent.algebra.partials.sessions import join
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import WireError
-from edge_agent.machines.downlink.renumbering import Renumbering
-from edge_agent.machines.downlink.repeats import Repeats
+from edge_agent.machines.downlink.epochs.counting import Repeats
+from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.decision.work import ReadRequest, TooLate, WindowRange
 from edge_agent.root.instant_slices import slices_of
 from edge_agent.root.work_rows import windows_in

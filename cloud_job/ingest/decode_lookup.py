@@ -10,7 +10,7 @@ from cloud_job.spark.native.plan import Shape, state_columns
 from cloud_job.spark.results import ranges_of
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.key import EpochKey
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.window_ranges import Ranges
 from edge_agent.root.decision.work import ReadRequest, WindowRange, Work, identity

@@ -13,7 +13,7 @@ from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import decode, encode
-from edge_agent.machines.downlink.repeats import Counting, Repeats
+from edge_agent.machines.downlink.epochs.counting import Counting, Repeats
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries

@@ -34,7 +34,7 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.sliding.prefix_blocks import Blocks, kept_columns
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.codec import rows_to_plain
-from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.root.work_rows import windows_in
 from edge_agent.wire import snapshot

@@ -8,12 +8,12 @@ merge     the process of a region
 land      the top of the tree on MQTT: frames to landing files
 root      landing files to Delta tables, with Spark
 query     SQL over the tables
-status    nodes of a broker and their configuration
 audit     whether the books of a tree balance
 peek      messages of a broker as text
 explain   where the parts of a query are computed, and why
 simulate  sensors and queries in one process, without a network
 replay    recordings through the tree
 maintain  compact and clean the tables
+fleet     the commands for certificates, brokers, images, updates and the state of nodes
 demo      the whole tree on this machine
 """

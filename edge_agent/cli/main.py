@@ -39,6 +39,15 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
     "broker-config": "write the configuration of a broker",
     "demo": "run the whole tree here, kill parts of it, compare the results",
 }
+OF_THE_FLEET: Final = (
+    "status",
+    "accept-loss",
+    "ca",
+    "enrol",
+    "image",
+    "update",
+    "broker-config",
+)  # modules of cli/fleet
 NODES: Final = ("run", "merge")
 COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}  # role -> verb
 WITHOUT_PACKAGES: Final = (
@@ -154,7 +163,13 @@ def _nearest(verbs: Sequence[str]) -> str:
 
 def load(name: str) -> Verb:
     """The module of a verb of VERBS."""
-    return cast("Verb", import_module(f"edge_agent.cli.{name.replace('-', '_')}"))
+    return cast("Verb", import_module(module_of(name)))
+
+
+def module_of(name: str) -> str:
+    """Its name."""
+    room = "edge_agent.cli.fleet" if name in OF_THE_FLEET else "edge_agent.cli"
+    return f"{room}.{name.replace('-', '_')}"
 
 
 def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:

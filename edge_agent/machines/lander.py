@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import HORIZON_US, Receipt
 from edge_agent.algebra.query.key import EpochKey
-from edge_agent.machines.downlink.received_seqs import ReceivedRanges
-from edge_agent.machines.downlink.waiting_frames import MOST_BYTES, MOST_FRAMES
+from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
+from edge_agent.machines.downlink.epochs.waiting_frames import MOST_BYTES, MOST_FRAMES
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
 MOST_EPOCHS: Final = 1_000  # of one child in which frames lie ahead of a hole, as a merger's inbox

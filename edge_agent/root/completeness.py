@@ -18,7 +18,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.known_definitions import KnownDefinitions, Publication
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
-from edge_agent.machines.downlink.epoch_frames import Effect
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame

@@ -13,10 +13,10 @@ from typing import Any
 
 from edge_agent.algebra.frame import Receipt
 from edge_agent.algebra.query.key import EpochKey
-from edge_agent.machines.downlink.epoch_frames import EpochFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
+from edge_agent.machines.downlink.epochs.received_seqs import SeqRanges
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.loss_records import FRAMES_LOST
-from edge_agent.machines.downlink.received_seqs import SeqRanges
 from edge_agent.machines.events import BadFrame
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.cli.accept_loss import told
+from edge_agent.cli.fleet.accept_loss import told
 
 S = 1_000_000
 RETIRE = "Rows go on waiting for region-1 until its own parent has it in [lower] retired"

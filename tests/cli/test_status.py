@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.cli.status import alarms, in_doubt, losses, row
+from edge_agent.cli.fleet.status import alarms, in_doubt, losses, row
 
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:

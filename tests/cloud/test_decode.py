@@ -14,8 +14,8 @@ from edge_agent.algebra.partials.partial import assign_windows, combine, concat,
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.repeats import Counting, Repeats
+from edge_agent.machines.downlink.epochs.counting import Counting, Repeats
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import ReadRequest, WindowRange, identity

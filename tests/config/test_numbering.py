@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge_agent.config import topics
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from edge_agent.config.in_force.revision_numbering import Publication, RevisionNumberer
+from edge_agent.config.in_force.revision_numbering import NumberedDefinition, RevisionNumberer
 
 X = topics.definition("query", "x")
 X_AT_1 = topics.definition("query", "x", "press-1")
@@ -23,7 +23,7 @@ def query(length: str = "1m", revision: int | None = None, **more: Any) -> bytes
     return json.dumps(table if revision is None else {**table, "revision": revision}).encode()
 
 
-def said(publications: Iterable[Publication]) -> list[tuple[str, int, Any]]:
+def said(publications: Iterable[NumberedDefinition]) -> list[tuple[str, int, Any]]:
     """(topic, revision, length or 'removed')."""
     tables = [(p.topic, json.loads(p.payload)) for p in publications]
     return [(t, d["revision"], "removed" if d.get("removed") else d["window"]["length"]) for t, d in tables]
@@ -117,7 +117,7 @@ def test_only_a_higher_revision_than_any_seen_below_is_passed_down() -> None:
     numberer.hear_above(X, query("2m"))
     assert numberer.due(LATER_US) == (), "what has no number yet waits for the parent above"
     numberer.hear_above(X, query("2m", 5))
-    assert numberer.due(LATER_US) == (Publication(X, query("2m", 5)),)
+    assert numberer.due(LATER_US) == (NumberedDefinition(X, query("2m", 5)),)
     assert numberer.due(LATER_US) == ()
 
 
@@ -143,9 +143,9 @@ class Broker:
 
     def __init__(self) -> None:
         self.retained: dict[str, bytes] = {}
-        self.log: list[Publication] = []
+        self.log: list[NumberedDefinition] = []
 
-    def publish(self, publication: Publication) -> None:
+    def publish(self, publication: NumberedDefinition) -> None:
         self.log.append(publication)
         if publication.payload:
             self.retained[publication.topic] = publication.payload
@@ -194,9 +194,9 @@ def test_parents_on_one_broker_come_to_rest_and_every_definition_has_a_number(
     for numberer in numberers:
         numberer.connected(0)
     for topic, payload in messages:
-        broker.publish(Publication(topic, payload))
+        broker.publish(NumberedDefinition(topic, payload))
         if not same_broker and from_above:
-            above.publish(Publication(*from_above.pop()))
+            above.publish(NumberedDefinition(*from_above.pop()))
         assert settle(broker, numberers, above) <= 4 * parents
     for payload in broker.retained.values():
         assert "revision" in json.loads(payload)
@@ -210,7 +210,7 @@ def test_a_node_below_a_parent_ends_with_the_last_word(messages: list[tuple[str,
     registry = DefinitionRegistry("press-1")
     registry.take("all", "sensor", "b", b'{"driver": "host", "revision": 1}')
     for topic, payload in [*messages, (X_AT_1, query("7m"))]:
-        broker.publish(Publication(topic, payload))
+        broker.publish(NumberedDefinition(topic, payload))
         settle(broker, [numberer])
     for message in broker.log:
         parsed = topics.parse(message.topic)

@@ -12,10 +12,11 @@ from edge_agent.algebra.frame import LOST, Birth, Define, Frame, GroupPart, Leaf
 from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.known_definitions import KnownDefinitions
 from edge_agent.errors import WireError
-from edge_agent.machines.downlink import epoch_dictionary, inbox, room
+from edge_agent.machines.downlink import inbox, room
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.epoch_frames import EpochFrames
+from edge_agent.machines.downlink.epochs import epoch_dictionary
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.member import Member

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_agent.provisioning.updates.store import Disk
+from edge_agent.provisioning.updates.version_folder import Disk
 
 
 class PowerCutError(Exception):

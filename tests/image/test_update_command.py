@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.cli import update
+from edge_agent.cli.fleet import update
 from edge_agent.cli.main import main
 from edge_agent.cli.support.spool_form import OWN, form_of
 from edge_agent.config.node_file.gateway_file import parse_gateway_file
@@ -24,8 +24,8 @@ from edge_agent.ports.spool import Spool
 from edge_agent.provisioning.machine_files import UPDATE_KEYS, machine_files
 from edge_agent.provisioning.updates import bundle
 from edge_agent.provisioning.updates.bundle import pack, unpack
-from edge_agent.provisioning.updates.store import Store
-from edge_agent.provisioning.updates.versions import MOST_STARTS, Service
+from edge_agent.provisioning.updates.version_folder import VersionFolder
+from edge_agent.provisioning.updates.versions import MOST_STARTS, ServiceState
 from tests.image.gateway_files import SMALL
 
 VERSION = "9.9.9"
@@ -144,7 +144,7 @@ class Machine:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.asked = folder, list[tuple[str, ...]]()
-        self.service = Service(False)
+        self.service = ServiceState(False)
         for name in ("FOLDER", "CODE", "KEYS", "SETTINGS", "SPOOL"):
             monkeypatch.setattr(update, name, folder / name.lower())
         monkeypatch.setattr(update, "USER", None)
@@ -185,7 +185,7 @@ def test_a_version_is_kept_once_its_parent_answered(
     assert machine.asked == [("restart", "--no-block", update.UNIT)]
     assert machine.runs() == VERSION
     assert machine.asked[-1] == ("start", "--no-block", update.WATCHER)
-    machine.service = Service(True, parent_answers(VERSION), 5.0)
+    machine.service = ServiceState(True, parent_answers(VERSION), 5.0)
     assert machine.do("watch") == 0
     capsys.readouterr()
     machine.do("status")
@@ -199,7 +199,7 @@ def test_a_version_that_never_answers_is_given_up_in_time(
 ) -> None:
     machine.install(pack_by(machine.key, agent))
     assert machine.runs() == VERSION
-    machine.service = Service(True, "", 1e6)
+    machine.service = ServiceState(True, "", 1e6)
     clock = iter(range(0, 10_000, 200))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     assert machine.do("watch") == 0
@@ -221,7 +221,7 @@ def test_a_version_that_does_not_start_here_is_not_installed(
     (agent / "__main__.py").write_text(code)
     assert machine.install(pack_by(machine.key, agent)) == 2
     assert "does not start here" in capsys.readouterr().err
-    assert Store(machine.folder / "folder").present() == set()
+    assert VersionFolder(machine.folder / "folder").present() == set()
     assert machine.asked == []
     assert machine.runs() == "image"
 

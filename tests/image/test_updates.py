@@ -13,7 +13,7 @@ import pytest
 from edge_agent.errors import ConfigError
 from edge_agent.ports.service_manager import parent_answers
 from edge_agent.provisioning.updates.bundle import Bundle, Manifest
-from edge_agent.provisioning.updates.store import Store
+from edge_agent.provisioning.updates.version_folder import VersionFolder
 from edge_agent.provisioning.updates.versions import (
     IMAGE,
     MOST_STARTS,
@@ -21,7 +21,7 @@ from edge_agent.provisioning.updates.versions import (
     TRIAL_S,
     Allowed,
     Installed,
-    Service,
+    ServiceState,
     Versions,
     admit,
     choose,
@@ -137,21 +137,21 @@ def test_a_version_whose_files_are_gone_is_none() -> None:
     assert choose(versions, OF_IMAGE, FORM, set()).chosen == IMAGE
 
 
-def judge(versions: Versions, service: Service, waited_s: float) -> str:
+def judge(versions: Versions, service: ServiceState, waited_s: float) -> str:
     return verdict(versions, service, waited_s, parent_answers(versions.chosen))
 
 
 def test_a_trial_must_reach_its_parent_and_one_in_force_must_serve() -> None:
     trial = start(with_two())
     in_force = start(healthy(start(admit(Versions(), V2, OF_IMAGE))))
-    long = Service(True, "", SETTLED_S)
+    long = ServiceState(True, "", SETTLED_S)
     assert judge(trial, long, TRIAL_S) == "wait"
-    assert judge(trial, Service(True, parent_answers("0.2.0"), 1.0), 1.0) == "wait", "of another process"
-    assert judge(trial, Service(True, parent_answers("0.3.0"), 1.0), 1.0) == "healthy"
-    assert judge(trial, Service(False, parent_answers("0.3.0")), 1.0) == "wait"
+    assert judge(trial, ServiceState(True, parent_answers("0.2.0"), 1.0), 1.0) == "wait", "of another process"
+    assert judge(trial, ServiceState(True, parent_answers("0.3.0"), 1.0), 1.0) == "healthy"
+    assert judge(trial, ServiceState(False, parent_answers("0.3.0")), 1.0) == "wait"
     assert judge(trial, long, TRIAL_S + 1) == "unfit"
     assert judge(in_force, long, 1.0) == "healthy"
-    assert judge(in_force, Service(True, "", SETTLED_S - 1), 1e9) == "wait", "the network is away: no other is better"
+    assert judge(in_force, ServiceState(True, "", SETTLED_S - 1), 1e9) == "wait", "no network: no other is better"
 
 
 def test_a_version_on_the_card_is_installed_once() -> None:
@@ -207,7 +207,7 @@ def bundle_of(version: str, spool: tuple[int, int] = FORM) -> Bundle:
     return Bundle(Manifest(version, spool, (3, 11), 1, ""), {name: text.encode() for name, text in sources.items()})
 
 
-def install(store: Store, bundle: Bundle, allowed: Allowed) -> None:
+def install(store: VersionFolder, bundle: Bundle, allowed: Allowed) -> None:
     """What `headwater update install` does to the disk."""
     versions = store.read()
     admit(versions, bundle.manifest.installed(), OF_IMAGE, allowed)
@@ -216,14 +216,14 @@ def install(store: Store, bundle: Bundle, allowed: Allowed) -> None:
     store.write(admit(left, bundle.manifest.installed(), OF_IMAGE, allowed))
 
 
-def run(store: Store) -> str:
+def run(store: VersionFolder) -> str:
     """What a start does to the disk. Returns the version that starts."""
     versions = choose(store.read(), OF_IMAGE, FORM, store.present())
     store.write(versions)
     return versions.chosen
 
 
-def whole(store: Store, version: str) -> bool:
+def whole(store: VersionFolder, version: str) -> bool:
     folder = store.path(version)
     files = bundle_of(version).files
     compiled = len(list(folder.rglob("*.pyc")))
@@ -241,7 +241,7 @@ def test_a_power_cut_at_any_step_leaves_a_version_that_is_whole(tmp_path: Path, 
     while True:
         step += 1
         folder = tmp_path / str(step)
-        store = Store(folder)
+        store = VersionFolder(folder)
         install(store, bundle_of("0.2.0"), Allowed())
         run(store)
         store.write(healthy(store.read()))
@@ -251,7 +251,7 @@ def test_a_power_cut_at_any_step_leaves_a_version_that_is_whole(tmp_path: Path, 
         new = "0.3.0" if again else "0.4.0"
         disk = CutDisk(step, seed)
         try:
-            cut = Store(folder, disk)
+            cut = VersionFolder(folder, disk)
             install(cut, bundle_of(new), Allowed(again=again))
             run(cut)
             cut.prune(healthy(cut.read()))
@@ -259,7 +259,7 @@ def test_a_power_cut_at_any_step_leaves_a_version_that_is_whole(tmp_path: Path, 
         except PowerCutError:
             pass
         before = "0.2.0" if again else "0.3.0"
-        after = Store(folder)
+        after = VersionFolder(folder)
         assert json.loads((folder / "state.json").read_text())["current"] in (before, new), step
         chosen = run(after)
         assert chosen in (before, new), (step, chosen)
@@ -274,23 +274,23 @@ def test_a_power_cut_at_any_step_leaves_a_version_that_is_whole(tmp_path: Path, 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"installed": {}}', b"\x00" * 200])
 def test_a_state_that_cannot_be_read_is_the_copy_in_the_image(tmp_path: Path, content: bytes) -> None:
-    store = Store(tmp_path)
+    store = VersionFolder(tmp_path)
     install(store, bundle_of("0.2.0"), Allowed())
     (tmp_path / "state.json").write_bytes(content)
-    assert run(Store(tmp_path)) == IMAGE
-    newer = choose(Store(tmp_path).read(), OF_IMAGE, NEWER, {"0.2.0"})
+    assert run(VersionFolder(tmp_path)) == IMAGE
+    newer = choose(VersionFolder(tmp_path).read(), OF_IMAGE, NEWER, {"0.2.0"})
     assert newer.chosen == IMAGE, "nobody reads the spool"
 
 
 def test_without_a_state_a_newer_spool_finds_the_version_that_reads_it(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = VersionFolder(tmp_path)
     install(store, bundle_of("0.2.0", NEWER), Allowed(one_way=True))
     (tmp_path / "state.json").unlink()
     assert choose(store.read(), OF_IMAGE, NEWER, store.present()).chosen == "0.2.0"
 
 
 def test_the_link_names_the_chosen_version_and_none_is_the_image(tmp_path: Path) -> None:
-    store, link = Store(tmp_path), tmp_path / "run" / "code"
+    store, link = VersionFolder(tmp_path), tmp_path / "run" / "code"
     store.point("0.2.0", link)
     assert link.readlink() == tmp_path / "versions" / "0.2.0"
     store.point(IMAGE, link)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.epoch_frames import SECOND_LINE
+from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
+from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
+from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.downlink.inbox import MOST_LINES, UNDER_WAY, Inbox
-from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
-from edge_agent.machines.downlink.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
 
 JOURNAL = 77

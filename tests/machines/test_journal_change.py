@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
-from edge_agent.cli.status import losses
+from edge_agent.cli.fleet.status import losses
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.loss_records import narrowed
 from edge_agent.machines.events import LinkUp, Publish, Receipted, Sent, Tick

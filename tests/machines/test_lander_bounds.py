@@ -9,7 +9,7 @@ import pytest
 from edge_agent.algebra.frame import Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
-from edge_agent.machines.downlink.received_seqs import ReceivedRanges
+from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.events import Tick
 from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
 from edge_agent.wire import frames

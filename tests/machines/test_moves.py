@@ -11,7 +11,7 @@ import pytest
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members, Receipt
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
-from edge_agent.machines.downlink.epoch_frames import AFTER_FLUSH, EpochFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.events import Arrived, LowerLink, Publish, Tick
 from edge_agent.machines.parents import NodeSettings

@@ -10,7 +10,7 @@ import pytest
 from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, Frame, Leaf, Plan, Receipt
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.outbox import Outbox

@@ -12,7 +12,7 @@ from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import Commit, Damaged, Event, Publish, Receipted, Sent, Tick
 from edge_agent.machines.gateway.source import Source
 from tests.support.machines.scripted_child import JOURNAL, SUM, Sender, root_of

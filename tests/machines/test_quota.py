@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Frame, Gap, Receipt
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.downlink.received_seqs import ReceivedRanges, ReceivedSeqs
+from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges, ReceivedSeqs
 from edge_agent.machines.events import Committed, LinkDown, LinkUp, Publish, Receipted, Sent, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings

@@ -15,7 +15,7 @@ from edge_agent.algebra.partials.series import flat
 from edge_agent.algebra.query.key import EpochKey, Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.machines.uplink.step import StepRows

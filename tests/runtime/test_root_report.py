@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.cli.status import left_out
+from edge_agent.cli.fleet.status import left_out
 from edge_agent.runtime import root_report
 from edge_agent.runtime.root_report import RootReport
 

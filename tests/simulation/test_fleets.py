@@ -6,7 +6,7 @@ import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.key import EpochKey
-from edge_agent.machines.downlink.epoch_frames import Effect, EpochFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 from edge_agent.machines.events import BadFrame

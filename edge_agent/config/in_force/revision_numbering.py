@@ -33,7 +33,7 @@ KindAndId = tuple[str, str]  # (kind, id)
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class NumberedDefinition:
     """A retained QoS 1 message to publish on the lower broker."""
 
     topic: str
@@ -119,14 +119,14 @@ class RevisionNumberer:
         """When `due` may have something; None while nothing waits."""
         return self._ready_us if self._pending or self._above else None
 
-    def due(self, now_us: int) -> tuple[Publication, ...]:
+    def due(self, now_us: int) -> tuple[NumberedDefinition, ...]:
         """The messages to publish now; they count as received."""
         if self._ready_us is None or now_us < self._ready_us:
             return ()
         made = []
         for topic, (revision, payload) in sorted(self._above.items()):
             if revision > self._seen.get(topic, (0, ""))[0]:
-                made.append(Publication(topic, payload))
+                made.append(NumberedDefinition(topic, payload))
                 self.hear(topic, payload, now_us)
         self._above = {}
         for topic, table in sorted(self._pending.items()):
@@ -135,7 +135,7 @@ class RevisionNumberer:
             if item is None:
                 continue
             revision = seen[0] if seen is not None and seen[1] == _digest(table) else self._free(item)
-            made.append(Publication(topic, _text({**table, "revision": revision}).encode()))
+            made.append(NumberedDefinition(topic, _text({**table, "revision": revision}).encode()))
             self._seen[topic] = (revision, _digest(table))
             self._learn(item, revision)
         self._pending = {}

@@ -2,8 +2,7 @@
 
 - child_frames: applies frames: order, numbers, membership, frontiers
 - bad_messages: what travels upward of a message that nobody can use
-- inbox: dedupe, order and receipts; received_seqs: received sequence numbers
-- epoch_dictionary: the meaning of an epoch's numbers; renumbering: rows under the parent's own numbers
+- inbox: dedupe, order and receipts; epochs: the frames of one epoch and the meaning of its numbers
 - children: when each child was heard, and the membership of every group
 - group_membership: expected and left-out members of a group, its frontier; member: one child in one group
 - line_watch: alarms about two devices with one id, and about copies

@@ -37,8 +37,8 @@ from edge_agent.machines.checkpoint.slots import (
 from edge_agent.machines.downlink import loss_records
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.epoch_frames import SECOND_LINE, Effect
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.let_go import LET_GO, LetGo

@@ -17,9 +17,9 @@ from typing import Final
 from edge_agent.algebra.frame import LOST, Frame, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.checkpoint.slots import EpochFramesState
-from edge_agent.machines.downlink.epoch_frames import SECOND_LINE, Effect, EpochFrames
-from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
-from edge_agent.machines.downlink.waiting_frames import WaitingFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect, EpochFrames
+from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
+from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
 
 RECEIPT_QUARANTINED: Final = 16  # the newest seqs of bad frames that a receipt names

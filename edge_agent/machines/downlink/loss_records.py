@@ -10,7 +10,7 @@ from edge_agent.algebra.frame import DAMAGED, JOURNAL_LOST, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.bad_messages import evidence
 from edge_agent.machines.downlink.children import Children
-from edge_agent.machines.downlink.epoch_frames import SECOND_LINE
+from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.let_go import LET_GO
 

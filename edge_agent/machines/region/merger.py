@@ -37,10 +37,10 @@ from edge_agent.machines.checkpoint.slots import (
 from edge_agent.machines.downlink.bad_messages import unreadable
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.definitions import MOST_TEXTS, Definitions
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.counting import ALL
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
-from edge_agent.machines.downlink.repeats import ALL
 from edge_agent.machines.events import (
     Action,
     Arrived,

@@ -24,9 +24,9 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.checkpoint.slots import PLAN, STORE, NamedRows, StoreState, slot_name
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.renumbering import Renumbering
-from edge_agent.machines.downlink.repeats import ALL, Counting
+from edge_agent.machines.downlink.epochs.counting import ALL, Counting
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.machines.uplink.step import Hints, StepRows
 
 PlanKey = tuple[Group, bytes]

@@ -65,7 +65,7 @@ class Allowed(NamedTuple):
 NOTHING: Final = Allowed()
 
 
-class Service(NamedTuple):
+class ServiceState(NamedTuple):
     """What systemd says of the gateway. text: its line on its state. for_s: how long it is active."""
 
     active: bool
@@ -150,7 +150,7 @@ def give_up(versions: Versions, version: str) -> Versions:
     return versions
 
 
-def verdict(versions: Versions, service: Service, waited_s: float, answered: str) -> Verdict:
+def verdict(versions: Versions, service: ServiceState, waited_s: float, answered: str) -> Verdict:
     """Whether the chosen version is well. waited_s: for how long it has been looked at.
 
     answered: what a process of it says once its parent has answered. On trial it must reach its parent, and in time:

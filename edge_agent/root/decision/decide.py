@@ -16,7 +16,7 @@ from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, Sessi
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows, ordered_queries, too_late
 from edge_agent.root.decision.punctuation_queries import PunctuationRequests, RowRecipe

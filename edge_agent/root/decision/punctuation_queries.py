@@ -14,7 +14,7 @@ import numpy as np
 from edge_agent.algebra.frame import Gap, Plan
 from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, WithdrawnWindow

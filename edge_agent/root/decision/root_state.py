@@ -17,8 +17,8 @@ from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
-from edge_agent.machines.downlink.epoch_frames import Effect
-from edge_agent.machines.downlink.repeats import Repeats
+from edge_agent.machines.downlink.epochs.counting import Repeats
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries

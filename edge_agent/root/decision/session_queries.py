@@ -12,9 +12,9 @@ from typing import Any
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.renumbering import Renumbering
-from edge_agent.machines.downlink.repeats import ALL
+from edge_agent.machines.downlink.epochs.counting import ALL
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.session_coverage import CoverageSources, grid
 from edge_agent.root.decision.session_tracker import (

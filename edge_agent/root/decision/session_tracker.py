@@ -23,7 +23,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import breaks
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.downlink.renumbering import TextNumbers
+from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
 from edge_agent.root.completeness import GroupView
 
 NO_FLAGS: Final[NDArray[np.bool_]] = np.zeros(0, np.bool_)

@@ -19,7 +19,7 @@ from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Window, evenly, extent_us
-from edge_agent.machines.downlink.epoch_frames import Effect
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import TooLate

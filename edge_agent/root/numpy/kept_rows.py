@@ -10,10 +10,10 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import extent_us
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.epoch_frames import Effect
-from edge_agent.machines.downlink.renumbering import Renumbering
-from edge_agent.machines.downlink.repeats import ALL
+from edge_agent.machines.downlink.epochs.counting import ALL
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
+from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision.read_plan import KINDS
 from edge_agent.root.decision.root_state import RootState

@@ -16,7 +16,7 @@ from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import flat
 from edge_agent.algebra.query.query import Query
-from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.decision.work import Ordering
 from edge_agent.root.numpy.rows import Row, WindowAnswers
 from edge_agent.root.positions import KeyPositions, UnorderedReadings, advance, meet

@@ -22,7 +22,7 @@ from edge_agent.algebra.partials.sessions import join
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.decision.work import CoverageCell, Islands
 from edge_agent.root.numpy.partial_index import PartialIndex
 from edge_agent.root.numpy.result_rows import NewRow, ResultRows

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
-from edge_agent.machines.downlink.repeats import Counting
+from edge_agent.machines.downlink.epochs.counting import Counting
+from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
 OTHERS_HERE = "flush of a restored spool: later frames are here already"

@@ -16,8 +16,8 @@ from edge_agent import __version__
 from edge_agent.errors import ConfigError, PortError
 
 if TYPE_CHECKING:
-    from edge_agent.provisioning.updates.store import Store
-    from edge_agent.provisioning.updates.versions import Installed, Service, SpoolForm
+    from edge_agent.provisioning.updates.version_folder import VersionFolder
+    from edge_agent.provisioning.updates.versions import Installed, ServiceState, SpoolForm
 
 HELP = (
     "Sign a version of the agent, and install it on gateways of the image. It is kept if it reaches its parent within "
@@ -77,12 +77,12 @@ def main(args: argparse.Namespace) -> int:
 
         print(*(form_of(args.spool) or ()))
         return 0
-    from edge_agent.provisioning.updates.store import Store
+    from edge_agent.provisioning.updates.version_folder import VersionFolder
 
     os.umask(0o022)  # the gateway's user reads what root writes here
     try:
         return {"install": _install, "status": _status, "back": _back, "choose": _choose, "watch": _watch}[args.what](
-            Store(FOLDER), args
+            VersionFolder(FOLDER), args
         )
     except OSError as err:
         raise PortError(f"{err.filename or 'the disk'}: {err.strerror}") from err
@@ -109,7 +109,7 @@ def _make(key: Path, out: Path | None) -> int:
     return 0
 
 
-def _install(store: Store, args: argparse.Namespace) -> int:
+def _install(store: VersionFolder, args: argparse.Namespace) -> int:
     from edge_agent.identity.signatures import signed
     from edge_agent.provisioning.updates.bundle import MOST_BYTES, unpack
     from edge_agent.provisioning.updates.versions import Allowed, admit, is_news
@@ -159,7 +159,7 @@ def _rehearse(folder: Path) -> None:
         raise ConfigError(f"the new version does not start here, and was not installed: {' | '.join(lines)}")
 
 
-def _status(store: Store, args: argparse.Namespace) -> int:
+def _status(store: VersionFolder, args: argparse.Namespace) -> int:
     versions = store.read()
     names = {"in force": versions.current, "before it": versions.before, "started last": versions.chosen}
     print(f"image: {own().version}")
@@ -172,7 +172,7 @@ def _status(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
-def _back(store: Store, args: argparse.Namespace) -> int:
+def _back(store: VersionFolder, args: argparse.Namespace) -> int:
     from edge_agent.provisioning.updates.versions import IMAGE, choose, give_up
 
     with store.locked():
@@ -189,7 +189,7 @@ def _back(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
-def _choose(store: Store, args: argparse.Namespace) -> int:
+def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
     from edge_agent.provisioning.updates.versions import IMAGE, choose
 
     with store.locked():
@@ -208,7 +208,7 @@ def _choose(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(store: Store, args: argparse.Namespace) -> int:
+def _watch(store: VersionFolder, args: argparse.Namespace) -> int:
     """Look at the gateway until the version that was started is kept or given up."""
     from edge_agent.ports.service_manager import parent_answers
     from edge_agent.provisioning.updates.versions import IMAGE, give_up, healthy, verdict
@@ -233,16 +233,16 @@ def _watch(store: Store, args: argparse.Namespace) -> int:
         time.sleep(EVERY_S)
 
 
-def _service() -> Service:
+def _service() -> ServiceState:
     """What systemd says of the gateway."""
-    from edge_agent.provisioning.updates.versions import Service
+    from edge_agent.provisioning.updates.versions import ServiceState
 
     names = ("ActiveState", "StatusText", "ActiveEnterTimestampMonotonic")
     said = _systemctl("show", UNIT, f"--property={','.join(names)}")
     shown = dict(line.partition("=")[::2] for line in said.splitlines())
     since_us = int(shown.get("ActiveEnterTimestampMonotonic") or 0)
     for_s = time.clock_gettime(time.CLOCK_MONOTONIC) - since_us / 1e6
-    return Service(shown.get("ActiveState") == "active", shown.get("StatusText", ""), for_s)
+    return ServiceState(shown.get("ActiveState") == "active", shown.get("StatusText", ""), for_s)
 
 
 def _spool_form() -> SpoolForm | None:

@@ -66,7 +66,7 @@ class Disk:
             os.close(handle)
 
 
-class Store:
+class VersionFolder:
     """The versions of one gateway."""
 
     def __init__(self, folder: Path, disk: Disk | None = None) -> None:
