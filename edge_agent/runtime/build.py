@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import Definition
@@ -35,6 +36,18 @@ if TYPE_CHECKING:
     from edge_agent.runtime.region import RegionLoop
 
 
+class _Opened(NamedTuple):
+    """What every node begins with. load: a frame of the spool. parts: takes machine, up and others."""
+
+    settings: Settings
+    uplink: UplinkTable
+    node: NodeSettings
+    restored: Restored
+    load: Callable[[int, int], Frame]
+    link: Link
+    parts: Callable[..., RuntimeParts]
+
+
 def build(
     settings: Settings,
     version: str,
@@ -45,21 +58,29 @@ def build(
 
     read_again: reads the definitions of the local file anew, for `reload`. Raises: ConfigError, PortError.
     """
-    if settings.uplink is None:
+    opened = _open(settings, version, guard)
+    return _gateway(opened, read_again) if settings.node.role == "gateway" else _region(opened)
+
+
+def _open(settings: Settings, version: str, guard: Guard | None) -> _Opened:
+    """The spool with what is in it, the clock, and who the node is."""
+    uplink = settings.uplink
+    if uplink is None:
         raise ConfigError("[uplink] is missing")
-    path = Path(settings.spool.path)
-    spool = Spool(path, settings.node.id, frames.encode)
+    spool = Spool(Path(settings.spool.path), settings.node.id, frames.encode)
     restored = _with_births(spool.open(), spool)
+    if guard is not None and guard.without_definitions:
+        restored = replace(restored, state={name: of for name, of in restored.state.items() if name != REGISTRY.name})
     node = NodeSettings(
         settings.node.id,
         version,
         settings.spool.commit_interval_us,
-        settings.uplink.heartbeat_us,
-        settings.uplink.in_flight,
+        uplink.heartbeat_us,
+        uplink.in_flight,
         quota_bytes=settings.spool.quota_bytes,
-        parents=settings.uplink.in_order,
-        away_us=settings.uplink.away_us,
-        back_us=settings.uplink.back_us,
+        parents=uplink.in_order,
+        away_us=uplink.away_us,
+        back_us=uplink.back_us,
     )
 
     def load(epoch: int, seq: int) -> Frame:
@@ -67,60 +88,64 @@ def build(
         assert isinstance(frame, Frame)
         return frame
 
-    status = NodeStatus(node.node, settings.node.role, settings.uplink.in_order[0], version)
-    quarantine = quarantine_of(settings) if guard is None else guard.quarantine
-    if guard is not None and guard.without_definitions:
-        restored = replace(restored, state={name: of for name, of in restored.state.items() if name != REGISTRY.name})
-    clock = JudgedClock(
-        trust=settings.clock.trust,
-        max_error_us=settings.clock.max_error_us,
-        floor_us=COMMITTED.read(restored.state) or 0,
+    status = NodeStatus(node.node, settings.node.role, uplink.in_order[0], version)
+    trust, floor_us = settings.clock, COMMITTED.read(restored.state) or 0
+    parts = partial(
+        RuntimeParts,
+        spool=spool,
+        clock=JudgedClock(trust=trust.trust, max_error_us=trust.max_error_us, floor_us=floor_us),
+        waiter=Waiter(),
+        status=status,
+        quarantine=quarantine_of(settings) if guard is None else guard.quarantine,
     )
-    waiter, random = Waiter(), SystemRandom()
-    uplink = link(settings.uplink, node.node, will=status.will())
-    if settings.node.role == "gateway":
-        up = Connection(uplink)
-        others = _others(settings.uplink, uplink, up)
-        parts = RuntimeParts(
-            Gateway(node, random, restored, load), spool, clock, waiter, up, status, quarantine, others
-        )
-        local = None if settings.local is None else Connection(from_sensors(settings.local, node.node))
-        return GatewayLoop(
-            parts,
-            restored=restored.state,
-            limits=settings.limits,
-            access=FileAccess(settings.files.folders, secrets=settings.secrets),
-            definitions=settings.definitions,
-            local=local,
-            read_again=read_again,
-        )
+    return _Opened(settings, uplink, node, restored, load, link(uplink, node.node, will=status.will()), parts)
+
+
+def _gateway(opened: _Opened, read_again: Callable[[], Iterable[Definition]]) -> GatewayLoop:
+    settings, restored = opened.settings, opened.restored
+    up = Connection(opened.link)
+    local = None if settings.local is None else Connection(from_sensors(settings.local, opened.node.node))
+    return GatewayLoop(
+        opened.parts(
+            machine=Gateway(opened.node, SystemRandom(), restored, opened.load),
+            up=up,
+            others=_others(opened.uplink, opened.link, up),
+        ),
+        restored=restored.state,
+        limits=settings.limits,
+        access=FileAccess(settings.files.folders, secrets=settings.secrets),
+        definitions=settings.definitions,
+        local=local,
+        read_again=read_again,
+    )
+
+
+def _region(opened: _Opened) -> RegionLoop:
     from edge_agent.config.in_force.known_definitions import KnownDefinitions, published_in
     from edge_agent.machines.region.merger import Merger  # a gateway needs none of them
     from edge_agent.runtime.region import RegionLoop, pack, unpack
 
+    settings, restored = opened.settings, opened.restored
     if settings.lower is None:
         raise ConfigError("[lower] is missing")
-    named = settings.lower.members
     known = KnownDefinitions(published=published_in(NUMBERER.read(restored.state)))
     merger = Merger(
-        node,
-        random,
+        opened.node,
+        SystemRandom(),
         restored,
-        load,
+        opened.load,
         grace_us=settings.grace_us,
-        named=named,
+        named=settings.lower.members,
         gateways_only=None if settings.lower.tiers is None else settings.lower.tiers == 1,
         definitions=known,
         pack=pack,
         unpack=unpack,
     )
     if settings.one_broker:
-        up = lower = Connection(from_children(uplink))
+        up = lower = Connection(from_children(opened.link))
     else:
-        up, lower = Connection(uplink), Connection(from_children(link(settings.lower, node.node)))
-    parts = RuntimeParts(
-        merger, spool, clock, waiter, up, status, quarantine, _others(settings.uplink, uplink, up, lower)
-    )
+        up, lower = Connection(opened.link), Connection(from_children(link(settings.lower, opened.node.node)))
+    parts = opened.parts(machine=merger, up=up, others=_others(opened.uplink, opened.link, up, lower))
     return RegionLoop(parts, restored=restored.state, lower=lower, known=known, retired=settings.lower.retired)
 
 
