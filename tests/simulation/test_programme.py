@@ -29,6 +29,7 @@ ONCE_WRONG = [
     (1020, {"disk.full", "epochs.many", "journal.new", "node.late"}),
     (65, LOSSY | {"disk.older"}),
     (266, LOSSY | {"disk.flip_frame"}),
+    (5041, {"disk.wiped", "process.crash", "source.tokens"}),
 ]
 
 

@@ -34,6 +34,7 @@ from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts
 from edge_agent.runtime.region import heard, pack, unpack
 from edge_agent.runtime.status_and_commands import NodeStatus
 from edge_agent.wire import receipts
+from edge_agent.wire.frames import envelope
 from tests.support.simulation.failpoints import MS, SECOND, CrashError, Faults
 from tests.support.simulation.network import Message, Network
 from tests.support.simulation.root_host import RootHost
@@ -286,7 +287,7 @@ class World:
         self.notes: list[tuple[int, str, Any]] = []
         self.crashes: Counter[str] = Counter()
         self.step_us = 250 * MS
-        self._heard: dict[str, set[str]] = {}  # node -> parents that were up when a message of it came
+        self._heard: dict[str, set[str]] = {}  # node -> parents that were up when a frame of it came
 
     def may_crash(self, host: Host | RootHost, name: str) -> None:
         """Die here, sometimes."""
@@ -295,8 +296,8 @@ class World:
             raise CrashError(name)
 
     def heard_of(self, node: str) -> bool:
-        """Whether a parent knows of a node, or a message of it is on its way."""
-        under_way = any(message.address.sender == node for _, _, message in self.network.queue)
+        """Whether a parent has a frame of a node, or one is on its way. Of a heartbeat nothing stays."""
+        under_way = any(message.address.sender == node and _is_frame(message) for _, _, message in self.network.queue)
         return under_way or bool(self._heard.get(node))
 
     def died(self, parent: Host | RootHost) -> None:
@@ -321,8 +322,9 @@ class World:
             for message in self.network.due(self.now_us):
                 host = self.hosts.get(message.address.to)
                 if host is not None:
-                    if not _dead(host):
-                        self._heard.setdefault(message.address.sender, set()).add(host.name)
+                    heard = self._heard.setdefault(message.address.sender, set())
+                    if host.name not in heard and not _dead(host) and _is_frame(message):
+                        heard.add(host.name)
                     host.deliver(message, self.now_us)
             each(self.now_us)
             for host in self.hosts.values():
@@ -334,6 +336,11 @@ class World:
                 host.start(self.now_us)
         else:
             host.tick(self.now_us)
+
+
+def _is_frame(message: Message) -> bool:
+    """Not a heartbeat, nor a receipt."""
+    return message.address.kind == "frame" and envelope(message.payload).seq is not None
 
 
 def _dead(host: Host | RootHost) -> bool:
