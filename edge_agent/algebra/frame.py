@@ -109,8 +109,8 @@ class Serving:
     end_until.
 
     None is unbounded. A merger passes on the narrowest of its members (docs/protocol.md 6.3). node: '' for all below
-    the sender, else one leaf that begins later than they do (LATEST_US: does not serve it) or ends earlier; without a
-    start: neither any longer.
+    the sender (from LATEST_US on: nobody there serves it any longer), else one leaf that begins later than they do
+    (LATEST_US: does not serve it) or ends earlier; without a start: neither any longer.
     """
 
     query: str

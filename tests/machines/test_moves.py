@@ -13,6 +13,7 @@ from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import Arrived, LowerLink, Publish, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -384,6 +385,37 @@ def test_what_a_merger_holds_of_a_child_goes_up_with_the_report_that_it_left() -
     assert sum(frame.readings for frame in host.frames) == 1
     reports = [leaf for frame in host.frames for each in frame.members for leaf in each.leaves if leaf.epoch == 99]
     assert [(leaf.node, leaf.before_move) for leaf in reports] == [("a", one.outbox.epoch)]
+
+
+def test_a_query_that_only_a_leaf_which_moved_away_served_is_not_believed_to_go_on_there() -> None:
+    """protocol 6.3, 1.5: b, which stays, serves another query of the same group."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    other = replace(query, id="other")
+    one, two = Sender("a", query, other), Sender("b", other)
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    for sender in (one, two):
+        host.do(Arrived(((sender.node, journalled(sender.birth(), host.machine), None),)), T0)
+    for tick_us in (T0 + S, T0 + GRACE + 2 * S):
+        host.do(Tick(), tick_us)
+    above = GroupMembership(GRACE)
+    taken = apply(host, above, 0)
+    assert above.members["m"].serving.keys() == {("q", 1), ("other", 1)}
+    host.do(Arrived((("a", leaving(one), None),)), T0 + GRACE + 3 * S)
+    host.do(Tick(), T0 + GRACE + 5 * S)
+    apply(host, above, taken)
+    assert above.members["m"].leaves.keys() == {"b"}
+    assert above.members["m"].serving.keys() == {("other", 1)}
+    assert above.members["m"].serving == Member.restore(above.members["m"].snapshot()).serving
+
+
+def apply(host: SimulatedHost[Merger], above: GroupMembership, first: int) -> int:
+    """The definition sections of its frames from the first one on, at the tier above. Returns how many frames."""
+    for frame in host.frames[first:]:
+        for change in frame.members:
+            above.change("m", change)
+    return len(host.frames)
 
 
 def journalled(birth: Frame, merger: Merger) -> Frame:

@@ -75,3 +75,9 @@ def test_a_gateway_on_its_way_whose_older_move_is_reported_late_stays_expected()
     """protocol 1.5: the group ended with it, and its windows with the group."""
     on = {"broker.restart", "network.drop", "network.repeat", "node.move", "parent.away"}
     assert programme.run(209, on).wrong == ()
+
+
+def test_a_query_that_is_removed_while_gateways_move_expects_nobody_who_does_not_serve_it() -> None:
+    """protocol 6.3, 1.5: all who served it below a merger went elsewhere, and another came that never did."""
+    on = {"network.repeat", "node.move", "process.crash"}
+    assert programme.run(70, on, Shape(tiers=1, gateways=3, seconds=12)).wrong == ()

@@ -234,6 +234,10 @@ class GroupMembership:
                 }
         return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
 
+    def serves(self, key: QueryKey) -> bool:
+        """Whether any member says that it serves a query, whether that counts or not."""
+        return any(key in member.serving for member in self.expected().values())
+
     def begins(self) -> dict[QueryKey, dict[str, int]]:
         """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
         return self._agreement.begins(list(self.expected().values()))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Members, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import MemberDefinitions, MemberState
 
@@ -66,7 +66,10 @@ class Member:
         for serving in change.serving:
             key = serving.key
             if not serving.node:
-                self.serving[key] = serving
+                if serving.start_from_us == LATEST_US:  # those who served it are below it no more
+                    self.serving.pop(key, None)
+                else:
+                    self.serving[key] = serving
             elif serving.start_from_us is None:
                 self.begins.get(key, {}).pop(serving.node, None)
                 self.ends.get(key, {}).pop(serving.node, None)

@@ -14,7 +14,7 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from edge_agent.algebra.frame import LOST, NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.frame import LATEST_US, LOST, NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
@@ -287,11 +287,7 @@ class Merger(Node):
             membership.exceptions_at(frontier_us),
             _until_the_last_frame(before.exceptions, leaves, before.leaves),
         )
-        over = [
-            Serving(place.query, place.revision, node=place.node)
-            for place in before.serving
-            if place.node and place not in after.serving
-        ]
+        over = self._no_longer(before, after, membership)
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
         left = self._left(membership)
@@ -312,6 +308,22 @@ class Merger(Node):
             left=left,
             stay=tuple(after.leaves[name] for name in gone if name in after.leaves),
         )
+
+    @staticmethod
+    def _no_longer(before: GroupState, after: GroupState, membership: GroupMembership) -> list[Serving]:
+        """Ranges that were stated and hold no more.
+
+        Of a query that only leaves which have moved away served, the tier above would believe that it goes on here.
+        """
+        out = []
+        for place in sorted(before.serving.keys() - after.serving.keys()):
+            if place.node:
+                out.append(Serving(*place.key, node=place.node))
+            elif not membership.serves(place.key):
+                out.append(Serving(*place.key, LATEST_US))
+            else:  # what is below does not count at the moment (6.5)
+                after.serving[place] = before.serving[place]
+        return out
 
     @staticmethod
     def _left(membership: GroupMembership) -> tuple[tuple[Leaf | None, Leaf], ...]:
