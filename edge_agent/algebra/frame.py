@@ -8,14 +8,14 @@ elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials, readings_in
-from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_column, check_held
+from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_columns, check_held
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import kind_of
@@ -209,20 +209,32 @@ class Extent:
         return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces, readings_in(rows), *span)
 
 
+class Seen(NamedTuple):
+    """Of all rows of a section. key: the highest. range_us: [start, end) where all have one. first: the integer that
+    the first column has in each row.
+    """
+
+    key: int | None = None
+    range_us: tuple[int, int] | None = None
+    first: int | None = None
+
+
+NOT_SEEN: Final = Seen()
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """Rows of one plan. plan: its number in this epoch; partials.key: key numbers of this epoch.
 
     Columns travel by position in the plan's basis: a decoded section has states '0', '1', ... until `named` gives them
     their names, once the plan is known (frames may come before the one that defines it). extent: of a head, whose rows
-    are elsewhere; sections with rows need none. known: (highest key, start, end) of rows that
-    have one range, as the decoder of a frame sees it without looking at each.
+    are elsewhere; sections with rows need none. seen: what the decoder of a frame saw without looking at each row.
     """
 
     plan: int
     partials: Partials
     extent: Extent | None = None
-    known: tuple[int, int, int] | None = field(default=None, compare=False, repr=False)
+    seen: Seen = field(default=NOT_SEEN, compare=False, repr=False)
 
     @classmethod
     def of(cls, number: int, plan: Plan, partials: Partials) -> Section:
@@ -233,15 +245,18 @@ class Section:
     @property
     def readings(self) -> int:
         """Readings in the rows, here or elsewhere."""
-        return readings_in(self.partials) if self.extent is None else self.extent.readings
+        if self.extent is not None:
+            return self.extent.readings
+        first = self.seen.first
+        return readings_in(self.partials) if first is None else first * len(self.partials)
 
     @property
     def span_us(self) -> tuple[int, int]:
         """[start, end) of at least one row."""
         if self.extent is not None:
             return self.extent.start_us, self.extent.end_us
-        if self.known is not None:
-            return self.known[1:]
+        if self.seen.range_us is not None:
+            return self.seen.range_us
         return int(self.partials.start.min()), int(self.partials.end.max())
 
     @property
@@ -249,14 +264,21 @@ class Section:
         """The end of at least one row."""
         if self.extent is not None:
             return self.extent.end_us
-        return self.known[2] if self.known is not None else int(self.partials.end.max())
+        return self.seen.range_us[1] if self.seen.range_us is not None else int(self.partials.end.max())
 
     @property
     def highest_key(self) -> int:
         """The highest key number of its rows; -1 without rows."""
         if self.extent is not None:
             return self.extent.key
-        return self.known[0] if self.known is not None else int(self.partials.key.max(initial=-1))
+        return self.seen.key if self.seen.key is not None else int(self.partials.key.max(initial=-1))
+
+    def _bounds(self, column: int, columns: list[Array]) -> tuple[int, int]:
+        """(lowest, highest) of a column of rows, here or elsewhere."""
+        if self.extent is not None:
+            return self.extent.low[column], self.extent.high[column]
+        first = self.seen.first
+        return bounds(columns[column]) if column or first is None else (first, first)
 
     def rows(self, basis: tuple[str, ...]) -> Partials:
         """The rows with their columns under the names of the basis, unchecked."""
@@ -295,19 +317,16 @@ class Section:
         if key >= keys:
             raise WireError(f"key number {key} in plan {self.plan}, {keys} are defined")
         columns = list(rows.states.values())
-        for i, (name, kind) in enumerate(zip(basis, kinds, strict=True)):
-            known = check_column(name, kind, plan.scale)
-            counts = known.name == "count"
-            if not counts and known.renumber is None:
-                continue
-            low, high = bounds(columns[i]) if self.extent is None else (self.extent.low[i], self.extent.high[i])
+        checked = check_columns(basis, kinds, plan.scale)
+        for i, name, counts, numbers in checked.bounded:
+            low, high = self._bounds(i, columns)
             if low < (name == "count"):
                 raise WireError(f"column {name}: {low} in a row")
             if counts and high > LEAF_READINGS * min(leaves, MAX_LEAVES):
                 raise WireError(f"column {name}: {high} readings in a row of {leaves} gateways")
-            if known.renumber is not None and nodes is not None and high >= nodes:
+            if numbers and nodes is not None and high >= nodes:
                 raise WireError(f"column {name}: node number {high}, {nodes} are defined")
-        if len(rows):
+        if checked.held and len(rows):
             check_held(self.plan, dict(zip(basis, columns, strict=True)))
 
 

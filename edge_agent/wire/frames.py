@@ -194,6 +194,8 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
         groups[number] = GroupPart(
             number, frontier_us, tuple(on_time), tuple(late), exceptions.get(number), registers.get(number, ())
         )
+    if not extras:
+        return Frame(epoch, seq, groups=tuple(groups.values())), found
     birth = extras.get(BIRTH)
     if birth is not None and (seq != 0 or birth.epoch_id >> 32 != epoch):
         raise WireError(f"a birth is frame 0 of the epoch that begins its id, not {epoch}/{seq}")

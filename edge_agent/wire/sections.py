@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from cbor2 import CBORTag
 
-from edge_agent.algebra.frame import MAX_COLUMNS, MAX_KEYS, NEVER_US, Section
+from edge_agent.algebra.frame import MAX_COLUMNS, MAX_KEYS, NEVER_US, Section, Seen
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
@@ -119,8 +119,10 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     for i, column in enumerate(fields[4:]):
         states[str(i)], held = forms.decode(column, n, room, f"column {i}", start)
         size = max(size, held)
-    known = (highest, int(start[0]), int(end[0])) if one_range else None
-    section = Section(-1 - number if late else number, Partials(start, end, key, states), known=known)
+    column = fields[4] if len(fields) > 4 else None
+    first = column if type(column) is int and numeric.INT64_LOW <= column <= numeric.INT64_HIGH else None
+    seen = Seen(highest, (int(start[0]), int(end[0])) if one_range else None, first)
+    section = Section(-1 - number if late else number, Partials(start, end, key, states), seen=seen)
     return Decoded(section, late, fields, base, size)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import totals
 from edge_agent.errors import WireError
+
+HELD: Final = frozenset(("bag", "series", "kll", "frequent"))  # columns that hold readings, which `count` counts
 
 
 def check_held(plan: int, states: Mapping[str, Array]) -> None:
@@ -43,6 +46,29 @@ def bounds(column: Array) -> tuple[int, int]:
     if series.is_series(column):
         column = series.flat(column).node
     return (int(column.min()), int(column.max())) if column.dtype == np.int64 else (0, 0)
+
+
+class Checked(NamedTuple):
+    """What of a plan's rows remains to be looked at, once their columns fit.
+
+    bounded: columns with bounds: (position, name, whether it counts readings, whether it holds node numbers).
+    held: whether columns of one row may contradict each other.
+    """
+
+    bounded: tuple[tuple[int, str, bool, bool], ...]
+    held: bool
+
+
+@lru_cache(maxsize=1024)
+def check_columns(basis: tuple[str, ...], letters: str, scale: int | None) -> Checked:
+    """Refuse values of another kind than the registry says. letters: one a column. Raises: WireError."""
+    bounded = []
+    for i, (name, letter) in enumerate(zip(basis, letters, strict=True)):
+        kind = check_column(name, letter, scale)
+        if kind.name == "count" or kind.renumber is not None:
+            bounded.append((i, name, kind.name == "count", kind.renumber is not None))
+    held = {"min", "max"} <= set(basis) or not HELD.isdisjoint(basis)
+    return Checked(tuple(bounded), held)
 
 
 @lru_cache(maxsize=1024)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from edge_agent.algebra.frame import (
     BEGAN,
@@ -51,8 +51,7 @@ PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap recor
 READ_AGAIN: Final = "its readings may have come before"  # what may be a repeat does not count
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """An effect with the dictionary that names its numbers. frame None: settled without content (see Effect.why).
 
     losses: what may be lost with such a frame (3.6), or count twice with one of a node that lost its past (1.3).
@@ -161,7 +160,7 @@ class ChildFrames:
             return self._settled(effect, dictionary, message, received_us)
         if frame.gaps:
             frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, frame.gaps, received_us)))
-            effect = replace(effect, frame=frame)
+            effect = effect._replace(frame=frame)
         try:
             if frame.define is not None:
                 self._learn(key, frame)
@@ -174,7 +173,7 @@ class ChildFrames:
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:
-            return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
+            return self._settled(effect._replace(frame=None, why=str(err)), dictionary, message, received_us)
         self.received += readings
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = _forgot(effect)
@@ -182,7 +181,7 @@ class ChildFrames:
         if effect.unheard or effect.node in self._forgetful:
             plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
             found = counting(key, plans, self.children.memberships, unheard=effect.unheard)
-            effect = replace(effect, counting=found)
+            effect = effect._replace(counting=found)
         losses = tuple(self._again(effect, parts, changes, received_us, anew=anew))
         if effect.stale:
             return Applied(effect, dictionary, losses)
@@ -194,7 +193,7 @@ class ChildFrames:
                 for narrowed in loss_records.narrowed(self.children.memberships, effect.node, gap)
             )
             frame = replace(frame, gaps=gaps)
-            effect = replace(effect, frame=frame)
+            effect = effect._replace(frame=frame)
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
         for group, change in changes:

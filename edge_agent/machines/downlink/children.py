@@ -45,7 +45,9 @@ class Children:
 
     def heard(self, node: str, now_us: int) -> None:
         """A frame or heartbeat of a child came."""
-        child = self.known.setdefault(node, Child(now_us))
+        child = self.known.get(node)
+        if child is None:
+            child = self.known[node] = Child(now_us)
         child.heard_us = max(child.heard_us, now_us)
         child.online = True
 

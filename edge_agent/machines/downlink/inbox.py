@@ -390,8 +390,10 @@ class Inbox:
 
     def waits(self, node: str) -> bool:
         """Whether frames of a child wait for others."""
-        current = self.epochs.get(EpochKey(node, self.current.get(node, 0)))
-        return node in self._unborn or (current is not None and bool(current.waiting))
+        if node in self._unborn:
+            return True
+        current = self._lines.get(node, {}).get(self.current.get(node, 0))
+        return current is not None and bool(current.waiting)
 
     def lost_epochs(self, node: str) -> list[int]:
         """Epochs of older lines, of which frames still count for their data."""

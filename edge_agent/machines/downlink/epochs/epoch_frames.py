@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.machines.downlink.epochs.counting import Counting
@@ -15,8 +17,7 @@ SECOND_LINE = "a second line of its node: this epoch has a successor"
 AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """A frame that takes effect now. stale: its epoch was declared lost, so its data counts and nothing else does.
 
     frame is None where a bad body was settled or a flush dropped; `why` says which. copied: see EpochFrames.
@@ -30,7 +31,7 @@ class Effect:
     stale: bool = False
     why: str = ""
     copied: bool = False
-    counting: Mapping[int, Counting] = field(default_factory=dict)
+    counting: Mapping[int, Counting] = MappingProxyType({})
     unheard: bool = False
 
 
