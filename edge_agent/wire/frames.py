@@ -7,8 +7,7 @@ only to name columns, keys and groups.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, Frame, GroupPart, Heartbeat, Section
 from edge_agent.errors import WireError
@@ -23,8 +22,7 @@ BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS = (1 << bit fo
 _EXTRAS: Final = (BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """The fields around a body. seq None: a heartbeat."""
 
     version: int

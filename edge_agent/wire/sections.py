@@ -6,15 +6,14 @@ columns are in the order of the plan's basis, which has their names (Section.nam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from cbor2 import CBORTag
 
 from edge_agent.algebra.frame import MAX_COLUMNS, MAX_KEYS, NEVER_US, Section, Seen
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints, repeated
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
@@ -30,8 +29,7 @@ TICKS_US: Final = (
 MAX_ROWS: Final = 2**16  # of one frame: a few bytes must not decode to gigabytes
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     """A section with its CBOR item; where[0] is relative to `anchor` ticks.
 
     size: counts against MAX_ROWS: rows, or values of bags or readings of series if these are more.
@@ -148,12 +146,12 @@ def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Int
     limit = TIME_LIMIT_US // tick
     if type(item) is int:  # all rows: one tick
         start = an_int(item + base, -limit, limit - 1, "range") * tick
-        return np.full(n, start, np.int64), np.full(n, start + tick, np.int64), True
+        return repeated(start, n), repeated(start + tick, n), True
     first, length = an_array(item, "ranges", 2, 2)
     if type(first) is int and type(length) is int:  # all rows: one range
         start = an_int(first + base, -limit, limit - 1, "range start")
         end = start + an_int(length, 1, limit - start, "range length")
-        return np.full(n, start * tick, np.int64), np.full(n, end * tick, np.int64), True
+        return repeated(start * tick, n), repeated(end * tick, n), True
     starts = numeric.decode_ints(first, n, "range start")
     lengths = numeric.decode_ints(length, n, "range length")
     low, high = int(starts.min()) + base, int(starts.max()) + base

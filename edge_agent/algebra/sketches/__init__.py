@@ -34,6 +34,8 @@ def is_sketches(column: Array) -> bool:
 
 def kind_of(column: Array) -> str:
     """The kind of any column as a letter: as series.kind_of, and of sketches 'H', 'T' or 'K'."""
+    if column.dtype.kind != "O":
+        return column.dtype.kind
     return _FORMATS[column[0][2]][0] if is_sketches(column) else series.kind_of(column)
 
 

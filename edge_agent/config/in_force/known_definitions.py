@@ -92,6 +92,7 @@ class KnownDefinitions:
 
     def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
         self.texts: dict[str, None] = {}
+        self.version = 0
         self.not_taken = 0  # texts beyond the bounds, since the process started
         self.released: list[str] = []  # texts that had waited and count now, for the owner to take
         self.corrected: list[str] = []  # published texts that take the place of others, for the owner to take
@@ -120,7 +121,7 @@ class KnownDefinitions:
             return False
         of_query[found.node] = found
         key = QueryKey(found.query, found.revision)
-        self._answers.clear()
+        self._changed()
         self._queries.pop(key, None)
         first = self._text.get(key)
         if found.text and first is not None and first != found.text:  # somebody was quicker than the operator
@@ -134,6 +135,10 @@ class KnownDefinitions:
             if taken := self.add(text):
                 self.released.append(taken)
         return True
+
+    def _changed(self) -> None:
+        self._answers.clear()
+        self.version += 1
 
     def published(self) -> list[Publication]:
         """All of it."""
@@ -181,7 +186,7 @@ class KnownDefinitions:
         self.texts[text] = None
         if key is not None:
             self._text.setdefault(key, text)
-            self._answers.clear()
+            self._changed()
         return text
 
     def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:

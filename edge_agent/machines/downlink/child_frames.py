@@ -21,6 +21,7 @@ from edge_agent.algebra.frame import (
     Heartbeat,
     Leaf,
     Members,
+    Plan,
     Serving,
 )
 from edge_agent.algebra.partials.arrays import distinct
@@ -339,14 +340,18 @@ class ChildFrames:
                 group, plan = dictionary.plans[section.plan]
                 leaves = 1 if few else self._leaves(effect.node, group, frame)
                 section.check(plan, len(dictionary.keys), len(dictionary.nodes), leaves)
-                if why := self.known.contradicts(group, plan):
-                    raise WireError(f"plan number {section.plan}: {why}")
-                if plan.kind not in group.cut.plan_kinds:
-                    raise WireError(
-                        f"plan number {section.plan} of kind {plan.kind} in a group of form {group.cut.text!r}"
-                    )
+                if dictionary.agreed.get(section.plan) != self.known.version:
+                    self._check_plan(section.plan, group, plan)
+                    dictionary.agreed[section.plan] = self.known.version
             if any(number >= len(dictionary.keys) for number, _ in part.registers):
                 raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
+
+    def _check_plan(self, number: int, group: Group, plan: Plan) -> None:
+        """Refuse a plan that is not what the definitions say. Raises: WireError."""
+        if why := self.known.contradicts(group, plan):
+            raise WireError(f"plan number {number}: {why}")
+        if plan.kind not in group.cut.plan_kinds:
+            raise WireError(f"plan number {number} of kind {plan.kind} in a group of form {group.cut.text!r}")
 
     def _check_names(self, node: str, frame: Frame) -> None:
         """Refuse a frame of a gateway that speaks for another node. Raises: WireError."""

@@ -14,10 +14,14 @@ MOST_TEXTS: Final = 20_000  # definitions that are kept: frames cost their sende
 
 
 class Definitions(Protocol):
-    """texts: those that count, in the order in which they came. not_taken: how many were beyond the bounds."""
+    """texts: those that count, in the order in which they came. not_taken: how many were beyond the bounds.
+
+    version: another one once what is known has changed, so that `contradicts` may answer otherwise; of this process.
+    """
 
     texts: dict[str, None]
     not_taken: int
+    version: int
 
     @property
     def held(self) -> Collection[str]:
@@ -41,7 +45,7 @@ class HeardDefinitions:
 
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}
-        self.not_taken = 0
+        self.not_taken = self.version = 0
         self.held: tuple[str, ...] = ()
 
     def add(self, text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from cbor2 import CBORTag
 
-from edge_agent.algebra.partials.arrays import Array, Floats, Ints
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, repeated
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_int
 
@@ -121,8 +121,7 @@ def decode(item: object, n: int, what: str) -> Array:
         return _repeated_float(item, n, what)
     if kind is int:
         value = an_int(item, -WIDE, WIDE - 1, what)
-        dtype = np.int64 if INT64_LOW <= value <= INT64_HIGH else object
-        return np.full(n, value, dtype)
+        return repeated(value, n) if INT64_LOW <= value <= INT64_HIGH else np.full(n, value, object)
     if kind is list:
         return _listed(item, n, what)
     raise WireError(f"{what}: wanted a column, got {kind.__name__}")

@@ -36,6 +36,7 @@ class EpochDictionary:
     nodes: list[str] = field(default_factory=list)
     groups: dict[int, Group] = field(default_factory=dict)
     plans: dict[int, tuple[Group, Plan]] = field(default_factory=dict)
+    agreed: dict[int, int] = field(default_factory=dict, compare=False)  # plan -> the version of what it agrees with
     size_bytes: int = 0  # about what it takes, since the process started
 
     def learn(self, define: Define) -> None:
