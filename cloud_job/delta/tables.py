@@ -424,6 +424,13 @@ def rows(spark: SparkSession, table: Table, content: list[dict[str, object]]) ->
     return one_file(spark, table, pa.Table.from_pylist(content, schema=arrow_schema(table)))
 
 
+def of_columns(spark: SparkSession, table: Table, content: Mapping[str, list[object]]) -> DataFrame:
+    """The same, a list a column."""
+    import pyarrow as pa
+
+    return one_file(spark, table, pa.Table.from_pydict(dict(content), schema=arrow_schema(table)))
+
+
 def one_file(spark: SparkSession, table: Table, content: pa.Table) -> DataFrame:
     """Rows made on the driver, to be written as one file."""
     return frame(spark, content, schema(table)).coalesce(1)

@@ -238,9 +238,9 @@ class Job:
 
     def _show(self, decision: Decision, number: int) -> None:
         """ops.nodes, in no decision: a run that starts writes it anew."""
-        nodes = self._nodes.rows(decision, number)
+        nodes = self._nodes.columns(decision, number)
         if nodes is not None:
-            self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, nodes), number)
+            self.place.overwrite(tables.NODES, tables.of_columns(self.spark, tables.NODES, nodes), number)
             self._done("nodes", number)
 
     def _append_results(self, work: Work, lookups: DecodeLookups, ordered: OrderedRows, *, again: bool) -> None:

@@ -4,6 +4,7 @@
 - columns/: kinds of state columns
 - coverage: the leaves that a window contains, and those that are missing
 - frame: the values that frames, heartbeats and receipts carry
+- leaf_times: a time of every leaf, shared by those of one member
 - partials/: readings and states as columns, in groups, stores and sessions
 - plugin_calls: guards the functions of other packages
 - punctuation/: windows between markers

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from edge_agent.algebra.frame import BEGAN, ENDED, LOST, Gap
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Group
 
 
@@ -48,19 +49,12 @@ def window_coverage(
     others did. Such a leaf is not expected in windows that start there or later, and it is missing with the reason
     'ended' where it ends within the window.
     """
-    if begins:
-        leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) < end_us}
-    if ends:
-        leaves = {leaf: frontier for leaf, frontier in leaves.items() if ends.get(leaf, end_us) > start_us}
-    began = {leaf for leaf in leaves if begins and begins.get(leaf, start_us) > start_us}
-    missing = {(leaf, "behind") for leaf, frontier_us in leaves.items() if frontier_us < end_us}
-    missing |= {(leaf, BEGAN) for leaf in began}
-    missing |= {(leaf, ENDED) for leaf in leaves if ends.get(leaf, end_us) < end_us}
+    expected, _, missing = _lacking(LeafTimes.of(leaves), start_us, end_us, begins, ends)
     for gap in gaps:
         if group in gap.groups and gap.start_us < end_us and gap.end_us > start_us:
-            why, whole = _reason(gap), (leaf for leaf in gap.nodes or leaves if ends.get(leaf, end_us) >= end_us)
+            why, whole = _reason(gap), (leaf for leaf in gap.nodes or expected if ends.get(leaf, end_us) >= end_us)
             missing.update((leaf, why) for leaf in whole if begins.get(leaf, start_us) <= start_us)
-    return Coverage(tuple(sorted(leaves)), tuple(sorted(missing)))
+    return Coverage(expected, tuple(sorted(missing)))
 
 
 def session_coverage(
@@ -82,14 +76,29 @@ def session_coverage(
     too; its later readings, up to last + gap, might belong to the session.
     """
     end_us, low_us = last_us + group.cut.gap_us, first_us - group.cut.gap_us
-    known = {leaf for leaf in bounds if begins.get(leaf, end_us) <= end_us and ends.get(leaf, low_us + 1) > low_us}
-    missing = {(leaf, "behind") for leaf in known if bounds[leaf] <= end_us}
-    missing |= {(leaf, BEGAN) for leaf in known if leaf in begins and begins[leaf] > low_us}
-    missing |= {(leaf, ENDED) for leaf in known if leaf in ends and ends[leaf] <= end_us}
+    times = LeafTimes.of(bounds)
+    expected, unserved, missing = _lacking(times, low_us, end_us + 1, begins, ends)
     for gap in gaps:
         if group in gap.groups and gap.start_us <= end_us and gap.end_us > low_us:
-            missing.update((leaf, _reason(gap)) for leaf in gap.nodes or known if leaf in known or not gap.nodes)
-    return Coverage(tuple(sorted(known)), tuple(sorted(missing)))
+            nodes = (leaf for leaf in gap.nodes if leaf in times and leaf not in unserved) if gap.nodes else expected
+            missing.update((leaf, _reason(gap)) for leaf in nodes)
+    return Coverage(expected, tuple(sorted(missing)))
+
+
+def _lacking(
+    times: LeafTimes, start_us: int, end_us: int, begins: Mapping[str, int], ends: Mapping[str, int]
+) -> tuple[tuple[str, ...], set[str], set[tuple[str, str]]]:
+    """(leaves that are expected in [start, end), in order; those that do not serve it; the missing without gaps).
+
+    It looks at single leaves only where they differ from others: a window of a large fleet mostly misses nobody.
+    """
+    unserved = {leaf for leaf, us in begins.items() if us >= end_us}
+    unserved.update(leaf for leaf, us in ends.items() if us <= start_us)
+    expected = tuple(leaf for leaf in times.names if leaf not in unserved) if unserved else times.names
+    missing = {(leaf, "behind") for leaf in times.below(end_us)}
+    missing.update((leaf, BEGAN) for leaf, us in begins.items() if us > start_us and leaf in times)
+    missing.update((leaf, ENDED) for leaf, us in ends.items() if us < end_us and leaf in times)
+    return expected, unserved, {(leaf, why) for leaf, why in missing if leaf not in unserved} if unserved else missing
 
 
 def _reason(gap: Gap) -> str:

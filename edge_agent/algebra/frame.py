@@ -200,13 +200,14 @@ class Extent:
     end_us: int = 0
 
     @classmethod
-    def of(cls, rows: Partials, *, sessions: bool = False) -> Extent:
+    def of(cls, section: Section, *, sessions: bool = False) -> Extent:
         """Summarise at least one row. sessions: whether the rows may be sessions."""
+        rows = section.partials
         columns = rows.states.values()
         low, high = zip(*map(bounds, columns), strict=True) if columns else ((), ())
         pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
-        span = (int(rows.start.min()), int(rows.end.max()))
-        return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces, readings_in(rows), *span)
+        kinds, readings = "".join(map(kind_of, columns)), readings_in(rows)
+        return cls(section.highest_key, kinds, low, high, pieces, readings, *section.span_us)
 
 
 class Seen(NamedTuple):

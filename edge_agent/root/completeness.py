@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
@@ -44,13 +45,13 @@ class GroupView:
     """
 
     frontier_us: int
-    leaves: Mapping[str, int]
+    leaves: LeafTimes
     serving: Mapping[QueryKey, Serving]
     begins: Mapping[QueryKey, Mapping[str, int]]
     ends: Mapping[QueryKey, Mapping[str, int]] = field(default_factory=dict, kw_only=True)
     why: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     hints: Mapping[str, int] = field(default_factory=dict)
-    bounds: Mapping[str, int] = field(default_factory=dict)
+    bounds: LeafTimes = field(default_factory=lambda: LeafTimes((), (), {}))
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     stuck: bool = False
     unheard: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ class Decider:
         self._effects: list[Effect] = []
         self.alarms: dict[str, tuple[str, int]] = {}  # child -> what an operator must know, and when it was seen
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
-        self._behind: dict[tuple[Group, str], int] = {}
+        self._behind: dict[Group, dict[str, int]] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
         self.parent.known = self._texts = KnownDefinitions()
         self._sensor_texts: set[str] = set()
@@ -163,6 +164,7 @@ class Decider:
             self._note(node, self.parent.settle(node, lost, now_us))
         passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}
         self.parent.children.advance_frontiers(now_us)
+        unheard = tuple(sorted(self.parent.children.unheard()))
         groups: dict[Group, GroupView] = {}
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
         families = self.parent.children.memberships
@@ -177,22 +179,23 @@ class Decider:
         }
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, family in families.items():
-            leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
-            for name in () if group.node else self.parent.children.unheard():
-                leaves.setdefault(name, NEVER_US)
-            self._note_behind(group, leaves, frontiers[group], caught_up)
+            leaves, bounds = family.leaf_times()
+            if unheard and not group.node:
+                leaves, bounds = (times.also(dict.fromkeys(unheard, NEVER_US)) for times in (leaves, bounds))
+            behind = leaves.below(frontiers[group])
+            self._note_behind(group, leaves, behind, caught_up)
             groups[group] = GroupView(
                 frontiers[group],
                 leaves,
                 dict(self._serving[group]),
-                dict(family.begins().items()),
+                family.begins(),
                 family.hints(),
-                dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
+                bounds,
                 family.registers(),
                 self.parent.children.stuck(group, now_us),
-                tuple(sorted(self.parent.children.unheard())),
+                unheard,
                 ends=family.ends(),
-                why=self._why(family, leaves, frontiers[group], now_us),
+                why=self._why(family, behind, [n for n in unheard if n in leaves], frontiers[group], now_us),
             )
         self._new_gaps += [
             (child, Gap((), 0, 0, -1, (child,), f"quarantined: {why}")) for child, why in self._texts.overdue(now_us)
@@ -214,29 +217,40 @@ class Decider:
             family.moves.reports.clear()  # there is nobody above
         for group in decision.ended:
             del families[group], self._serving[group]
-            for leaf in [leaf for of, leaf in self._behind if of == group]:
-                del self._behind[group, leaf]
+            self._behind.pop(group, None)
         self.gaps += self._new_gaps
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision
 
-    def _why(self, family: GroupMembership, leaves: Mapping[str, int], frontier_us: int, now_us: int) -> dict[str, str]:
-        """Leaf -> why it is behind the frontier of its group or left out of it."""
+    def _why(
+        self,
+        family: GroupMembership,
+        behind: Mapping[str, int],
+        unheard: Iterable[str],
+        frontier_us: int,
+        now_us: int,
+    ) -> dict[str, str]:
+        """Leaf -> why it is behind the frontier of its group or left out of it. behind: all below the frontier."""
         children, out = self.parent.children, dict[str, str]()
         for child, member in family.expected().items():
             why = children.why_out(child, member, now_us)
-            for leaf in member.leaves if why or member.exceptions or member.frontier_us < frontier_us else ():
+            some: Iterable[str] = ()
+            if why or member.frontier_us < frontier_us:
+                some = member.leaves
+            elif member.exceptions:
+                some = [*member.apart, *(behind.keys() & member.leaves.keys())]
+            for leaf in some:
                 if leaf != child and leaf in member.exceptions:
                     out[leaf] = f"left out by {child}"
                 elif why:
                     out[leaf] = why if leaf == child else f"{child}: {why}"
-                elif leaves.get(leaf, frontier_us) < frontier_us:
+                elif leaf in behind:
                     out[leaf] = "behind, counted again once it has caught up"
         for child in [child for child, (_, us) in self.alarms.items() if now_us - us < ALARM_US]:
             for leaf in family.members[child].leaves if child in family.members else ():
                 text = self.alarms[child][0] if leaf == child else f"{child}: {self.alarms[child][0]}"
                 out[leaf] = f"{text}; {out[leaf]}" if leaf in out else text
-        return out | {name: "named in the settings, never heard" for name in children.unheard() if name in leaves}
+        return out | dict.fromkeys(unheard, "named in the settings, never heard")
 
     def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
         """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
@@ -259,18 +273,20 @@ class Decider:
     def _note_behind(
         self,
         group: Group,
-        leaves: Mapping[str, int],
-        frontier_us: int,
+        leaves: LeafTimes,
+        behind: Mapping[str, int],
         caught_up: dict[tuple[Group, str], tuple[int, int]],
     ) -> None:
-        for leaf, own_us in leaves.items():
-            before = self._behind.get((group, leaf))
-            if before is not None and own_us > before:
-                caught_up[group, leaf] = (before, own_us)
-            if own_us < frontier_us:
-                self._behind[group, leaf] = own_us
-            else:
-                self._behind.pop((group, leaf), None)
+        gone: dict[str, int] = {}  # they may be listed again
+        for leaf, before_us in self._behind.get(group, {}).items():
+            own_us = behind.get(leaf)
+            if own_us is None and leaf not in leaves:
+                gone[leaf] = before_us
+                continue
+            own_us = leaves[leaf] if own_us is None else own_us
+            if own_us > before_us:
+                caught_up[group, leaf] = (before_us, own_us)
+        self._behind[group] = {**gone, **behind}
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """Plain values of everything that the next decision needs. Call it right after `decide`."""
@@ -278,7 +294,7 @@ class Decider:
             "parent": self.parent.snapshot(pack),
             "gaps": encode(self.gaps),
             "serving": encode([(group, list(servings.values())) for group, servings in self._serving.items()]),
-            "behind": encode([(*of, frontier_us) for of, frontier_us in self._behind.items()]),
+            "behind": encode([(of, leaf, us) for of, leaves in self._behind.items() for leaf, us in leaves.items()]),
             "texts": list(self._texts.texts),
             "held": list(self._texts.held),
             "published": [each.plain() for each in self._texts.published()],
@@ -294,7 +310,8 @@ class Decider:
         serving = decode(dict[Group, list[Serving]], state["serving"])
         self._serving = {group: {each.key: each for each in servings} for group, servings in serving.items()}
         behind = decode(list[tuple[Group, str, int]], state["behind"])
-        self._behind = {(group, leaf): frontier_us for group, leaf, frontier_us in behind}
+        for group, leaf, frontier_us in behind:
+            self._behind.setdefault(group, {})[leaf] = frontier_us
         published = map(Publication.of_plain, state.get("published", ()))  # a state of an older root has none
         self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
         self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # an older root kept them together

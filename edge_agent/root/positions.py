@@ -134,7 +134,7 @@ def decided_us(query: Query, view: GroupView) -> int:
     """The frontier that decides: readings below it get their positions; minus infinity while no leaf is expected."""
     if query.on_missing == SKIP:
         return view.frontier_us
-    return min(view.leaves.values(), default=NEVER_US)
+    return min(view.leaves.distinct(), default=NEVER_US)
 
 
 def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:

@@ -75,7 +75,7 @@ def interpretations(members: Members) -> set[str]:
 def reached_us(group: Group, view: GroupView) -> int:
     """Up to where windows of a group have had their rows: where they wait for every node, the least of all leaves."""
     if group.cut.central and not group.cut.skips:
-        return min(view.frontier_us, *view.leaves.values())
+        return min(view.frontier_us, *view.leaves.distinct())
     return view.frontier_us
 
 

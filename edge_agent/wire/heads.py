@@ -82,7 +82,7 @@ def head(
         rows = decoded.section.partials
         if decoded.section.plan in known:
             decoded.section.check(known[decoded.section.plan])
-        first, last = int(rows.start.min()), int(rows.start.max())
+        first, last, _, _ = _edges(decoded.section)
         if first // BUCKET_US == last // BUCKET_US:
             parts.append(_part(len(parts) + 1, group, decoded.section, _body(_anchored(decoded)), late=decoded.late))
             continue
@@ -118,13 +118,19 @@ def _part(number: int, group: int, section: Section, body: bytes, *, late: bool)
         section.plan,
         late,
         len(rows),
-        int(rows.start.min()),
-        int(rows.start.max()),
-        int(rows.end.min()),
-        int(rows.end.max()),
+        *_edges(section),
         body,
         readings_in(rows),
     )
+
+
+def _edges(section: Section) -> tuple[int, int, int, int]:
+    """First and last start, earliest and latest end of at least one row."""
+    if section.known is not None:
+        _, start_us, end_us = section.known
+        return start_us, start_us, end_us, end_us
+    rows = section.partials
+    return int(rows.start.min()), int(rows.start.max()), int(rows.end.min()), int(rows.end.max())
 
 
 def _without_rows(frame: Frame, plans: Mapping[int, Plan]) -> Frame:
@@ -138,7 +144,7 @@ def _without_rows(frame: Frame, plans: Mapping[int, Plan]) -> Frame:
 
 
 def _extent(section: Section, plan: Plan | None) -> Extent:
-    return Extent.of(section.partials, sessions=plan is None or plan.kind in {"session", "marker"})
+    return Extent.of(section, sessions=plan is None or plan.kind in {"session", "marker"})
 
 
 def rows(body: bytes) -> Partials:

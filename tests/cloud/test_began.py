@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage, window_coverage
 from edge_agent.algebra.frame import BEGAN, LATEST_US, LOST, Gap, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Group, Query
@@ -61,7 +62,7 @@ def test_every_count_window_finds_its_own_coverage(
     group = COUNTED.group
     gaps = [Gap((group,), start, start + length, -1, (node,), reason) for start, length, node, reason in lost]
     serving = {QueryKey("q", 1): Serving("q", 1)}
-    view = GroupView(70, leaves, serving, {QueryKey("q", 1): begins})
+    view = GroupView(70, LeafTimes.of(leaves), serving, {QueryKey("q", 1): begins})
     made = ordering(OrderedQueryAtDecision(COUNTED, group, view, []), after, 70, target=None, orders=(0,), gaps=gaps)
     assert made is not None
     names = {cover.id: cover for cover in made[1]}

@@ -17,6 +17,7 @@ from cloud_job.spark import decision_checkpoint
 from cloud_job.spark.recent_parts import RecentParts, stored_end_us
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.decide import step
@@ -89,7 +90,7 @@ def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
         "q", 1, 0, after, upto, length, 1, 0, after + 1 - length, upto - length, (0,), "", 0, 0, complete=False
     )
     seen = []
-    for span, cover in covers(whole, GROUP, leaves, tuple(gaps), begins):
+    for span, cover in covers(whole, GROUP, LeafTimes.of(leaves), tuple(gaps), begins):
         for end in range(span.after_us + 1, span.upto_us + 1):
             seen.append(end)
             wanted = window_coverage(leaves, gaps, GROUP, end - length, end, begins=begins)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage
 from edge_agent.algebra.frame import BEGAN, LOST, NEVER_US, Gap
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import GroupView
@@ -17,6 +18,7 @@ from edge_agent.root.decision.window_ranges import CoverageRef
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
 GROUP = Group("s", "", ("site",), SECOND, cut=SessionCut(5))
+NOBODY = LeafTimes((), (), {})
 LEAVES = ("a", "b", "c")
 TIMES = st.integers(0, 60)
 GAPS = st.builds(
@@ -78,7 +80,7 @@ def test_a_thousand_gap_records_make_few_cells() -> None:
     """A week of restarts: what no row can meet is not worked out, and no coverage of it is told."""
     gaps = [Gap((GROUP,), i * HOUR, i * HOUR + SECOND, -1, (f"gw-{i}",), "stopped") for i in range(1_000)]
     now = 1_000 * HOUR
-    view = GroupView(now, {}, {}, {}, {}, {f"gw-{i}": now for i in range(1_000)}, {})
+    view = GroupView(now, NOBODY, {}, {}, {}, LeafTimes.of({f"gw-{i}": now for i in range(1_000)}), {})
     known = CoverageSources(GROUP, view, gaps, {}, 0, behind(view, {}, NEVER_US))
     recent = SessionBounds((now - HOUR, now), (now - HOUR, now), HOUR, None)
     cells, covers = grid(known, recent, None)
@@ -90,7 +92,7 @@ def test_a_thousand_gap_records_make_few_cells() -> None:
 
 
 def test_rows_made_again_have_cells_of_their_own() -> None:
-    view = GroupView(50, {}, {}, {}, {}, dict.fromkeys(LEAVES, 50), {})
+    view = GroupView(50, NOBODY, {}, {}, {}, LeafTimes.of(dict.fromkeys(LEAVES, 50)), {})
     where = SessionBounds((0, 40), (5, 45), 45, None)
     cells, _ = grid(CoverageSources(GROUP, view, [], {}, 0, behind(view, {}, NEVER_US)), where, where)
     assert [cell.revising for cell in cells] == [False, True]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.planner import plan
@@ -230,7 +231,7 @@ def test_answers_in_details_stay_with_their_rows_across_blocks(monkeypatch: pyte
 
 def view(frontier_us: int, leaves: dict[str, int], **serving: Any) -> GroupView:
     told = {QueryKey("q", int(name[1:])): each for name, each in serving.items()}
-    return GroupView(frontier_us, leaves, told, {})
+    return GroupView(frontier_us, LeafTimes.of(leaves), told, {})
 
 
 def test_a_missing_node_holds_count_windows_unless_the_query_says_skip() -> None:

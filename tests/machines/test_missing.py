@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.punctuation.markers import role_key, window_key
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Query
@@ -45,10 +46,10 @@ class Bench:
         """leaves: how far each is."""
         serving = {KEY: Serving(*KEY)}
         counted = [us for leaf, us in leaves.items() if leaf not in stuck] or [NEVER_US]
-        views = {"": GroupView(min(counted), leaves, serving, {}, unheard=unheard)}
+        views = {"": GroupView(min(counted), LeafTimes.of(leaves), serving, {}, unheard=unheard)}
         if not self.shared:
             views = {
-                leaf: GroupView(us, {leaf: us}, serving, {}, stuck=leaf in stuck, unheard=unheard)
+                leaf: GroupView(us, LeafTimes.of({leaf: us}), serving, {}, stuck=leaf in stuck, unheard=unheard)
                 for leaf, us in leaves.items()
             }
         members = {node: (self.query.group_at(node), view) for node, view in views.items()}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cloud_job.delta import tables
 from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision import root_state
@@ -18,13 +20,14 @@ START_US = 1_800_000_000_000_000
 
 def test_the_frontier_of_a_source_without_a_reading_is_null() -> None:
     group = Group("host", "", ("metric",), 0)
-    view = GroupView(NEVER_US, {"gw-1": START_US, "gw-2": NEVER_US}, {}, {})
-    rows = NodeRows().rows(Decision(START_US, (), {group: view}, {}, (), (), ()), 7)
-    assert rows is not None
-    assert [(row["node"], row["frontier"], row["group_frontier"]) for row in rows] == [
-        ("gw-1", START_US, None),
-        ("gw-2", None, None),
-    ]
+    view = GroupView(NEVER_US, LeafTimes.of({"gw-1": START_US, "gw-2": NEVER_US}), {}, {})
+    found = NodeRows().columns(Decision(START_US, (), {group: view}, {}, (), (), ()), 7)
+    assert found is not None
+    assert (found["node"], found["frontier"], found["group_frontier"]) == (
+        ["gw-1", "gw-2"],
+        [START_US, None],
+        [None, None],
+    )
 
 
 def test_the_state_names_the_coverages_that_were_used_last_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +53,8 @@ def test_a_table_of_nodes_is_written_when_it_says_something_else_and_a_large_one
     group, nodes = Group("host", "", ("metric",), 0), NodeRows()
 
     def rows(at_us: int, frontier_us: int, leaves: int = 2) -> object:
-        view = GroupView(frontier_us, {f"gw-{i:05d}": frontier_us for i in range(leaves)}, {}, {})
-        return nodes.rows(Decision(at_us, (), {group: view}, {}, (), (), ()), 7)
+        view = GroupView(frontier_us, LeafTimes.of({f"gw-{i:05d}": frontier_us for i in range(leaves)}), {}, {})
+        return nodes.columns(Decision(at_us, (), {group: view}, {}, (), (), ()), 7)
 
     assert rows(START_US, START_US) is not None
     assert rows(START_US + 20_000_000, START_US + 1) is None, "frontiers move every second"
@@ -61,3 +64,13 @@ def test_a_table_of_nodes_is_written_when_it_says_something_else_and_a_large_one
     assert rows(START_US + 70_000_000, START_US + 1, leaves=99_999) is None
     assert rows(START_US + 72_000_000, START_US + 1, leaves=99_999) is not None
     assert rows(START_US, START_US + 2, leaves=99_999) is not None, "the lander's clock went back"
+
+
+def test_the_table_of_nodes_is_empty_once_nobody_is_expected() -> None:
+    group, nodes = Group("host", "", ("metric",), 0), NodeRows()
+    view = GroupView(START_US, LeafTimes.of({"gw-1": START_US}), {}, {})
+    assert nodes.columns(Decision(START_US, (), {group: view}, {}, (), (), ()), 1) is not None
+    emptied = nodes.columns(Decision(START_US + 1_000_000, (), {}, {}, (), (), ()), 2)
+    assert emptied is not None
+    assert set(emptied) == set(tables.NODES.columns)
+    assert not any(emptied.values())

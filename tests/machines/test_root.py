@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import HORIZON_US, ExcludedLeaf, Frame, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Sliding, Tumbling
 from edge_agent.root.completeness import Decision, GroupView
@@ -321,7 +322,7 @@ def test_windows_between_markers_are_forgotten_with_the_last_gateway_that_serves
     here, there = asked.group_at("a"), asked.group_at("b")
     state = RootState(RootLimits())
     state.markers.windows[asked.key] = PunctuationWindows()
-    views = {group: GroupView(0, {}, {asked.key: Serving("ten", 1)}, {}) for group in (here, there)}
+    views = {group: GroupView(0, LeafTimes.of({}), {asked.key: Serving("ten", 1)}, {}) for group in (here, there)}
     state.forget(Decision(0, (), views, {}, (), (), (), ended=(here,)))
     assert asked.key in state.markers.windows
     state.forget(Decision(0, (), {there: views[there]}, {}, (), (), (), ended=(there,)))

@@ -58,7 +58,7 @@ def narrow(rows: Partials) -> Partials:
 
 def extent(section: Section) -> Extent:
     """As a head says it while the plan is not known, which may be one of sessions."""
-    return Extent.of(narrow(section.partials), sessions=True)
+    return Extent.of(replace(section, partials=narrow(section.partials), known=None), sessions=True)
 
 
 def _without_rows(part: GroupPart) -> GroupPart:

@@ -45,7 +45,11 @@ def bounds(column: Array) -> tuple[int, int]:
     """(lowest, highest) of 64-bit integers, of the node numbers of series; 0 for others. At least one row."""
     if series.is_series(column):
         column = series.flat(column).node
-    return (int(column.min()), int(column.max())) if column.dtype == np.int64 else (0, 0)
+    if column.dtype != np.int64:
+        return 0, 0
+    if len(column) == 1:  # a merger of many groups sends one row of most of them
+        return int(column[0]), int(column[0])
+    return int(column.min()), int(column.max())
 
 
 class Checked(NamedTuple):

@@ -84,10 +84,11 @@ class Children:
 
     def silent(self, now_us: int) -> dict[str, bool]:
         """Child -> silent for the grace time, as far as this parent could hear."""
-        if self._link_up_us is None:
-            return dict.fromkeys(self.known, False)
+        return {node: self._is_silent(child, now_us) for node, child in self.known.items()}
+
+    def _is_silent(self, child: Child, now_us: int) -> bool:
         since = self._link_up_us
-        return {n: now_us - max(c.heard_us, since) > self.grace_us for n, c in self.known.items()}
+        return since is not None and now_us - max(child.heard_us, since) > self.grace_us
 
     def why_out(self, node: str, member: Member, now_us: int) -> str:
         """Why a child is left out of the frontier of a group, in words; '': it is not."""
@@ -96,7 +97,7 @@ class Children:
         if not member.out:
             return ""
         child = self.known.get(node)
-        if child is not None and self.silent(now_us).get(node):
+        if child is not None and self._is_silent(child, now_us):
             since = datetime.fromtimestamp(child.heard_us // 1_000_000, UTC).isoformat().replace("+00:00", "Z")
             return f"silent since {since}, left out"
         return "left out until it has caught up"
@@ -126,7 +127,7 @@ class Children:
         merge by their number, it waits until whoever is named has been heard, unless the query skips who is missing.
         """
         silent, missing = self.silent(now_us), self.missing_named(now_us)
-        unheard, out = bool(self.unheard()), {}
+        unheard, out = bool(self.unheard()), dict[Group, int]()
         for group, membership in self.memberships.items():
             waits = missing and not group.node
             if group.cut.numbered:  # its windows are of all nodes, though every node has a group of its own

@@ -8,17 +8,20 @@ of an empty set it is minus infinity (4.5); members left out travel upward as ex
 
 from __future__ import annotations
 
+import operator
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import AgreementState, MembershipState
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 from edge_agent.machines.downlink.moves import Moves, lowest
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 
+Several = Mapping[str, Mapping[str, Leaf]]  # leaf -> its entries by member
 Counts = Callable[[str, Container[str], Serving, int], bool]  # (child, its leaves, what it says it serves, now)
 
 
@@ -35,6 +38,8 @@ class GroupMembership:
         self._history: deque[tuple[int, int, str, int]] = deque()
         self._agreement = ServingAgreement(grace_us)
         self.moves = Moves()
+        # rosters, and what follows from them: leaves that several members list, and all in order
+        self._listed: tuple[list[tuple[str, ...]], Several, tuple[str, ...]] = [], {}, ()
 
     # --- members -------------------------------------------------------------------------------------------------
 
@@ -140,7 +145,16 @@ class GroupMembership:
 
     # --- for the tier above ---------------------------------------------------------------------------------------
 
-    def _several(self) -> dict[str, dict[str, Leaf]]:
+    def _of_rosters(self) -> tuple[Several, tuple[str, ...]]:
+        """(leaves that several members list, the names of all in order), made again after a change of any roster."""
+        rosters = [member.roster for member in self.expected().values()]
+        known, several, names = self._listed
+        if len(rosters) != len(known) or not all(map(operator.is_, rosters, known)):
+            several, names = self._several(), tuple(sorted(set().union(*rosters)))
+            self._listed = rosters, several, names
+        return several, names
+
+    def _several(self) -> Several:
         """Leaves that more than one member lists -> its entries by member: on a move, the member to which it went too.
 
         A leaf that is a child here speaks for itself: of others counts only the line from which it came, or goes on.
@@ -150,7 +164,7 @@ class GroupMembership:
         for member in expected.values():
             twice |= seen & member.leaves.keys()
             seen.update(member.leaves)  # `|=` with keys copies all that was seen
-        out = {}
+        out: dict[str, dict[str, Leaf]] = {}
         for leaf in twice:
             entries = {node: member.leaves[leaf] for node, member in expected.items() if leaf in member.leaves}
             own = entries.get(leaf)
@@ -161,40 +175,51 @@ class GroupMembership:
             }
         return out
 
+    def leaf_times(self) -> tuple[LeafTimes, LeafTimes]:
+        """Every expected leaf -> its frontier, and -> its session bound, as its member's frames say.
+
+        Of several members that list it the least.
+        """
+        expected, (several, names), moves = self.expected(), self._of_rosters(), self.moves
+        missing = {leaf for leaf, of in several.items() if any(map(moves.missing, moves.oldest(of.values())))}
+        own: dict[str, tuple[int, int]] = {}
+        for member in expected.values():
+            own.update((leaf, member.times_of(leaf)) for leaf in member.apart)
+            missing |= {x for x in member.moved - several.keys() if moves.missing(member.leaves[x])}
+        own.update((leaf, _least(expected[node].times_of(leaf) for node in of)) for leaf, of in several.items())
+        moving = moves.on_move.union(missing)
+        for member in expected.values() if moving else ():
+            own.update((x, member.times_of(x)) for x in moving.intersection(member.leaves) if x not in own)
+        moves.bounds(own, missing)
+        if moves.transit:
+            names = tuple(sorted({*names, *own}))
+        shared = [(member.roster, member.frontier_us) for member in expected.values()]
+        frontiers, bounds = ({leaf: times[i] for leaf, times in own.items()} for i in (0, 1))
+        return LeafTimes(names, shared, frontiers), LeafTimes(names, shared, bounds)
+
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
-        """Every expected leaf -> (frontier, session bound) as its member's frames say; the least of several members."""
-        out: dict[str, tuple[int, int]] = {}
-        several = self._several()
-        missing = {leaf for leaf, of in several.items() if any(map(self.moves.missing, self.moves.oldest(of.values())))}
-        for node, member in self.expected().items():
-            found = member.leaf_frontiers().items()
-            own = {leaf: us for leaf, us in found if leaf not in several or node in several[leaf]}
-            missing |= {x for x in member.moved - several.keys() if self.moves.missing(member.leaves[x])}
-            out.update(_least(own, out))
-        self.moves.bounds(out, missing)
-        return out
+        """Every expected leaf -> (frontier, session bound), see `leaf_times`."""
+        frontiers, bounds = self.leaf_times()
+        return {leaf: (us, bounds[leaf]) for leaf, us in frontiers.items()}
 
     def leaves(self) -> dict[str, Leaf]:
         """Every leaf that a member lists, as it is passed on: of several entries the one that the others came from."""
         out: dict[str, Leaf] = {}
         for member in self.expected().values():
             out.update(member.leaves)
-        out.update((leaf, self.moves.oldest(of.values())[0]) for leaf, of in self._several().items())
+        out.update((leaf, self.moves.oldest(of.values())[0]) for leaf, of in self._of_rosters()[0].items())
         return out
 
     def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
         """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
         out: dict[str, ExcludedLeaf] = {}
-        expected, several = self.expected(), self._several()
+        expected, (several, _) = self.expected(), self._of_rosters()
         for node, member in expected.items():
             for each in member.exceptions_at(frontier_us):
                 if each.node not in several or node in several[each.node]:
                     out[each.node] = each
         for leaf, of in several.items():  # on a move: what all members have of it counts
-            least: dict[str, tuple[int, int]] = {}
-            for node in of:
-                least.update(_least({leaf: expected[node].leaf_frontiers()[leaf]}, least))
-            own_us, bound_us = least[leaf]
+            own_us, bound_us = _least(expected[node].times_of(leaf) for node in of)
             if any(map(self.moves.missing, self.moves.oldest(of.values())[1:])):  # the first the tier above looks at
                 own_us = bound_us = NEVER_US
             if own_us < frontier_us or leaf in out:
@@ -273,7 +298,7 @@ class GroupMembership:
         return membership
 
 
-def _least(own: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Bounds of one member, and of those that another has too the lesser ones."""
-    both = own.keys() & other.keys()
-    return {**own, **{leaf: (min(own[leaf][0], other[leaf][0]), min(own[leaf][1], other[leaf][1])) for leaf in both}}
+def _least(times: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Of several members' (frontier, session bound) the lesser of each."""
+    frontiers, bounds = zip(*times, strict=True)
+    return min(frontiers), min(bounds)

@@ -38,6 +38,7 @@ class Member:
     moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
     unheeded: set[QueryKey] = field(default_factory=set)  # what it says it serves and does not count (6.5)
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
+    _roster: tuple[str, ...] | None = None
 
     def promise(self, frontier_us: int, received_us: int) -> None:
         """A frame stated its frontier: within an epoch it never falls, a new epoch may begin lower (1.2, 4.1).
@@ -56,6 +57,8 @@ class Member:
     def change(self, change: Members) -> None:
         """A definition section set or dropped leaves and servings."""
         self._definitions = None
+        if change.leaves:
+            self._roster = None
         for leaf in change.leaves:
             self.leaves[leaf.node] = leaf
             (self.moved.discard if leaf.before_move is None else self.moved.add)(leaf.node)
@@ -84,7 +87,7 @@ class Member:
 
     def drop(self, leaf: str) -> None:
         """A leaf is below it no more."""
-        self._definitions = None
+        self._definitions = self._roster = None
         self.leaves.pop(leaf, None)
         self.moved.discard(leaf)
         self.exceptions.pop(leaf, None)
@@ -130,24 +133,42 @@ class Member:
         """The least bound of any key."""
         return min(self.frontier_us, *self.hints.values(), *self.held.values(), 2**62)
 
+    @property
+    def roster(self) -> tuple[str, ...]:
+        """The names of its leaves: another object after each change of any of them."""
+        if self._roster is None:
+            self._roster = tuple(self.leaves)
+        return self._roster
+
+    def times_of(self, leaf: str) -> tuple[int, int]:
+        """(frontier, session bound) of one of its leaves as its frames say."""
+        frontier, bound = self.exceptions.get(leaf, (self.frontier_us, self.frontier_us))
+        frontier = min(frontier, self.frontier_us)
+        bound = min(bound, frontier)
+        if leaf in self.reached:  # what came before the journal was lost is here, whatever the new one knows
+            before = self.reached[leaf]
+            return before if leaf in self.unlisted else (max(frontier, before[0]), max(bound, before[1]))
+        return frontier, bound
+
+    @property
+    def apart(self) -> list[str]:
+        """Those of its leaves that may stand elsewhere than it does itself."""
+        if not (self.exceptions or self.reached):
+            return []
+        return [leaf for leaf in {**self.exceptions, **self.reached} if leaf in self.leaves]
+
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
         """Leaf -> (frontier, session bound) as its frames say."""
-        out = {}
-        for leaf in self.leaves:
-            frontier, bound = self.exceptions.get(leaf, (self.frontier_us, self.frontier_us))
-            frontier = min(frontier, self.frontier_us)
-            bound = min(bound, frontier)
-            if leaf in self.reached:  # what came before the journal was lost is here, whatever the new one knows
-                before = self.reached[leaf]
-                frontier, bound = before if leaf in self.unlisted else (max(frontier, before[0]), max(bound, before[1]))
-            out[leaf] = (frontier, bound)
+        out = dict.fromkeys(self.leaves, (self.frontier_us, self.frontier_us))
+        out.update((leaf, self.times_of(leaf)) for leaf in self.apart)
         return out
 
     def exceptions_at(self, frontier_us: int) -> list[ExcludedLeaf]:
         """Its leaves behind a published frontier, while it is left out or behind too, or where it lists them (4.6)."""
-        low, out = self.out or self.frontier_us < frontier_us, list[ExcludedLeaf]()
-        for leaf, (own_us, bound_us) in self.leaf_frontiers().items():
-            lowest_us = min(bound_us, self.lowest_us) if low else bound_us
+        low, out, least_us = self.out or self.frontier_us < frontier_us, list[ExcludedLeaf](), self.lowest_us
+        for leaf in self.leaves if low else self.apart:
+            own_us, bound_us = self.times_of(leaf)
+            lowest_us = min(bound_us, least_us) if low else bound_us
             behind = own_us < frontier_us and (low or leaf in self.exceptions or leaf in self.unlisted)
             # a member that is left out holds no session back, so that only this says what it has not sent (5.2)
             if behind or ((self.out or leaf in self.exceptions) and lowest_us < frontier_us):

@@ -99,6 +99,11 @@ class Moves:
         moved = one.epoch == other.epoch and self.awaited(one) and not self.awaited(other)  # a merger above it
         return one.before_move == other.epoch or moved
 
+    @property
+    def on_move(self) -> set[str]:
+        """Leaves whose former line may hold something."""
+        return {*self.transit, *self.carried}
+
     def bounds(self, found: dict[str, Bounds], missing: Iterable[str]) -> None:
         """Lower what leaves on a move have come to. found: by leaf. missing: whose former parent is not heard."""
         for name, ways in self.transit.items():

@@ -50,12 +50,13 @@ class ServingAgreement:
         for key, start_us in self._start_us.items():
             later, agreed_us = {}, NEVER_US if start_us is None else start_us
             for member in every:
-                serving, own = member.serving.get(key), member.begins.get(key, {})
+                serving = member.serving.get(key)
                 own_us = LATEST_US if serving is None else serving.from_us
-                for leaf in member.leaves:
-                    begin_us = max(own_us, own.get(leaf, NEVER_US))
-                    if begin_us > agreed_us:
-                        later[leaf] = begin_us
+                if own_us > agreed_us:
+                    later.update(dict.fromkeys(member.leaves, own_us))
+                least_us = max(own_us, agreed_us)
+                own = member.begins.get(key, {})
+                later.update((leaf, us) for leaf, us in own.items() if us > least_us and leaf in member.leaves)
             if later:
                 out[key] = later
         return out
@@ -68,11 +69,11 @@ class ServingAgreement:
             last_us = max((serving.bounds_us[2] for _, serving in members), default=-NEVER_US)
             earlier = {}
             for member, serving in members:
+                own_us = serving.bounds_us[2]
+                if own_us < last_us:
+                    earlier.update(dict.fromkeys(member.leaves, own_us))
                 own = member.ends.get(key, {})
-                for leaf in member.leaves:
-                    end_us = min(serving.bounds_us[2], own.get(leaf, -NEVER_US))
-                    if end_us < last_us:
-                        earlier[leaf] = end_us
+                earlier.update((leaf, us) for leaf, us in own.items() if us < own_us and leaf in member.leaves)
             if earlier:
                 out[key] = earlier
         return out

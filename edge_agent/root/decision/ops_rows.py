@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US, Gap
-from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.config.definitions.definitions import query_of, sensor_of
 from edge_agent.errors import ConfigError
-from edge_agent.root.completeness import Decision
+from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision.work import TableRow
 
 NODES_EVERY_US: Final = 30_000_000  # ops.nodes is for people; each table in a batch costs half a second
 NODES_ROW_US: Final = 300  # and each of its rows a few microseconds and bytes: a million rows go every 5 minutes
+NODE_COLUMNS: Final = ("node", "source", "where", "by", "frontier", "behind", "behind_by", "why", "group_frontier")
 
 
 def queries(texts: Iterable[str], number: int) -> Iterator[tuple[TableRow, Query | None]]:
@@ -67,49 +68,60 @@ def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[TableRow]:
 
 @dataclass(slots=True)
 class NodeRows:
-    """What ops.nodes says now. like: who is in which group and behind; far: their frontiers; us: when it was written.
+    """What ops.nodes says now. like: of each group who is in it, behind and why; far: their frontiers; many: rows;
+    us: when it was written.
 
     No part of a decision and not kept: a root that starts writes the table anew.
     """
 
     us: int = NEVER_US
     like: tuple[object, ...] = ()
-    far: tuple[int, ...] = ()
+    far: tuple[object, ...] = ()
+    many: int = 0
 
-    def rows(self, decision: Decision, number: int) -> list[TableRow] | None:
+    def columns(self, decision: Decision, number: int) -> dict[str, list[object]] | None:
         """The table anew, None while it may stay as it is: nobody came, went, fell behind or caught up."""
         past_us = decision.now_us - self.us
-        if 0 <= past_us < len(self.like) * NODES_ROW_US:
+        if 0 <= past_us < self.many * NODES_ROW_US:
             return None
-        like = tuple(
-            (group, leaf, frontier_us < view.frontier_us, view.why.get(leaf, ""))
-            for group, view in decision.groups.items()
-            for leaf, frontier_us in sorted(view.leaves.items())
-        )
+        views = {group: view for group, view in decision.groups.items() if view.leaves}
+        like = tuple(_standing(group, view) for group, view in views.items())
         if like == self.like and 0 <= past_us < NODES_EVERY_US:
             return None
-        views = decision.groups
-        far = tuple(view.frontier_us for view in views.values())
-        far += tuple(views[group].leaves[leaf] for group, leaf, _, _ in like)
+        far = tuple((view.frontier_us, view.leaves.in_order()) for view in views.values())
         if like == self.like and far == self.far:
             return None
         self.like, self.far, self.us = like, far, decision.now_us
-        return [
-            {
-                "node": leaf,
-                "source": group.source,
-                "where": group.where,
-                "by": list(group.by),
-                "frontier": _known(views[group].leaves[leaf]),
-                "behind": behind,
-                "behind_by": _lag(views[group].leaves[leaf], views[group].frontier_us),
-                "why": why,
-                "group_frontier": _known(views[group].frontier_us),
-                "decided_us": decision.now_us,
-                "batch": number,
-            }
-            for group, leaf, behind, why in like
-        ]
+        out: dict[str, list[object]] = {name: [] for name in NODE_COLUMNS}
+        for (group, view), (frontier_us, times_us) in zip(views.items(), far, strict=True):
+            for name, column in zip(NODE_COLUMNS, _rows_of(group, view, frontier_us, times_us), strict=True):
+                out[name].extend(column)
+        self.many = len(out["node"])
+        out["decided_us"], out["batch"] = [decision.now_us] * self.many, [number] * self.many
+        return out
+
+
+def _standing(group: Group, view: GroupView) -> object:
+    """Who is in a group and behind."""
+    whys = {leaf: why for leaf, why in view.why.items() if leaf in view.leaves}
+    return group, view.leaves.names, view.leaves.below(view.frontier_us).keys(), whys
+
+
+def _rows_of(group: Group, view: GroupView, frontier_us: int, times_us: Sequence[int]) -> tuple[Sequence[object], ...]:
+    """A group's rows in NODE_COLUMNS. times_us: of its leaves, in order."""
+    many, lags = len(times_us), {us: _lag(us, frontier_us) for us in set(times_us)}
+    whys = [view.why.get(leaf, "") for leaf in view.leaves.names] if view.why else [""] * many
+    return (
+        view.leaves.names,
+        [group.source] * many,
+        [group.where] * many,
+        [list(group.by)] * many,
+        [_known(us) for us in times_us],
+        [us < frontier_us for us in times_us],
+        [lags[us] for us in times_us],
+        whys,
+        [_known(frontier_us)] * many,
+    )
 
 
 def _lag(own_us: int, group_us: int) -> int | None:

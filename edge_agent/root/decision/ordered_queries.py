@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
@@ -78,7 +79,7 @@ def ordering(
 
 def _cells(
     group: Group,
-    leaves: Mapping[str, int],
+    leaves: LeafTimes,
     gaps: Sequence[Gap],
     shares: tuple[Mapping[str, int], Mapping[str, int]],
     decided: tuple[int, int],
@@ -86,7 +87,7 @@ def _cells(
     """Coverages by first and last reading (docs/protocol.md 4.7): the last lies in `decided`, the first anywhere."""
     (begins, ends), (after_us, upto_us) = shares, decided
     firsts = sorted({*begins.values(), *ends.values(), *(gap.end_us for gap in gaps)})
-    lasts = sorted({*leaves.values(), *begins.values(), *ends.values(), *(gap.start_us for gap in gaps)})
+    lasts = sorted({*leaves.distinct(), *begins.values(), *ends.values(), *(gap.start_us for gap in gaps)})
     inner = [us for us in lasts if after_us < us < upto_us]
     for last_low, last_high in pairwise((NEVER_US, *inner, FAR_US)):
         last_us = max(last_low, after_us)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from edge_agent.algebra.coverage import Coverage, window_coverage
 from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.decision.work import TableRow, WindowRange
 
@@ -32,8 +34,15 @@ class CoverageRef:
     @classmethod
     def of(cls, coverage: Coverage) -> CoverageRef:
         """Hash a coverage."""
-        text = repr((coverage.expected, coverage.missing)).encode()
-        return cls(hashlib.blake2b(text, digest_size=8).hexdigest(), coverage)
+        found = _hash_of(coverage.expected).copy()
+        found.update(f"{coverage.missing!r})".encode())
+        return cls(found.hexdigest(), coverage)
+
+
+@lru_cache(maxsize=64)
+def _hash_of(expected: tuple[str, ...]) -> hashlib.blake2b:
+    """The first part of a coverage's hash: many windows and groups expect the same leaves."""
+    return hashlib.blake2b(f"({expected!r}, ".encode(), digest_size=8)
 
 
 def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> Ranges:
@@ -57,7 +66,7 @@ def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> Ranges:
 def covers(
     whole: WindowRange,
     group: Group,
-    leaves: Mapping[str, int],
+    leaves: LeafTimes,
     gaps: tuple[Gap, ...],
     begins: Mapping[str, int],
     *,
@@ -72,7 +81,7 @@ def covers(
         g for g in gaps if group in g.groups and g.start_us < whole.upto_us and g.end_us + length_us > whole.after_us
     ]
     shares = {*begins.values(), *ends.values()}
-    cuts = {whole.upto_us, *leaves.values(), *shares, *(us + length_us - 1 for us in shares)}
+    cuts = {whole.upto_us, *leaves.distinct(), *shares, *(us + length_us - 1 for us in shares)}
     for gap in near:
         cuts |= {gap.start_us, gap.end_us + length_us - 1}
     after_us = whole.after_us

@@ -1,0 +1,269 @@
+"""What a parent says of single leaves, in the space and time of what differs: the same as leaf by leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.algebra.coverage import Coverage, session_coverage, window_coverage
+from edge_agent.algebra.frame import BEGAN, ENDED, LATEST_US, LOST, NEVER_US, ExcludedLeaf, Gap, Leaf, Members, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
+from edge_agent.algebra.query.group_cut import SessionCut
+from edge_agent.algebra.query.key import QueryKey
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.member import Member
+from edge_agent.root.decision.window_ranges import CoverageRef
+from tests.benchmarks import bench_decision
+
+GROUP, SESSIONS = Group("s", "", (), 0), Group("s", "", (), 0, cut=SessionCut(5))
+KEY = QueryKey("q", 1)
+Shares = tuple[Mapping[str, int], Mapping[str, int]]  # leaf -> from when, until when it serves a query
+CHILDREN, LEAVES = ("a", "b", "m", "n"), ("a", "b", "x", "y", "z")
+TIMES, EPOCHS = st.integers(0, 30), st.integers(1, 4)
+SHARES = st.dictionaries(st.sampled_from(LEAVES), st.one_of(TIMES, st.just(LATEST_US)), max_size=3)
+LISTED = st.builds(Leaf, st.sampled_from(LEAVES), EPOCHS, st.one_of(st.none(), EPOCHS))
+SERVED = st.one_of(
+    st.builds(lambda at: Serving(*KEY, at), st.one_of(st.none(), TIMES)),
+    st.builds(lambda at, until: Serving(*KEY, at, None, until), TIMES, TIMES),
+    st.builds(lambda leaf, at: Serving(*KEY, at, node=leaf), st.sampled_from(LEAVES), st.one_of(st.none(), TIMES)),
+    st.builds(lambda leaf, until: Serving(*KEY, 0, None, until, leaf), st.sampled_from(LEAVES), TIMES),
+)
+CHANGES = st.builds(
+    lambda leaves, dropped, serving: Members(0, leaves, tuple(dropped), serving),
+    st.lists(LISTED, max_size=3).map(tuple),
+    st.sets(st.sampled_from(LEAVES), max_size=1),
+    st.lists(SERVED, max_size=2).map(tuple),
+)
+EXCLUDED = st.lists(st.builds(ExcludedLeaf, st.sampled_from(LEAVES), TIMES, TIMES), max_size=2)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(CHILDREN),
+        st.one_of(
+            st.tuples(st.just("change"), CHANGES),
+            st.tuples(st.just("promise"), TIMES),
+            st.tuples(st.just("except"), EXCLUDED),
+            st.tuples(st.just("hint"), TIMES),
+            st.tuples(st.just("lose"), st.none()),
+            st.tuples(st.just("drop"), st.sampled_from(LEAVES)),
+            st.tuples(st.just("leave"), st.builds(Leaf, st.sampled_from(LEAVES), EPOCHS, EPOCHS)),
+        ),
+    ),
+    max_size=25,
+)
+
+
+def do(family: GroupMembership, node: str, what: str, value: object) -> None:
+    member = family.member(node)
+    match value:
+        case Members():
+            family.change(node, value)
+        case Leaf():
+            family.leave(node, value)
+        case list():
+            member.except_leaves(value)
+        case str():
+            member.drop(value)
+        case int() if what == "promise":
+            member.promise(value, 1_000)
+            family.advance_frontier(1_000, dict.fromkeys(family.members, node == "n"))
+        case int():
+            member.take_hints((), [("k", value)])
+        case _:
+            member.lose(node)
+
+
+def leaf_by_leaf(member: Member) -> dict[str, tuple[int, int]]:
+    out = {}
+    for leaf in member.leaves:
+        frontier, bound = member.exceptions.get(leaf, (member.frontier_us, member.frontier_us))
+        frontier = min(frontier, member.frontier_us)
+        bound = min(bound, frontier)
+        if leaf in member.reached:
+            before = member.reached[leaf]
+            frontier, bound = before if leaf in member.unlisted else (max(frontier, before[0]), max(bound, before[1]))
+        out[leaf] = (frontier, bound)
+    return out
+
+
+def times_by_leaf(family: GroupMembership) -> dict[str, tuple[int, int]]:
+    """Every expected leaf -> (frontier, session bound): each leaf of each member in turn."""
+    out: dict[str, tuple[int, int]] = {}
+    several, moves = family._several(), family.moves
+    missing = {leaf for leaf, of in several.items() if any(map(moves.missing, moves.oldest(of.values())))}
+    for node, member in family.expected().items():
+        for leaf, (frontier_us, bound_us) in leaf_by_leaf(member).items():
+            if leaf not in several or node in several[leaf]:
+                known = out.get(leaf, (frontier_us, bound_us))
+                out[leaf] = min(frontier_us, known[0]), min(bound_us, known[1])
+        missing |= {leaf for leaf in member.moved - several.keys() if moves.missing(member.leaves[leaf])}
+    moves.bounds(out, missing)
+    return out
+
+
+def excluded_by_leaf(member: Member, frontier_us: int) -> list[ExcludedLeaf]:
+    low, out = member.out or member.frontier_us < frontier_us, []
+    for leaf, (own_us, bound_us) in leaf_by_leaf(member).items():
+        lowest_us = min(bound_us, member.lowest_us) if low else bound_us
+        behind = own_us < frontier_us and (low or leaf in member.exceptions or leaf in member.unlisted)
+        if behind or ((member.out or leaf in member.exceptions) and lowest_us < frontier_us):
+            out.append(ExcludedLeaf(leaf, own_us, lowest_us))
+    return sorted(out, key=lambda each: each.node)
+
+
+def begins_by_leaf(family: GroupMembership) -> dict[str, int]:
+    start_us, out = family._agreement._start_us[KEY], {}
+    for member in family.expected().values():
+        serving, own = member.serving.get(KEY), member.begins.get(KEY, {})
+        for leaf in member.leaves:
+            begin_us = max(LATEST_US if serving is None else serving.from_us, own.get(leaf, NEVER_US))
+            if begin_us > (NEVER_US if start_us is None else start_us):
+                out[leaf] = begin_us
+    return out
+
+
+def ends_by_leaf(family: GroupMembership) -> dict[str, int]:
+    members = [member for member in family.expected().values() if KEY in member.serving]
+    last_us, out = max((member.serving[KEY].bounds_us[2] for member in members), default=-NEVER_US), {}
+    for member in members:
+        for leaf in member.leaves:
+            end_us = min(member.serving[KEY].bounds_us[2], member.ends.get(KEY, {}).get(leaf, -NEVER_US))
+            if end_us < last_us:
+                out[leaf] = end_us
+    return out
+
+
+@given(STEPS)
+def test_a_group_says_of_every_leaf_what_its_members_say_leaf_by_leaf(
+    steps: list[tuple[str, tuple[str, object]]],
+) -> None:
+    """protocol 4.5, 4.6, 6.3; on a move 1.5, with a lost journal 3.7."""
+    family = GroupMembership(60)
+    for node, (what, value) in steps:
+        do(family, node, what, value)
+        wanted = times_by_leaf(family)
+        assert family.leaf_frontiers() == wanted
+        frontiers, bounds = family.leaf_times()
+        assert frontiers.names == bounds.names == tuple(sorted(wanted))
+        for member in family.members.values():
+            assert member.leaf_frontiers() == leaf_by_leaf(member)
+            found = sorted(member.exceptions_at(family.published_us), key=lambda each: each.node)
+            assert found == excluded_by_leaf(member, family.published_us)
+        family.serving(1_000)
+        if KEY in family._agreement._start_us:
+            assert family.begins().get(KEY, {}) == begins_by_leaf(family)
+            assert family.ends().get(KEY, {}) == ends_by_leaf(family)
+
+
+TIMES_OF_LEAVES = st.builds(
+    lambda shared, own: (shared, own),
+    st.lists(st.tuples(st.sets(st.sampled_from(LEAVES)).map(sorted).map(tuple), TIMES), max_size=3),
+    st.dictionaries(st.sampled_from(LEAVES), TIMES, max_size=3),
+)
+
+
+@given(TIMES_OF_LEAVES, TIMES, st.dictionaries(st.sampled_from(("a", "q")), TIMES))
+def test_times_answer_as_a_plain_dict(
+    made: tuple[list[tuple[tuple[str, ...], int]], dict[str, int]], before_us: int, more: dict[str, int]
+) -> None:
+    shared, own = made
+    seen: set[str] = set()
+    apart = []  # no leaf is in two of them, unless it has its own
+    for leaves, us in shared:
+        apart.append((tuple(leaf for leaf in leaves if leaf not in seen or leaf in own), us))
+        seen.update(leaves)
+    plain = {leaf: us for leaves, us in apart for leaf in leaves} | own
+    times = LeafTimes(tuple(sorted(plain)), apart, own)
+    assert times == plain
+    assert (len(times), list(times)) == (len(plain), sorted(plain))
+    assert times.below(before_us) == {leaf: us for leaf, us in plain.items() if us < before_us}
+    assert times.distinct() == set(plain.values())
+    assert times.in_order() == [plain[leaf] for leaf in sorted(plain)]
+    assert {leaf for leaf in (*LEAVES, "q") if leaf in times} == plain.keys()
+    assert times.also(more) == more | plain
+    assert times.also(more).names == tuple(sorted(more | plain))
+
+
+def window_by_leaf(leaves: Mapping[str, int], gaps: list[Gap], span_us: tuple[int, int], shares: Shares) -> Coverage:
+    (start_us, end_us), (begins, ends) = span_us, shares
+    here = [x for x in sorted(leaves) if begins.get(x, start_us) < end_us and ends.get(x, end_us) > start_us]
+    missing = {(leaf, "behind") for leaf in here if leaves[leaf] < end_us}
+    missing |= {(leaf, BEGAN) for leaf in here if begins.get(leaf, start_us) > start_us}
+    missing |= {(leaf, ENDED) for leaf in here if ends.get(leaf, end_us) < end_us}
+    for gap in gaps:
+        if gap.start_us < end_us and gap.end_us > start_us:
+            for leaf in gap.nodes or here:
+                if ends.get(leaf, end_us) >= end_us and begins.get(leaf, start_us) <= start_us:
+                    missing.add((leaf, BEGAN if gap.reason == BEGAN else LOST))
+    return Coverage(tuple(here), tuple(sorted(missing)))
+
+
+def session_by_leaf(bounds: Mapping[str, int], gaps: list[Gap], span_us: tuple[int, int], shares: Shares) -> Coverage:
+    (first_us, last_us), (begins, ends) = span_us, shares
+    end_us, low_us = last_us + 5, first_us - 5
+    here = [x for x in sorted(bounds) if begins.get(x, end_us) <= end_us and ends.get(x, low_us + 1) > low_us]
+    missing = {(leaf, "behind") for leaf in here if bounds[leaf] <= end_us}
+    missing |= {(leaf, BEGAN) for leaf in here if begins.get(leaf, low_us) > low_us}
+    missing |= {(leaf, ENDED) for leaf in here if ends.get(leaf, end_us + 1) <= end_us}
+    for gap in gaps:
+        if gap.start_us <= end_us and gap.end_us > low_us:
+            reason = BEGAN if gap.reason == BEGAN else LOST
+            missing |= {(leaf, reason) for leaf in gap.nodes or here if leaf in here}
+    return Coverage(tuple(here), tuple(sorted(missing)))
+
+
+GAPS = st.lists(
+    st.builds(
+        lambda start, length, nodes, reason: Gap((GROUP, SESSIONS), start, start + length, -1, nodes, reason),
+        TIMES,
+        st.integers(1, 9),
+        st.sampled_from([("a",), ("x", "q"), ()]),
+        st.sampled_from([LOST, BEGAN]),
+    ),
+    max_size=3,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(LEAVES), TIMES),
+    GAPS,
+    st.tuples(TIMES, st.integers(1, 9)),
+    st.tuples(SHARES, SHARES),
+)
+def test_coverage_is_the_same_as_leaf_by_leaf(
+    leaves: dict[str, int], gaps: list[Gap], at_us: tuple[int, int], shares: Shares
+) -> None:
+    """protocol 4.7."""
+    (start_us, end_us), (begins, ends) = (at_us[0], sum(at_us)), shares
+    found = window_coverage(leaves, gaps, GROUP, start_us, end_us, begins=begins, ends=ends)
+    assert found == window_by_leaf(leaves, gaps, (start_us, end_us), shares)
+    sessions = session_coverage(leaves, gaps, SESSIONS, start_us, end_us, begins=begins, ends=ends)
+    assert sessions == session_by_leaf(leaves, gaps, (start_us, end_us), shares)
+
+
+def test_the_id_of_a_coverage_stays_what_it_was() -> None:
+    cover = CoverageRef.of(Coverage(("a", "b", "c"), (("b", "behind"),)))
+    assert cover.id == "8da4b74064989f58"
+
+
+def test_a_decision_looks_at_no_leaf_where_none_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU of a decision follows the mergers and groups, not the leaves below them."""
+    for size in ("MERGERS", "LEAVES", "QUERIES"):
+        monkeypatch.setattr(bench_decision, size, 3)
+    driver = bench_decision.Driver()
+    birth, *seconds = bench_decision.batches(3, 0)
+    driver.batch(birth)
+    driver.batch(seconds[0])
+
+    def refuse(times: LeafTimes) -> dict[str, int]:
+        raise AssertionError("a time of every leaf")
+
+    monkeypatch.setattr(LeafTimes, "_times", refuse)
+    monkeypatch.setattr(GroupMembership, "_several", refuse)
+    for content in seconds[1:]:
+        _, decision, work = driver.batch(content)
+        assert [(span.expected, span.complete) for span in work.closing] == [(9, True)] * 3
+        assert all(len(view.leaves) == 9 for view in decision.groups.values())
