@@ -206,7 +206,7 @@ class Extent:
         columns = rows.states.values()
         low, high = zip(*map(bounds, columns), strict=True) if columns else ((), ())
         pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
-        kinds, readings = "".join(map(kind_of, columns)), readings_in(rows)
+        kinds, readings = "".join(map(kind_of, columns)), section.readings
         return cls(section.highest_key, kinds, low, high, pieces, readings, *section.span_us)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import Extent, Frame, Heartbeat, Plan, Section
-from edge_agent.algebra.partials.partial import Partials, readings_in
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
@@ -120,14 +120,14 @@ def _part(number: int, group: int, section: Section, body: bytes, *, late: bool)
         len(rows),
         *_edges(section),
         body,
-        readings_in(rows),
+        section.readings,
     )
 
 
 def _edges(section: Section) -> tuple[int, int, int, int]:
     """First and last start, earliest and latest end of at least one row."""
-    if section.known is not None:
-        _, start_us, end_us = section.known
+    if section.seen.range_us is not None:
+        start_us, end_us = section.seen.range_us
         return start_us, start_us, end_us, end_us
     rows = section.partials
     return int(rows.start.min()), int(rows.start.max()), int(rows.end.min()), int(rows.end.max())

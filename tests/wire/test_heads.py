@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_agent.algebra.frame import Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
+from edge_agent.algebra.frame import NOT_SEEN, Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import is_bags
 from edge_agent.algebra.partials.partial import Partials
@@ -58,7 +58,7 @@ def narrow(rows: Partials) -> Partials:
 
 def extent(section: Section) -> Extent:
     """As a head says it while the plan is not known, which may be one of sessions."""
-    return Extent.of(replace(section, partials=narrow(section.partials), known=None), sessions=True)
+    return Extent.of(replace(section, partials=narrow(section.partials), seen=NOT_SEEN), sessions=True)
 
 
 def _without_rows(part: GroupPart) -> GroupPart:
