@@ -66,7 +66,7 @@ def _part(plain: list[Any]) -> Part:
 def _pack(message: Frame | BadFrame) -> object:
     """A frame that waits, without rows: those stand in bronze.messages."""
     if isinstance(message, BadFrame):
-        return [message.epoch, message.seq, message.reason, message.run]
+        return [message.epoch, message.seq, message.reason, message.run, message.since_us]
     heads = [[part.group, _heads(part.sections), _heads(part.late)] for part in message.groups]
     return [frames.encode(bare(message)), heads]
 
@@ -77,7 +77,7 @@ def _heads(sections: tuple[Section, ...]) -> list[object]:
 
 def _unpack(packed: Any) -> Frame | BadFrame:
     if len(packed) >= 3:
-        epoch, seq, reason, *run = packed  # a state of an older root has no run
+        epoch, seq, reason, *run = packed  # a state of an older root has no run or time
         return BadFrame(epoch, seq, reason, b"", *run)
     payload, heads = packed
     frame = frames.decode(payload)

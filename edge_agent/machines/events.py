@@ -116,6 +116,7 @@ class BadFrame:
     """A frame whose envelope was read and whose body was not: quarantined and settled (docs/protocol.md 3.6).
 
     run: it never came, and stands for so many frames, itself and those after it, that nobody sends again; 0: it came.
+    since_us: no row or gap record in them began before, but for rows on time; None: nobody looked.
     """
 
     epoch: int
@@ -123,6 +124,7 @@ class BadFrame:
     reason: str
     payload: bytes
     run: int = 0
+    since_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

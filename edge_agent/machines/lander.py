@@ -4,14 +4,14 @@ Rules (docs/protocol.md): a receipt follows the fsync of the landing file that h
 for every duplicate and when a child comes online (3.2); each file has the newest heartbeat of each node, and a tick
 when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
 files; if the last of them are lost, a frame lands twice and the root drops one. A file says from time to time what is
-received, so that the root can tell a frame that is on its way from one whose file is lost (3.2). Frames ahead of a hole
-in their epoch land within a bound; others are sent again (2.2).
+received, so that the root can tell a frame that is on its way from one whose file is lost, and where late rows of the
+latter may begin (3.2). Frames ahead of a hole in their epoch land within a bound; others are sent again (2.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from edge_agent.algebra.frame import HORIZON_US, Receipt
@@ -22,6 +22,7 @@ from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
 MOST_EPOCHS: Final = 1_000  # of one child in which frames lie ahead of a hole, as a merger's inbox
 STATEMENTS: Final = 2  # that hold an epoch after it was last heard: the file with one of them may be lost
+A_DAY: Final = 2_880  # statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class LanderMessage:
 
     of: the object that lands (topic, receive time and payload in the real lander); size_bytes: of the payload. run: how
     many seqs it settles: more than one where a gap record stands for frames that were never published (3.5).
+    earliest_us: the earliest start of its late rows and gap records; None: it has none.
     """
 
     node: str
@@ -39,6 +41,7 @@ class LanderMessage:
     size_bytes: int
     token: object = None
     run: int = 1
+    earliest_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,33 @@ class FramesAhead:
         return frames < MOST_FRAMES and size_bytes < MOST_BYTES
 
 
+class LateStarts:
+    """Of each epoch the earliest start of late rows and gap records that landed today and the day before.
+
+    That is longer than files can be lost one after another without a statement among those that are not. A day is
+    counted in statements, so that no step of a clock makes it shorter.
+    """
+
+    def __init__(self) -> None:
+        self._today: dict[EpochKey, int] = {}
+        self._before: dict[EpochKey, int] = {}
+        self._statements = 0
+
+    def note(self, key: EpochKey, start_us: int) -> None:
+        """A frame of that epoch landed, with late rows from there on."""
+        self._today[key] = min(start_us, self._today.get(key, start_us))
+
+    def of(self, key: EpochKey) -> int | None:
+        """None: there are none."""
+        return min((us for us in (self._today.get(key), self._before.get(key)) if us is not None), default=None)
+
+    def stated(self) -> None:
+        """Another statement."""
+        self._statements += 1
+        if self._statements % A_DAY == 0:
+            self._today, self._before = {}, self._today
+
+
 class Lander:
     """Custody at the top of the tree."""
 
@@ -134,9 +164,14 @@ class Lander:
         """restored: the slots of `Land.received` found at start."""
         self.journal, self.settings = journal, settings
         self.received: dict[EpochKey, ReceivedRanges] = {}
+        self._late = LateStarts()
         for slot, state in (restored or {}).items():
             node, _, epoch = slot.partition("/")
-            self.received[EpochKey(node, int(epoch))] = ReceivedRanges.restore(*state)
+            upto, above, *earliest = state
+            key = EpochKey(node, int(epoch))
+            self.received[key] = ReceivedRanges.restore(upto, above)
+            if earliest:
+                self._late.note(key, earliest[0])
         self._objects: list[object] = []
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
@@ -196,6 +231,8 @@ class Lander:
                 self.refused += 1
                 continue
             self._fresh.setdefault(key, {})[message.seq] = None
+            if message.earliest_us is not None:
+                self._late.note(key, message.earliest_us)
             objects.append(message.of)
             self._size_bytes += message.size_bytes
 
@@ -220,7 +257,9 @@ class Lander:
             received = self.received.setdefault(key, ReceivedRanges())
             for seq in seqs:
                 received.add(seq)
-            slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above]]
+            earliest_us = self._late.of(key)
+            late = [] if earliest_us is None else [earliest_us]
+            slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above], *late]
         objects = (*self._objects, *self._beats.values())
         self._landing, self._owed = self._owed, set()
         self._acks, self._tokens = self._tokens, []
@@ -238,7 +277,9 @@ class Lander:
         self._stated_us = now_us
         keys = sorted(key for key in self._unstated if key in self.received)
         self._unstated = {key: left - 1 for key, left in self._unstated.items() if left > 1}
-        return tuple((key.node, self._receipt(key)) for key in keys)
+        stated = tuple((key.node, replace(self._receipt(key), earliest_us=self._late.of(key))) for key in keys)
+        self._late.stated()
+        return stated
 
     def _landed(self) -> list[LanderAction]:
         self._flying = False

@@ -257,7 +257,7 @@ def pack(message: Frame | BadFrame) -> object:
     """A waiting frame as a plain value of the spool."""
     if isinstance(message, Frame):
         return message
-    return [message.epoch, message.seq, message.reason, message.payload, message.run]
+    return [message.epoch, message.seq, message.reason, message.payload, message.run, message.since_us]
 
 
 def unpack(value: Any) -> Frame | BadFrame:

@@ -25,6 +25,7 @@ from edge_agent.wire.fields import (
     NAME,
     TEXT,
     a_node,
+    a_time,
     each,
     maybe,
     seq_ranges,
@@ -72,7 +73,7 @@ def encode_tick(
     content: list[object] = [journal, int(connected)]
     if records is not None:
         content.append(np.fromiter(map(zlib.crc32, records), CHECK).tobytes())
-        content += [[[node, r.epoch, r.upto, [list(pair) for pair in r.above]] for node, r in received]]
+        content += [[_receipt(node, receipt) for node, receipt in received]]
         content += [listed] if (listed := [list(each) for each in published]) else []
     return encode(TICK_TOPIC, received_us, dumps(content))
 
@@ -101,11 +102,18 @@ def _published(item: object) -> Published:
     )
 
 
+def _receipt(node: str, receipt: Receipt) -> list[object]:
+    earliest = [] if receipt.earliest_us is None else [receipt.earliest_us]
+    return [node, receipt.epoch, receipt.upto, [list(pair) for pair in receipt.above], *earliest]
+
+
 def _received(item: object, journal: int) -> tuple[str, Receipt]:
-    fields = an_array(item, "received", 4, 4)
+    fields = an_array(item, "received", 4, 5)
     upto = an_int(fields[2], 0, MAX_SEQ, "upto")
     above = seq_ranges(fields[3], upto)
-    return a_node(fields[0], "child"), Receipt(an_int(fields[1], 0, EPOCH_LIMIT, "epoch"), journal, upto, above)
+    earliest_us = a_time(fields[4], "earliest start") if len(fields) > 4 else None
+    epoch = an_int(fields[1], 0, EPOCH_LIMIT, "epoch")
+    return a_node(fields[0], "child"), Receipt(epoch, journal, upto, above, earliest_us=earliest_us)
 
 
 def iterate(content: bytes) -> Iterator[Record]:

@@ -124,6 +124,20 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     return Decoded(section, late, fields, base, size)
 
 
+def first_start(item: object, frontier_us: int | None) -> int:
+    """The earliest start of the rows of a section, whose columns nobody looks at. Raises: WireError."""
+    fields = an_array(item, "section", 4, 4 + MAX_COLUMNS)
+    tick = TICKS_US[an_int(fields[1], 0, len(TICKS_US) - 1, "tick")]
+    key, _ = _decode_keys(fields[3], MAX_ROWS)
+    start, _, _ = _decode_where(fields[2], anchor(frontier_us, tick), tick, len(key))
+    return int(start.min())
+
+
+def is_late(item: object) -> bool:
+    """Whether the rows of a section are late."""
+    return type(item) is list and bool(item) and type(item[0]) is int and item[0] < 0
+
+
 def _decode_keys(item: object, room: int) -> tuple[Ints, int]:
     """Key numbers and the highest of them."""
     if type(item) is int and room:

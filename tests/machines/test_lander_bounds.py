@@ -131,3 +131,28 @@ def test_the_lander_forgets_nothing_that_it_refused() -> None:
     run.take(7, 0)
     run.take(7, *range(1, 9))
     assert run.received["gw/7"] == [9, []]
+
+
+def late(epoch: int, seq: int, start_us: int) -> MessagesArrived:
+    return MessagesArrived((LanderMessage("gw", epoch, seq, seq, 100, earliest_us=start_us),))
+
+
+def test_a_statement_names_the_earliest_late_row_of_today_and_the_day_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.2: over a restart too."""
+    monkeypatch.setattr(rules, "A_DAY", 2)
+    run = Run()
+    run.do(late(7, 0, 500))
+    run.do(late(7, 1, 300))
+    run.take(7, 2)
+    assert run.received["gw/7"] == [3, [], 300]
+    run = Run(run.received)
+    found = []
+    for seq in range(3, 10):
+        run.now_us += rules.LanderSettings().statement_us
+        messages = (LanderMessage("gw", 7, seq, seq, 100, earliest_us=900 if seq == 5 else None),)
+        for event in (MessagesArrived(messages), Tick()):
+            for action in run.lander.handle(event, run.now_us):
+                if isinstance(action, Land):
+                    found += [receipt.earliest_us for _, receipt in action.statement]
+                    run.lander.handle(Landed(), run.now_us)
+    assert found == [300, 300, 300, 300, 900, 900, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -167,3 +167,14 @@ def test_a_frame_that_was_damaged_in_the_spool_marks_the_windows_where_its_line_
     ((_, gap),) = decision.gaps
     assert (gap.start_us, gap.end_us, gap.nodes) == (START + 2 * SECOND, START + 3 * SECOND + 1, ("gw-1",))
     assert [root.coverage(decision, second).complete for second in range(3)] == [True, True, False]
+
+
+def test_a_loss_begins_where_late_rows_of_its_epoch_do() -> None:
+    """protocol 3.2: the lander says how far back they reach; 0: a record of a lost journal may be among them."""
+    for earliest_us, lost in ((START + SECOND, 1), (None, 4), (0, 4)):
+        child, root = Child("gw-1", (query(),)), Root()
+        birth, *sent = child.birth(), *(rows(child, second) for second in range(6))
+        root.file(1, child, birth, *sent[:4])
+        root.file(5, child, sent[5], stated=(replace(received(7), earliest_us=earliest_us),))
+        decision = root.file(26, child)
+        assert [root.coverage(decision, second).complete for second in range(5)] == [s < lost for s in range(5)]

@@ -6,24 +6,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import DAMAGED, JOURNAL_LOST, Frame, Gap
+from edge_agent.algebra.frame import DAMAGED, JOURNAL_LOST, LATEST_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.bad_messages import evidence
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.let_go import LET_GO
+from edge_agent.machines.downlink.member import Member
 
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
 
 Memberships = Mapping[Group, GroupMembership]
 
 
-def of_message(memberships: Memberships, node: str, why: str, payload: bytes, now_us: int) -> tuple[Gap, ...]:
+def of_message(
+    memberships: Memberships, node: str, why: str, payload: bytes, now_us: int, *, since_us: int | None = None
+) -> tuple[Gap, ...]:
     """What is lost with a message that cannot be used, one record a group of its sender (3.6).
 
-    Its rows closed after the frontier that the sender had promised by then, so windows from there to now are
-    marked: rather too wide than too narrow. The bytes travel in the detail so that the root can show them.
+    Its rows closed after the frontier that the sender had promised by then, and pieces of sessions began no earlier
+    than its registers say, so windows from there to now are marked: rather too wide than too narrow. since_us: where
+    late rows of it may begin. The bytes travel in the detail so that the root can show them.
     """
     lost = next((reason for reason in (FRAMES_LOST, LET_GO) if why.startswith(reason)), "")
     reason, detail = (lost, why) if lost else (f"quarantined: {why}", evidence(payload))
@@ -31,9 +35,21 @@ def of_message(memberships: Memberships, node: str, why: str, payload: bytes, no
     for group, membership in memberships.items():
         member = membership.members.get(node)
         if member is not None and member.leaves:
-            start_us = max(min(member.frontier_us, now_us), 0)
+            start_us = max(min(member.lowest_us, now_us, _earliest(member, since_us)), 0)
             out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
     return tuple(out) or (Gap((), 0, 0, -1, (node,), reason, 0, detail),)
+
+
+def _earliest(member: Member, since_us: int | None) -> int:
+    """Where late rows and gap records of a lost frame may begin.
+
+    A record that begins with time itself is of a lost journal, and means what its leaves had come to here (3.7).
+    """
+    if since_us is None:
+        return LATEST_US
+    if since_us > 0:
+        return since_us
+    return min((min(each) for each in (*member.leaf_frontiers().values(), *member.reached.values())), default=0)
 
 
 def of_past(group: Group, leaves: Iterable[str], now_us: int) -> Gap:

@@ -12,7 +12,7 @@ from edge_agent.machines.events import BadEnvelope, BadFrame, SendReceipt, Tick
 from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
 from edge_agent.root.completeness import Decider
 from edge_agent.runtime.region import heard, pack, unpack
-from edge_agent.wire import frames, landing, receipts, snapshot
+from edge_agent.wire import frames, landing, late_starts, receipts, snapshot
 from tests.support.simulation.failpoints import MS, SECOND, CrashError
 from tests.support.simulation.network import Message
 
@@ -111,13 +111,16 @@ class RootHost:
         record = landing.encode(message.topic, now_us, message.payload)
         epoch: int | None = None
         seq: int | None = None
+        earliest_us: int | None = None
+        run = 1
         try:
             envelope = frames.envelope(message.payload)
             epoch, seq = envelope.epoch, envelope.seq
-            run = frames.run_of(envelope)
+            run, earliest_us = frames.run_of(envelope), late_starts.earliest_of(envelope)
         except WireError:
-            run = 1
-        came = LanderMessage(message.address.sender, epoch, seq, record, len(message.payload), run=run)
+            pass
+        size = len(message.payload)
+        came = LanderMessage(message.address.sender, epoch, seq, record, size, run=run, earliest_us=earliest_us)
         self.do(MessagesArrived((came,)), now_us)
 
     def tick(self, now_us: int) -> None:

@@ -255,7 +255,13 @@ def frames(draw: st.DrawFn) -> Frame:
     birth = None
     if draw(st.booleans()):
         seq = 0
-        birth = Birth(epoch << 32 | draw(epochs), draw(ids), draw(predecessors), draw(texts))
+        birth = Birth(
+            epoch << 32 | draw(epochs),
+            draw(ids),
+            draw(predecessors),
+            draw(texts),
+            flush=draw(st.none() | st.integers(-1, 2**40)),
+        )
     return Frame(
         epoch,
         seq,

@@ -1,0 +1,50 @@
+"""Where late rows and gap records of a frame begin, without a look at its columns (docs/protocol.md 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from edge_agent.errors import WireError
+from edge_agent.wire import fields, members, sections
+from edge_agent.wire.cbor import loads
+from edge_agent.wire.frames import BIRTH, DEFINE, GAPS, MEMBERS, VERSION, Envelope
+
+
+def earliest_of(envelope: Envelope) -> int | None:
+    """The earliest start; None where a frame has no late rows and no gap records, and of one that cannot be read."""
+    if envelope.seq is None or envelope.version != VERSION:
+        return None
+    try:
+        body = loads(envelope.body, "body")
+        return min(_starts(body), default=None) if type(body) is list else None
+    except WireError:  # its body is bad: the root settles it where it stands
+        return None
+
+
+def _starts(body: list[Any]) -> Iterator[int]:
+    at = 0
+    if body and type(body[0]) is list:
+        at = 1
+        yield from _of_gaps(body[0])
+    frontier_us: int | None = None
+    while at < len(body):
+        if type(body[at]) is not list:
+            frontier_us = fields.maybe(fields.a_time, body[at + 1], "frontier") if at + 1 < len(body) else None
+            at += 2
+            continue
+        if sections.is_late(body[at]):
+            yield sections.first_start(body[at], frontier_us)
+        at += 1
+
+
+def _of_gaps(extras: list[Any]) -> Iterator[int]:
+    """Of gap records that touch windows: one without groups does not, nor one whose sender cannot know its time."""
+    mask = extras[0] if extras else None
+    if type(mask) is not int or not mask & GAPS:
+        return
+    before = sum(bool(mask & bit) for bit in (BIRTH, DEFINE, MEMBERS))
+    if len(extras) > 1 + before:
+        for gap in members.gaps(extras[1 + before]):
+            if gap.groups and gap.end_us > gap.start_us:
+                yield gap.start_us
