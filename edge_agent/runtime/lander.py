@@ -45,7 +45,7 @@ from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
 from edge_agent.runtime.status_and_commands import asked_in
-from edge_agent.wire import frames, landing, receipts
+from edge_agent.wire import frames, landing, late_starts, receipts
 
 log = logging.getLogger("headwater.lander")
 
@@ -170,7 +170,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                 self.connection.publish(publication.topic, publication.payload, retain=True)
                 log.info("definition.numbered", extra={"topic": publication.topic})
                 self._unsaved = True
-        if self._unsaved and now_us >= self._save_us:
+        if self._unsaved and not 0 < self._save_us - now_us <= RETRY_US:
             self._save(now_us)
         if now_us - self._logged_us >= LOG_EVERY_US:
             self._logged_us = now_us
@@ -198,7 +198,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.journal.close()
 
     def _retry(self, now_us: int) -> list[LanderEvent]:
-        if self._stuck is None or now_us < self._stuck[1]:
+        if self._stuck is None or 0 < self._stuck[1] - now_us <= RETRY_US:  # a clock that went back puts nothing off
             return []
         land, self._stuck = self._stuck[0], None
         return self._land(land, now_us)
@@ -269,17 +269,18 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             record = landing.encode(name, now_us, payload)
             epoch: int | None = None
             seq: int | None = None
+            earliest_us: int | None = None
             run = 1
             try:
                 envelope = frames.envelope(payload)
                 epoch, seq = envelope.epoch, envelope.seq
-                run = frames.run_of(envelope)
+                run, earliest_us = frames.run_of(envelope), late_starts.earliest_of(envelope)
                 if seq == 0:
                     self._birth(child, envelope)
             except WireError as err:
                 if self.refusals.add(str(err), name):
                     log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
-            came.append(LanderMessage(child, epoch, seq, record, len(payload), token or None, run))
+            came.append(LanderMessage(child, epoch, seq, record, len(payload), token or None, run, earliest_us))
         self.connection.ack(settled)
         if came:
             if len(messages) > 1:

@@ -139,6 +139,14 @@ def test_a_commit_that_failed_is_not_reported_and_what_came_after_it_is_done_in_
     assert executed.spool.frames == 2
 
 
+def test_a_clock_that_is_set_back_does_not_put_off_the_next_try(executed: Executed) -> None:
+    """protocol 3.1, 4.1: a commit failed while the clock was an hour ahead."""
+    executed.spool.full = True
+    executed.executor.perform(Commit({"n": 1}), 3_600 * S)
+    executed.spool.full = False
+    assert executed.executor.retry(S) == [Committed()]
+
+
 def test_frames_of_earlier_commits_are_published_while_one_is_stuck(executed: Executed) -> None:
     """protocol 3.1: they are durable, and their receipts are what makes room."""
     executed.perform(Commit(frames=(Frame(1, 0),)))
