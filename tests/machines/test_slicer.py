@@ -306,3 +306,16 @@ def test_a_query_added_while_the_sensor_is_silent_is_served_from_its_newest_read
     slicer.push(batch([35]))
     (late,) = slicer.advance(500)
     assert late.plan.queries == (("q", 1), ("r", 1))
+
+
+def test_where_a_promise_falls_a_new_query_begins_after_what_left_as_late_too() -> None:
+    """protocol 6.3, 4.1: a reading that was late by a clock that was ahead is in the plans of then only."""
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([5]))
+    slicer.advance(1_000)
+    slicer.push(batch([18]))
+    slicer.flush()
+    slicer.promise_anew(7)
+    slicer.change((query("q", Tumbling(10)), query("added", Tumbling(2))))
+    added = next(serving for serving in slicer.servings if serving.query == "added")
+    assert added.start_from_us == 19

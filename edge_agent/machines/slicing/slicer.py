@@ -288,6 +288,7 @@ class Slicer:
         if frontier_us >= self.frontier_us or (self._markers is not None and self._markers.cut_after(frontier_us)):
             return
         self.frontier_us = frontier_us
+        self._timeline.gone_until(self.newest_us)  # late ones too, which are no longer: no plan begins before them
         for interval in self._timeline:
             interval.promise_anew(frontier_us)
 
