@@ -83,7 +83,8 @@ class Define:
 class Birth:
     """The first record of an epoch (docs/protocol.md 1.2). predecessor: (epoch, last seq) at this parent, None, or
     LOST. frames: how many the birth takes: what it says holds when all are here. held: epochs of which frames are still
-    in the spool, the predecessor with it; None: not said.
+    in the spool, the predecessor with it; None: not said. flush: the last seq before the flush that ended the
+    predecessor; None: there was none, or it is not said.
     """
 
     epoch_id: int  # 64 bits; the frame's epoch is its first 32
@@ -92,6 +93,7 @@ class Birth:
     version: str
     frames: int = 1
     held: tuple[int, ...] | None = None
+    flush: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +408,8 @@ class Receipt:
     """The parent's confirmation that frames are durable there (docs/protocol.md 3.2).
 
     upto: all seqs below it. above: [first, last] ranges received beyond. quarantined: seqs among them that were bad.
-    horizon_us: the correction horizon of the root (4.2).
+    horizon_us: the correction horizon of the root (4.2). earliest_us: in what the lander states in its files, the
+    earliest start of late rows and gap records among them, 0 where one begins with time itself; None: there are none.
     """
 
     epoch: int
@@ -415,6 +418,7 @@ class Receipt:
     above: tuple[tuple[int, int], ...] = ()
     quarantined: tuple[int, ...] = ()
     horizon_us: int = HORIZON_US
+    earliest_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

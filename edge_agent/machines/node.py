@@ -92,8 +92,8 @@ class Node(Parents):
         self._declared: tuple[Gap, ...] = ()  # losses with a journal of the parent, for the next step
         self._late: deque[tuple[int, Group, int, int]] = deque(maxlen=MOST_LATE)  # when sent, group, start, end
         self._moving = False  # this process has begun to move frames to a new journal
-        self._restate = False  # an operator asks for the numbers again
-        self._renew = False  # a frame of this epoch is damaged: another one begins, which says everything anew
+        # an operator asks for it, or a frame of this epoch is damaged: another one begins, which says everything anew
+        self._renew = False
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
         self.clock = ClockChanged(known=True, boot="", offset_us=0)
@@ -247,9 +247,6 @@ class Node(Parents):
         if self._failed:
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
         frames += self._put(step, now_us)
-        if self._restate:
-            frames += self.outbox.restate()
-            self._restate = False
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
         state = {
             **slots.LAYOUT.write(slots.VERSION),
@@ -396,7 +393,7 @@ class Node(Parents):
 
     def _command(self, name: str) -> Note:
         if name == "rebirth":
-            self._restate = self._dirty = True
+            self._renew = self._dirty = True
             return Note("command.rebirth", {"epoch": self.outbox.epoch})
         if name == "resend":
             self.outbox.resend()

@@ -155,6 +155,7 @@ class Decider:
         children = self.parent.children
         if before_us is not None and not 0 <= now_us - before_us <= STILL_US:
             children.shift(now_us - before_us)
+            self.parent.inbox.shift(now_us - before_us)
             self.lost_frames.shift(now_us - before_us)
         children.link(now_us, up=connected)
 

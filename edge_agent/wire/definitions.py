@@ -31,17 +31,18 @@ from edge_agent.wire.fields import (
 
 
 def birth_item(birth: Birth) -> object:
-    """[epoch id, journal, predecessor, version, ? [frames, held epochs]]."""
+    """[epoch id, journal, predecessor, version, ? [frames, held epochs, ? last seq before the flush]]."""
     before = list(birth.predecessor) if isinstance(birth.predecessor, tuple) else birth.predecessor
     item: list[object] = [birth.epoch_id, birth.journal, before, birth.version]
-    if birth.frames > 1 or birth.held is not None:
-        item.append([birth.frames, None if birth.held is None else list(birth.held)])
+    if birth.frames > 1 or birth.held is not None or birth.flush is not None:
+        flush = [] if birth.flush is None else [birth.flush]
+        item.append([birth.frames, None if birth.held is None else list(birth.held), *flush])
     return item
 
 
 def birth(value: object) -> Birth:
     epoch_id, journal, before, version, *more = an_array(value, "birth", 4, 5)
-    frames, held = an_array(more[0], "frames and held epochs of a birth", 2, 2) if more else (1, None)
+    frames, held, *flush = an_array(more[0], "frames and held epochs of a birth", 2, 3) if more else (1, None)
     predecessor: tuple[int, int] | str | None = LOST
     if before != LOST:
         predecessor = maybe(_predecessor, before)
@@ -52,6 +53,7 @@ def birth(value: object) -> Birth:
         a_text(version, "software version", NAME),
         an_int(frames, 1, MAX_BIRTH_FRAMES, "frames of a birth"),
         maybe(lambda epochs, what: each(lambda epoch: an_int(epoch, 0, EPOCH_LIMIT, what), epochs, what), held, "held"),
+        an_int(flush[0], -1, MAX_SEQ, "last seq before the flush") if flush else None,
     )
 
 

@@ -313,3 +313,51 @@ def test_a_birth_that_waits_for_its_predecessor_is_receipted_as_received() -> No
     assert seqs(inbox, "a", Frame(2, 3)) == []
     receipt = inbox.receipt("a", 2)
     assert (receipt.upto, receipt.above) == (2, ((3, 3),))
+
+
+def copied(epoch: int, predecessor: tuple[int, int], flush: int) -> Frame:
+    """A birth behind a flush of the epoch before."""
+    frame = born(epoch, predecessor)
+    assert frame.birth is not None
+    return replace(frame, birth=replace(frame.birth, flush=flush))
+
+
+def test_a_copy_whose_flush_has_as_many_frames_as_came_after_the_copy_is_recognised() -> None:
+    """protocol 1.3: by its number the flush is a duplicate, and the birth names all that is here."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1), Frame(1, 2), flush(1, 2, 1), copied(2, (1, 2), 1)):
+        inbox.take("a", frame, 0)
+    assert inbox.current == {"a": 1}
+    (effect,) = inbox.look("a", 60)
+    assert (effect.epoch, effect.copied) == (2, True)
+    assert inbox.restored == {"a"}
+
+
+def test_a_copy_is_recognised_by_frames_that_wait_behind_its_flush() -> None:
+    """protocol 1.3"""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 3), flush(1, 1, 0), copied(2, (1, 1), 0)):
+        inbox.take("a", frame, 0)
+    assert inbox.current == {"a": 1}
+
+
+def test_a_restart_that_flushed_goes_on_at_once() -> None:
+    """protocol 1.2, 1.3"""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1), flush(1, 2, 1), copied(2, (1, 2), 1)):
+        inbox.take("a", frame, 0)
+    assert inbox.current == {"a": 2}
+    assert inbox.restored == set()
+
+
+def test_a_clock_that_steps_makes_no_line_wait_longer() -> None:
+    """protocol 1.4, 8.1: the time of silence goes on from where it was."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1), born(2)):
+        inbox.take("a", frame, 1_000_030)  # by a clock that is ahead
+    inbox.shift(-1_000_000)
+    assert inbox.look("a", 89) == []
+    assert [e.epoch for e in inbox.look("a", 90)] == [2]
+    inbox.take("a", born(3), 1_000_100)
+    inbox.stepped_back(100)
+    assert [e.epoch for e in inbox.look("a", 160)] == [3]

@@ -11,6 +11,7 @@ import pytest
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members, Receipt
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
+from edge_agent.errors import PortError
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import Member
@@ -136,6 +137,25 @@ def test_frames_that_nobody_got_go_to_the_new_parent_as_they_are() -> None:
     (birth,) = box.learnt_journal()
     assert birth.birth is not None
     assert (birth.birth.journal, birth.birth.predecessor) == (NEW, None)
+
+
+def test_a_birth_that_nobody_got_and_that_is_damaged_goes_to_the_new_parent_as_a_record_of_it() -> None:
+    """protocol 1.5, 3.6: the process goes on."""
+
+    def damaged(epoch: int, seq: int) -> Frame:
+        raise PortError(f"frame ({epoch}, {seq}) fails its checksum")
+
+    box = Outbox("g", Random(1), version="1")
+    box.parent = "region-1"
+    box.learnt_journal()
+    box.draw()
+    box.open(listing(1))
+    box.births.clear()  # as after a restart
+    assert box.end_line("region-2", damaged) is None
+    box.receipt(Receipt(box.ask_epoch, NEW, 0), damaged)
+    frame = {(each.epoch, each.seq): each for each in (*box.take_replaced(), *box.learnt_journal())}[box.epoch, 0]
+    assert frame.birth is not None
+    assert (frame.birth.journal, [gap.reason for gap in frame.gaps]) == (NEW, ["damaged"])
 
 
 def test_an_old_parent_with_another_journal_makes_what_was_sent_to_it_doubtful() -> None:

@@ -8,6 +8,7 @@ from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.events import (
     Ack,
     Beat,
+    Command,
     Commit,
     Configured,
     Failed,
@@ -31,11 +32,26 @@ def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush(
     assert (flush.epoch, flush.seq, flush.flush) == (host.frames[0].epoch, 1, 0)
     assert int(flush.groups[0].sections[0].partials.states["sum"][0]) == 5
     assert birth.birth is not None
-    assert birth.birth.predecessor == (flush.epoch, 1)
+    assert (birth.birth.predecessor, birth.birth.flush) == ((flush.epoch, 1), 0)
     assert [leaf.epoch for members in birth.members for leaf in members.leaves] == [birth.epoch]
     again.do(Tick(), T0 + 20 * S)
     rows = [s for f in again.frames[2:] for p in f.groups for s in p.sections]
     assert rows == []
+
+
+def test_the_command_rebirth_begins_an_epoch_that_says_everything_anew() -> None:
+    """protocol 2.4, 3.2: its birth may be what is lost, and what is open stays open."""
+    host = gateway_host()
+    read(host, T0, 5, T0)
+    host.do(Tick(), T0 + S)
+    first = host.machine.outbox.epoch
+    host.do(Command("rebirth"), T0 + 2 * S)
+    host.do(Tick(), T0 + 3 * S)
+    births = [frame for frame in host.frames if frame.birth is not None]
+    assert [frame.epoch for frame in births] == [first, host.machine.outbox.epoch]
+    assert births[1].birth is not None
+    assert births[1].birth.predecessor == (first, host.frames[host.frames.index(births[1]) - 1].seq)
+    assert [leaf.node for members in births[1].members for leaf in members.leaves] == ["a"]
 
 
 def test_a_backward_step_of_the_clock_begins_an_epoch() -> None:

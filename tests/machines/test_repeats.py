@@ -79,8 +79,8 @@ def test_an_older_line_that_nobody_had_heard_is_left_to_the_newer_one(birth_firs
     after = [lost(new, before[0].epoch), rows(new, 0, 5, 10, upto=15)]
     tree.hear(*([*after, *before] if birth_first else [*after[:1], *before, *after[1:]]), now=16)
     assert tree.counts() == {0: 1, 5: 1, 10: 1}
-    tree.hear(rows(new, 15, upto=20), now=60)
-    assert tree.found[15] == (1, True), "the older birth begins no line"
+    tree.hear(rows(new, 20, upto=25), now=60)
+    assert tree.found[20] == (1, True), "the older birth begins no line"
 
 
 def test_three_lines_count_each_for_its_own_time() -> None:
@@ -142,3 +142,17 @@ def test_a_clock_that_was_wrong_makes_no_later_reading_a_repeat() -> None:
     tree.hear(lost(new), rows(new, 0, upto=5), now=11)
     tree.hear(rows(new, 400, upto=405), now=406)
     assert tree.counts() == {0: 1, 400: 1}
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_of_a_gateway_with_a_past_that_nobody_knows_all_until_now_may_be_lost(heard: bool) -> None:
+    """protocol 1.2: there is no frontier from which on it could be declared."""
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    if heard:
+        tree.hear(old.birth(), rows(old, 0, upto=10), now=10)
+    tree.hear(lost(new), rows(new, 10, 20, upto=25), now=18)
+    gaps = [(gap.start_us, gap.end_us, gap.nodes) for _, gap in tree.root.decider.gaps]
+    assert gaps == [(10 * S if heard else 0, 18 * S + 1, ("a",))]
+    tree.hear(rows(new, 25, upto=30), now=60)
+    assert [tree.found[start][1] for start in (10, 20, 25)] == [False, True, True]

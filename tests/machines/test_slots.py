@@ -59,7 +59,7 @@ def run(machine: Node, spool: Spool, events: Iterable[tuple[Event, int]]) -> lis
 
 def _as_then(frame: Frame) -> Frame:
     """Without what births did not say then."""
-    return frame if frame.birth is None else replace(frame, birth=replace(frame.birth, held=None))
+    return frame if frame.birth is None else replace(frame, birth=replace(frame.birth, held=None, flush=None))
 
 
 def gateway(restored: Restored) -> tuple[Node, list[tuple[Event, int]]]:

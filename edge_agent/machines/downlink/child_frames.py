@@ -14,6 +14,7 @@ from edge_agent.algebra.frame import (
     BEGAN,
     JOURNAL_LOST,
     LEAF_READINGS,
+    LOST,
     NEVER_US,
     Frame,
     Gap,
@@ -89,6 +90,8 @@ class ChildFrames:
         self.received = 0  # readings in all frames that took effect
         self.let_go = LetGo(self.inbox) if bounded else None  # else the lander says what it has received
         self._unplaced: set[str] = set()  # children of which frames are lost that this parent does not know (1.3)
+        # the last birth of a child whose past neither it nor this parent knows, and how many frames it takes (1.2)
+        self._strange = (EpochKey("", 0), 0)
         self._forgetful: set[str] = set()  # children that may send again what they had sent
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
@@ -145,13 +148,14 @@ class ChildFrames:
                 effect, dictionary, tuple(loss_records.unheard(self.children.memberships, effect.node, message))
             )
         payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
-        if effect.why == LET_GO and not any(effect.node in of.members for of in self.children.memberships.values()):
+        memberships = self.children.memberships
+        gone = effect.why == LET_GO or effect.why.startswith(loss_records.FRAMES_LOST)
+        if gone and not any(effect.node in of.members for of in memberships.values()):
             self._unplaced.add(effect.node)
-        return Applied(
-            effect,
-            dictionary,
-            loss_records.of_message(self.children.memberships, effect.node, effect.why, payload, received_us),
+        losses = loss_records.of_message(
+            memberships, effect.node, effect.why, payload, received_us, since_us=effect.since_us
         )
+        return Applied(effect, dictionary, losses)
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
@@ -183,7 +187,10 @@ class ChildFrames:
             plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
             found = counting(key, plans, self.children.memberships, unheard=effect.unheard)
             effect = effect._replace(counting=found)
-        losses = tuple(self._again(effect, parts, changes, received_us, anew=anew))
+        losses = (
+            *self._of_strangers(effect, frame, changes, received_us),
+            *self._again(effect, parts, changes, received_us, anew=anew),
+        )
         if effect.stale:
             return Applied(effect, dictionary, losses)
         self.inbox.count(effect.node, readings)
@@ -209,6 +216,23 @@ class ChildFrames:
         if frame.leave is not None:
             self._left(effect, frame.leave)
         return Applied(effect, dictionary, losses)
+
+    def _of_strangers(
+        self, effect: Effect, frame: Frame, changes: list[tuple[Group, Members]], now_us: int
+    ) -> Iterator[Gap]:
+        """What a gateway may have lost, of whose past neither it nor this parent knows anything (1.2).
+
+        The frames of its birth take effect together, with the groups that it serves.
+        """
+        if frame.birth is not None and frame.birth.predecessor == LOST and not effect.stale:
+            known = (membership.members.get(effect.node) for membership in self.children.memberships.values())
+            if all(member is None or member.frontier_us == NEVER_US for member in known):
+                self._strange = (EpochKey(effect.node, effect.epoch), frame.birth.frames)
+        of, frames = self._strange
+        if of == (effect.node, effect.epoch) and effect.seq < frames:
+            for group, change in changes:
+                if any(leaf.node == effect.node for leaf in change.leaves):
+                    yield loss_records.of_past(group, (effect.node,), now_us)
 
     def _dictionary(self, key: EpochKey) -> EpochDictionary:
         found = self.dictionaries.get(key)
@@ -436,6 +460,7 @@ class ChildFrames:
                 for key, frames in epochs
             ],
             "ended": [[node, list(map(list, epochs.items()))] for node, epochs in self.inbox.ended.items()],
+            "unplaced": sorted(self._unplaced),
             "spoke": [[node, us] for node, us in self.inbox.spoke_us.items()],
             "books": [[*key, encode(dictionary.snapshot())] for key, dictionary in self.dictionaries.items()],
             "beats": [
@@ -447,6 +472,7 @@ class ChildFrames:
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         self.children.restore(decode(ChildrenState, state["household"]))
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
+        self._unplaced.update(state.get("unplaced", ()))
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         self.inbox.ended.update((node, dict(epochs)) for node, epochs in state.get("ended", ()))
         for node, epoch, plain, waiting in state["lines"]:

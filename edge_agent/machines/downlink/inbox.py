@@ -239,7 +239,7 @@ class Inbox:
             return True
         if isinstance(predecessor, tuple):
             before = self.epochs.get(EpochKey(node, predecessor[0]))
-            if before is not None and before.applied.next == predecessor[1] + 1 and not before.lost:
+            if before is not None and before.leads_to(first, predecessor[1]):
                 frames.readings, frames.refused = before.readings, before.refused
                 self._end(EpochKey(node, predecessor[0]), before)
                 self._born(key, frames, now_us)
@@ -343,6 +343,7 @@ class Inbox:
 
     def _effect(self, key: EpochKey, frames: EpochFrames, seq: int, *, stale: bool) -> Effect:
         message = self._drop(key, frames, seq)
+        since_us: int | None = None
         if isinstance(message, Frame):
             why = frames.refuses(message)  # what came since it was stored may be of another line
             if not why:
@@ -351,11 +352,11 @@ class Inbox:
                     self._pass_over(key, frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
                 return Effect(*key, seq, message, stale, copied=frames.copied, unheard=frames.unheard)
         else:
-            why = message.reason
+            why, since_us = message.reason, message.since_us
             if not stale:
                 self._pass_over(key, frames, message.run - 1)
         frames.quarantined.add(seq)
-        return Effect(*key, seq, None, stale, why)
+        return Effect(*key, seq, None, stale, why, since_us=since_us)
 
     def _pass_over(self, key: EpochKey, frames: EpochFrames, more: int) -> None:
         """The frame that takes effect stands for `more` that come after it as well."""
@@ -363,6 +364,23 @@ class Inbox:
             frames.applied.next += more
             for covered in [s for s in frames.waiting if s < frames.applied.next]:
                 self._drop(key, frames, covered)
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def shift(self, by_us: int) -> None:
+        """The clock stepped, or nobody listened for so long: no line was silent for that time (1.4)."""
+        self._set_times(lambda us: us + by_us)
+
+    def stepped_back(self, now_us: int) -> None:
+        """The clock went back: silence is counted anew."""
+        self._set_times(lambda us: min(us, now_us))
+
+    def _set_times(self, of: Callable[[int], int]) -> None:
+        self.spoke_us = {node: of(us) for node, us in self.spoke_us.items()}
+        for key, frames in self.epochs.items():
+            if frames.since_us is not None:
+                frames.since_us = of(frames.since_us)
+                self.changed.add(key)
 
     # --- asked ----------------------------------------------------------------------------------------------------
 

@@ -423,9 +423,11 @@ class Merger(Node):
 
     def _stepped(self, by_us: int) -> None:
         self.parent.children.shift(by_us)
+        self.parent.inbox.shift(by_us)
 
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
+        self.parent.inbox.stepped_back(now_us)
         for group, membership in self.parent.children.memberships.items():
             sent = self._group(group)
             sent.frontier_us = min(sent.frontier_us, membership.published_us)

@@ -80,6 +80,8 @@ class FrameQueue:
         self.lost_lines: list[str] = []  # of these, to parents whose journal is lost: what waits is in doubt
         # the epoch before the last move, and the leaves that it had in each group
         self.moved_from: tuple[int, Mapping[Group, Mapping[str, Leaf]]] = (0, {})
+        self._flushed: int | None = None  # the last seq before the flush of the present epoch
+        self._flushed_before: int | None = None  # of its predecessor
         self._flying: set[tuple[int, int]] = set()
         self._uncommitted: list[tuple[int, int]] = []
         self.spoke_us = NEVER_US
@@ -95,6 +97,7 @@ class FrameQueue:
 
     def draw(self, *, anew: bool = False) -> None:
         """Draw the id of a new epoch; `open` comes next, with a birth that knows it. anew: for a new journal (3.7)."""
+        self._flushed_before, self._flushed = None if anew else self._flushed, None
         if anew:
             self.predecessor = None
         elif self.epoch_id:
@@ -112,7 +115,8 @@ class FrameQueue:
     def open(self, step: Step) -> list[Frame]:
         """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
         held = tuple(sorted(self.pending.epochs() | self.former_lines.epochs()))
-        birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version, held=held)
+        flush = self._flushed_before
+        birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version, held=held, flush=flush)
         frames = self._add(self.encoder.encode_step(self.epoch, 0, step, birth))
         self._born = {epoch: each for epoch, each in self._born.items() if epoch in held}
         self._born[self.epoch] = BirthState(self.epoch_id, self.predecessor, len(frames))
@@ -126,7 +130,10 @@ class FrameQueue:
 
     def flush(self, step: Step, after: int | None = None) -> list[Frame]:
         """The last frames of the present epoch (1.3). after: the last seq before the first of them, if not the last."""
-        return self.put(replace(step, flush=self.seq - 1 if after is None else after))
+        after = self.seq - 1 if after is None else after
+        frames = self.put(replace(step, flush=after))
+        self._flushed = after if frames else self._flushed
+        return frames
 
     def restate(self) -> list[Frame]:
         """Frames that repeat what the numbers of this epoch mean (2.4)."""

@@ -150,7 +150,7 @@ class Outbox(FrameQueue):
         """Nothing was ever published to the old parent: its epochs go to the new one as they are."""
         self.journal = None if back is None else back.journal
         for i, epoch in enumerate(dict.fromkeys(epoch for epoch, seq in self.pending if seq == 0)):
-            frame = self.births.pop(epoch, None) or load(epoch, 0)
+            frame = self.births.pop(epoch, None) or self._birth_of(epoch, load)
             assert frame.birth is not None
             predecessor = frame.birth.predecessor
             if i == 0 and (back is not None or isinstance(predecessor, tuple)):
@@ -163,6 +163,14 @@ class Outbox(FrameQueue):
             if self.journal is None:
                 self.births[epoch] = frame
             self.replaced.append(frame)
+
+    def _birth_of(self, epoch: int, load: Load) -> Frame:
+        """A birth that was never published, as it is in the spool, or what is known of it where that is damaged."""
+        try:
+            return load(epoch, 0)
+        except (PortError, WireError):
+            self.lost_frames += 1
+            return self._in_place_of(epoch, 0)
 
     def accept_loss(self, parent: str, nodes: tuple[str, ...], load: Load) -> tuple[Gap, ...]:
         """Give up what a parent that was left has not receipted. Returns what is declared. nodes: the leaves here."""
@@ -292,6 +300,14 @@ class Outbox(FrameQueue):
         pending = self.former_lines.of(key) or self.pending
         if key not in pending.marked:
             return []
+        self.replaced.append(self._in_place_of(epoch, seq))
+        self.sent(*key)
+        pending.marked[key] = Pending()
+        self.lost_frames += 1
+        return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
+
+    def _in_place_of(self, epoch: int, seq: int) -> Frame:
+        """What stands for a frame whose bytes are gone."""
         gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1, "sha256")
         known = self.encoder if epoch == self.epoch else self.former[1] if epoch == self.former[0] else None
         stated = [] if known is None else known.definitions(epoch, seq)
@@ -299,11 +315,7 @@ class Outbox(FrameQueue):
         birth, born = None, self._born.get(epoch)
         if seq == 0 and born is not None:
             birth = Birth(born.epoch_id, self.journal or 0, born.predecessor, self.version, born.frames)
-        self.replaced.append(Frame(epoch, seq, birth, define, gaps=(gap, *self.late.gaps(epoch, seq))))
-        self.sent(*key)
-        pending.marked[key] = Pending()
-        self.lost_frames += 1
-        return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
+        return Frame(epoch, seq, birth, define, gaps=(gap, *self.late.gaps(epoch, seq)))
 
     def drop(self, count: int, load: Callable[[int, int], Frame]) -> list[Note]:
         """Let a gap record stand for frames, because the spool has reached its quota (3.5).

@@ -22,6 +22,7 @@ class Effect(NamedTuple):
 
     frame is None where a bad body was settled or a flush dropped; `why` says which. copied: see EpochFrames.
     counting: number of a plan -> which of its rows count, where some are repeats. unheard: see EpochFrames.
+    since_us: see BadFrame.
     """
 
     node: str
@@ -33,6 +34,7 @@ class Effect(NamedTuple):
     copied: bool = False
     counting: Mapping[int, Counting] = MappingProxyType({})
     unheard: bool = False
+    since_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -73,9 +75,23 @@ class EpochFrames:
         if frame.flush is None:
             after = self.flush is not None and frame.seq > self.flush and not apart(frame)
             return AFTER_FLUSH if after else ""
+        return OTHERS_HERE if self.has_others(frame.flush) else ""
+
+    def leads_to(self, birth: Frame | BadFrame, last: int) -> bool:
+        """Whether a birth that names this epoch, up to its last frame, goes on from what is here.
+
+        It is of a copy where other frames are here in the place of the flush that it names, even where that flush has
+        as many frames as the original went on to send (1.3).
+        """
+        if self.lost or self.applied.next != last + 1:
+            return False
+        named = birth.birth if isinstance(birth, Frame) else None
+        return named is None or named.flush is None or not self.has_others(named.flush)
+
+    def has_others(self, flush: int) -> bool:
+        """Whether frames are here above the last one before a flush that are none of it."""
         waiting = (m for m in self.waiting.values() if isinstance(m, Frame))
-        others = any(m.seq > frame.flush and m.flush != frame.flush and not apart(m) for m in waiting)
-        return OTHERS_HERE if others or self.ordinary > frame.flush else ""
+        return self.ordinary > flush or any(m.seq > flush and m.flush != flush and not apart(m) for m in waiting)
 
     def note(self, frame: Frame) -> None:
         """A frame takes effect."""
