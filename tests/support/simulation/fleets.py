@@ -120,11 +120,22 @@ class GatewayHost(Host):
 
         A promise that a clock which stepped back took away was one as well; no parent takes one that is far ahead.
         """
+        self._note_promise()
+        for reading in part:
+            (self.on_time.add if reading.time_us >= self.promised_us else self.on_time.discard)(reading)
+
+    def _note_promise(self) -> None:
         frontiers = self.machine._frontiers().values() if self.machine is not None else ()
         likely = [us for us in frontiers if us <= self.world.now_us + AHEAD_US]
         self.promised_us = max([self.promised_us, *likely])
-        for reading in part:
-            (self.on_time.add if reading.time_us >= self.promised_us else self.on_time.discard)(reading)
+
+    def down(self, until_us: int) -> None:
+        self._note_promise()
+        super().down(until_us)
+
+    def _turn_clock(self, now_us: int) -> None:
+        self._note_promise()
+        super()._turn_clock(now_us)
 
 
 class Fleet:

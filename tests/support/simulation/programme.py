@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.support.simulation.failpoints import GATE, MS, SECOND
+from tests.support.simulation.failpoints import FORGETFUL, GATE, MS, SECOND
 from tests.support.simulation.trees import Shape, Tree
 from tests.support.simulation.world import Chaos
 
@@ -54,7 +54,6 @@ SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is s
     **dict.fromkeys(("disk.flip_frame", "landing.cut", "epochs.many", "source.live", "source.tokens"), 0.1),
 }
 AT_STARTS: Final = ("disk.flip", "disk.older", "disk.wiped", "source.")  # which take a process that dies
-FORGETFUL: Final = ("disk.flip_slot", "disk.older", "disk.wiped")  # after which a node does not know where it was
 MOVES: Final = ("node.move", "merger.move", "parent.away")
 FRAME_BYTES: Final = (333, 500, 1_500, 5_000, 131_072)
 FLUSH_BYTES: Final = FRAME_BYTES[:3]  # a flush holds what was open at a crash, and that is little
@@ -83,6 +82,8 @@ def chaos_of(seed: int, on: Collection[str]) -> Chaos:
         chances.setdefault("process.crash", 0.01)
     if "source.live" in chances:  # what was lost is declared by the node's clock
         chances = {name: chance for name, chance in chances.items() if not name.startswith("clock.")}
+    if "source.tokens" in chances:  # nobody knows of what was acknowledged after a copy was made, and never sent
+        chances.pop("disk.older", None)
     if any(name in chances for name in FORGETFUL):  # what another parent has, nobody below the root knows (1.5)
         chances = {name: chance for name, chance in chances.items() if name not in MOVES}
     random = Random(f"world {seed}")

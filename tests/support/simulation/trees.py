@@ -9,11 +9,11 @@ from typing import Any, Final, cast
 
 from edge_agent.algebra.frame import MAX_KEYS
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.machines.events import Commit, Read
+from edge_agent.machines.events import Command, Commit, Read
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from tests.support.simulation import verdict
-from tests.support.simulation.failpoints import MS, SECOND
+from tests.support.simulation.failpoints import FORGETFUL, MS, SECOND
 from tests.support.simulation.fleets import REMOVED_US, START, Fleet, GatewayHost, Reading
 from tests.support.simulation.limits import drawn
 from tests.support.simulation.moves import AWAY_US, BACK_US, Moves
@@ -149,7 +149,7 @@ class Tree(Fleet):
         self.gateways = [f"{prefix}g{i}" for i in range(self.shape.gateways)]
         for name in self.gateways:
             readings = [r for r in self._readings(random) if random.random() < self.shape.share]
-            if self.kind == "live":  # what is late and lost would be of no known time
+            if self._loses_without_trace():
                 readings = sorted((replace(r, arrives_us=r.time_us) for r in readings), key=lambda r: r.arrives_us)
             self.truth[name] = readings
             host = SourceHost(world, name, random.choice(parents), readings, self)
@@ -157,6 +157,11 @@ class Tree(Fleet):
             if world.faults.happens("node.late"):
                 host.first_us = START + random.randint(1, self.shape.seconds) * SECOND
             hosts[name] = host
+
+    def _loses_without_trace(self) -> bool:
+        """Whether late readings may be gone with a spool and not be read again: nobody knows of what time they were."""
+        forgotten = any(self.world.faults.on(name) for name in FORGETFUL)
+        return self.kind == "live" or (self.kind == "tokens" and forgotten)
 
     def settings(self, name: str) -> NodeSettings:
         keys = FEW_KEYS if self._few_keys else MAX_KEYS
@@ -180,6 +185,8 @@ class Tree(Fleet):
             world.now_us = START
             world.run(START + self.length_us, self._step)
             world.calm()
+            if world.faults.hits["landing.cut"]:
+                self._say_all_again()
             until_us = world.now_us + HEAL_US
             calm_us = 0
             while world.now_us < until_us and calm_us <= self.shape.tiers * 2 * SECOND:  # what a tier holds goes on
@@ -187,6 +194,12 @@ class Tree(Fleet):
                 calm_us = calm_us + 2 * SECOND if self.settled_down() else 0
             self.root_host.flush()
         return [*self.problems, *verdict.of(self)]
+
+    def _say_all_again(self) -> None:
+        """What an operator does where frames with definitions are lost: the root knows no child without its birth."""
+        for host in self.world.hosts.values():
+            if isinstance(host, Host):
+                host.do(Command("rebirth"), self.world.now_us)
 
     def _step(self, now_us: int) -> None:
         self.moves.step(now_us)
