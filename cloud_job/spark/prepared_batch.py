@@ -6,6 +6,7 @@ Nothing is written here, so it can be tried on a copy of the state (cloud_job/sp
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from edge_agent.root.decision.work import TableRow, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger("headwater.root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ def prepare(intake: Intake, state: RootState, names: Sequence[str], *, flush: bo
     dictionaries = decider.parent.dictionaries
     work = decide.step(state, decision, applied, dictionaries, decider.gaps, unread=intake.unread, flush=flush)
     decider.release(decision, state.limits.horizon_us, state.reach)
+    if beyond := decider.take_beyond():
+        log.warning("root.beyond_bounds", extra={"batch": intake.batch, **beyond})
     frontiers = [
         {"source": g.source, "where": g.where, "by": g.by, "frontier": view.frontier_us}
         for g, view in decision.groups.items()

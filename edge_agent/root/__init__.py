@@ -1,6 +1,7 @@
 """The root without I/O: what Spark (cloud_job/) and numpy share.
 
 completeness         which frames took effect, and how far every group is: `Decider`
+bounds               how much of what children say is kept
 lost_frames          frames that were received and came in no landing file
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`

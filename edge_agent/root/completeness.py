@@ -23,7 +23,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame
-from edge_agent.root import revision_handover
+from edge_agent.root import bounds, revision_handover
 from edge_agent.root.lost_frames import LostFrames
 
 ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
@@ -108,6 +108,8 @@ class Decider:
         self._new_queries: list[str] = []
         self._corrected: list[str] = []
         self._new_sensors: list[str] = []
+        self.beyond_bounds = dict.fromkeys(("servings", "leaves", "sensors", "gaps"), 0)  # since the process started
+        self._told_beyond: dict[str, int] = {}
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message in the order of the landing files; received_us is the lander's time."""
@@ -127,8 +129,11 @@ class Decider:
                 continue
             self._new_gaps += [(node, gap) for gap in frame.gaps]
             if frame.define is not None:
-                self._new_sensors += [t for t in dict.fromkeys(frame.define.sensors) if t not in self._sensor_texts]
-                self._sensor_texts.update(frame.define.sensors)
+                new = [t for t in dict.fromkeys(frame.define.sensors) if t not in self._sensor_texts]
+                taken = new[: max(bounds.MOST_SENSORS - len(self._sensor_texts), 0)]
+                self.beyond_bounds["sensors"] += len(new) - len(taken)
+                self._new_sensors += taken
+                self._sensor_texts.update(taken)
 
     def _defined(self, texts: Iterable[str]) -> None:
         """Definitions of queries, before the rows of their frame are judged."""
@@ -179,10 +184,14 @@ class Decider:
             for group, family in families.items()
         }
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
+        for group, held in self._serving.items():
+            for key in bounds.surplus(held, stated.get(group, {})):
+                del held[key]
+                self.beyond_bounds["servings"] += 1
         for group, family in families.items():
-            leaves, bounds = family.leaf_times()
+            leaves, least = family.leaf_times()
             if unheard and not group.node:
-                leaves, bounds = (times.also(dict.fromkeys(unheard, NEVER_US)) for times in (leaves, bounds))
+                leaves, least = (times.also(dict.fromkeys(unheard, NEVER_US)) for times in (leaves, least))
             behind = leaves.below(frontiers[group])
             self._note_behind(group, leaves, behind, caught_up)
             groups[group] = GroupView(
@@ -191,7 +200,7 @@ class Decider:
                 dict(self._serving[group]),
                 family.begins(),
                 family.hints(),
-                bounds,
+                least,
                 family.registers(),
                 self.parent.children.stuck(group, now_us),
                 unheard,
@@ -270,6 +279,15 @@ class Decider:
             for node, gap in self.gaps
             if gap.end_us <= gap.start_us or any(gap.end_us > before.get(group, NEVER_US) for group in gap.groups)
         ]
+        known, self.gaps = len(self.gaps), bounds.bounded_gaps(self.gaps)
+        self.beyond_bounds["gaps"] += known - len(self.gaps)
+
+    def take_beyond(self) -> dict[str, int]:
+        """What was beyond a bound since the last call, by kind."""
+        counts = {**self.beyond_bounds, **self.parent.children.forgotten()}
+        new = {what: many - self._told_beyond.get(what, 0) for what, many in counts.items()}
+        self._told_beyond = counts
+        return {what: many for what, many in new.items() if many}
 
     def _note_behind(
         self,
@@ -287,7 +305,9 @@ class Decider:
             own_us = leaves[leaf] if own_us is None else own_us
             if own_us > before_us:
                 caught_up[group, leaf] = (before_us, own_us)
-        self._behind[group] = {**gone, **behind}
+        kept = bounds.newest(gone, bounds.MOST_GONE)
+        self.beyond_bounds["leaves"] += len(gone) - len(kept)
+        self._behind[group] = {**kept, **behind}
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """Plain values of everything that the next decision needs. Call it right after `decide`."""

@@ -7,23 +7,44 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import LOST, Birth, Define, Frame, GroupPart, Leaf, Members, Plan, Serving
+from edge_agent.algebra.frame import (
+    LOST,
+    Birth,
+    Define,
+    ExcludedLeaf,
+    Frame,
+    Gap,
+    GroupPart,
+    Leaf,
+    Members,
+    Plan,
+    Serving,
+)
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.known_definitions import KnownDefinitions
 from edge_agent.errors import WireError
-from edge_agent.machines.downlink import inbox, room
+from edge_agent.machines.downlink import inbox, moves, room, serving_agreement
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs import epoch_dictionary
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.downlink.moves import Moves
+from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 from edge_agent.machines.events import Arrived, Tick
 from edge_agent.machines.region import merger as of_merger
 from edge_agent.machines.region import partial_store
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.region.partial_store import PartialStore
+from edge_agent.root import bounds
+from edge_agent.root.completeness import Decider
 from edge_agent.runtime.region import heard
 from edge_agent.wire import frames
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted, rows
@@ -48,9 +69,10 @@ GROWS: dict[type, dict[str, str]] = {
         "_unborn": OWN_ID,
     },
     EpochFrames: {"waiting": WAITING, "quarantined": "the newest 16 are kept over a commit; one for each frame sent"},
-    EpochDictionary: dict.fromkeys(
-        ("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused frames in `refused`"
-    ),
+    EpochDictionary: {
+        **dict.fromkeys(("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused in `refused`"),
+        "agreed": "of `plans`",
+    },
     ChildFrames: {
         "dictionaries": LINES,
         "changed_dictionaries": COMMIT,
@@ -82,6 +104,48 @@ GROWS: dict[type, dict[str, str]] = {
         "_dictionaries": LINES,
         "_stale": ITSELF,
     },
+    ServingAgreement: {
+        "_since": "serving_agreement.MOST_AGREED beside those that somebody serves, `beyond_bounds`",
+        "_start_us": "of `_since`",
+    },
+    Moves: {
+        "left": "moves.MOST_MOVED beside those that somebody lists, KEPT_LEAVES of each, `beyond_bounds`",
+        "transit": "of `left`, KEPT_LEAVES of each",
+        "carried": "of `left`, KEPT_LEAVES of each",
+        "_reporters": "of `left`",
+        "reports": COMMIT,
+    },
+    Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
+    Merger: {
+        "_owed": COMMIT,
+        "_receipts": COMMIT,
+        "_unpublished": COMMIT,
+        "_gaps": COMMIT,
+        "_retired": ITSELF,
+        "_rivals": OWN_ID,
+        "_went_back": OWN_ID,
+        "_alarmed": OWN_ID,
+        "_sensors": "merger.MOST_TEXTS, `beyond_bounds`",
+        "groups": GROUPS,
+        "_child_keys": LINES,
+        "_spooled_hints": GROUPS,
+        "_late": "node.MOST_LATE",
+        **dict.fromkeys(("_tokens", "_in_commit", "_told", "_failed"), COMMIT),
+    },
+    Decider: {
+        "gaps": "bounds.MOST_GAPS and MOST_UNDATED, `beyond_bounds`",
+        "alarms": OWN_ID,
+        "beyond_bounds": ITSELF,
+        "_serving": "bounds.MOST_SERVED of each group beside those that somebody serves, `beyond_bounds`",
+        "_behind": "bounds.MOST_GONE of each group beside those that somebody lists, `beyond_bounds`",
+        "_sensor_texts": "bounds.MOST_SENSORS, `beyond_bounds`",
+        "_told_beyond": ITSELF,
+        "_effects": COMMIT,
+        "_new_gaps": COMMIT,
+        "_new_queries": COMMIT,
+        "_new_sensors": COMMIT,
+        "_corrected": COMMIT,
+    },
     KnownDefinitions: {
         "texts": "MOST_TEXTS, `beyond_bounds`",
         "_text": "MOST_TEXTS, `beyond_bounds`",
@@ -104,6 +168,14 @@ def made(of: type) -> Any:
             return ChildFrames(1, 60 * S)
         case "GroupMembership":
             return GroupMembership(60 * S)
+        case "ServingAgreement":
+            return ServingAgreement(60 * S)
+        case "Children":
+            return Children(60 * S)
+        case "Decider":
+            return Decider(1, 60 * S)
+        case "Merger":
+            return Region().merger
     return of()
 
 
@@ -228,3 +300,89 @@ def said(region: Region) -> list[tuple[str, int]]:
                 column = next(iter(section.partials.states.values()))
                 out += [(keys[k], int(c)) for k, c in zip(section.partials.key.tolist(), column.tolist(), strict=True)]
     return sorted(out)
+
+
+def test_leaves_that_moved_are_bounded_and_who_reports_most_forgets_first() -> None:
+    with mock.patch.object(moves, "MOST_MOVED", 80):
+        family = GroupMembership(60 * S)
+        for child in ("good", "bad"):
+            family.change(child, Members(0, (Leaf(f"{child}-own", 1),)))
+        family.change("good", Members(0, (Leaf("g", 1),)))
+        family.leave("good", Leaf("g", 2, 1))
+        for n in range(1_000):
+            family.leave("bad", Leaf(f"x-{n}", 2, 1))
+        for n in range(1_000):
+            family.leave("bad", Leaf("x", n + 2, n + 1_000_000))
+        assert len(family.moves.left) <= 80
+        assert "g" in family.moves.left
+        assert family.leaf_frontiers().keys() >= {"g", "good-own", "bad-own"}
+        assert len(family.moves.transit["x"]) <= moves.KEPT_LEAVES
+        assert family.forgotten["moves"] > 1_000
+        restored = GroupMembership.restore(60 * S, family.snapshot())
+        assert restored.leaf_frontiers() == family.leaf_frontiers()
+
+
+def test_starts_agreed_for_revisions_that_nobody_serves_are_bounded() -> None:
+    with mock.patch.object(serving_agreement, "MOST_AGREED", 40):
+        family = GroupMembership(60 * S)
+        family.change("good", Members(0, (Leaf("g", 1),), serving=(Serving("q", 1, 5),)))
+        for n in range(200):
+            family.member("bad").begin(anew=False)
+            family.change("bad", Members(0, (Leaf("b", 1),), serving=(Serving(f"x-{n}", 1),)))
+            family.serving(n * 100 * S)
+        state = family.snapshot()
+        assert len(state.since or ()) <= 42
+        assert (state.starts or {})[QueryKey("q", 1)] == 5
+        assert family.forgotten["starts"] >= 150
+
+
+RECORDS = st.builds(
+    lambda child, groups, start, length, nodes, reason: (
+        child,
+        Gap(tuple(Group(f"s-{n}", "", (), 0) for n in sorted(groups)), start, start + length, -1, nodes, reason),
+    ),
+    st.sampled_from(["a", "b", "c"]),
+    st.sets(st.integers(0, 1), min_size=1),
+    st.integers(0, 30),
+    st.integers(0, 5),
+    st.sampled_from([(), ("x",), ("x", "y")]),
+    st.sampled_from([LOST, "poison"]),
+)
+
+
+@given(st.lists(RECORDS, max_size=40))
+def test_gap_records_beyond_the_bound_are_joined_and_every_loss_stays_declared(found: list[tuple[str, Gap]]) -> None:
+    with mock.patch.object(bounds, "MOST_GAPS", 8), mock.patch.object(bounds, "MOST_UNDATED", 3):
+        kept = bounds.bounded_gaps(found)
+    assert len(kept) <= 8
+    assert sum(gap.end_us <= gap.start_us for _, gap in kept) <= 3
+    for child, gap in found:
+        if gap.end_us > gap.start_us:
+            assert any(
+                child == of
+                and set(gap.groups) <= set(each.groups)
+                and each.start_us <= gap.start_us < gap.end_us <= each.end_us
+                and (not each.nodes or (gap.nodes and set(gap.nodes) <= set(each.nodes)))
+                for of, each in kept
+            ), (child, gap)
+
+
+def test_what_a_child_tells_the_root_is_bounded_and_said() -> None:
+    """Revisions served once, sensors, leaves that are behind and go."""
+    with mock.patch.multiple(bounds, MOST_SERVED=5, MOST_SENSORS=5, MOST_GONE=5):
+        decider = Decider(1, 60 * S)
+        for n in range(30):
+            define = Define(groups=((0, GROUP),), sensors=(f'{{"id":"s-{n}"}}',))
+            leaves = (Leaf("good", 1), Leaf(f"l-{n}", 1))
+            members = (Members(0, leaves, (f"l-{n - 1}",), (Serving(f"x-{n}", 1),)),)
+            birth = Birth(n + 1 << 32, 1, LOST if n == 0 else (n, 1), "1", 1, ())
+            at_us = NOW_US + n * S
+            late = (ExcludedLeaf(f"l-{n}", 0, 0),)
+            decider.take("m", Frame(n + 1, 0, birth, define, members=members, groups=(GroupPart(0, at_us),)), at_us)
+            decider.take("m", Frame(n + 1, 1, groups=(GroupPart(0, at_us, exceptions=late),)), at_us)
+            decision = decider.decide(at_us)
+            assert len(decision.groups[GROUP].serving) <= 6
+        assert len(decider._sensor_texts) == 5
+        assert len(decider._behind[GROUP]) <= 6
+        assert decider.take_beyond() == {"servings": 24, "sensors": 25, "leaves": 24}
+        assert decider.take_beyond() == {}

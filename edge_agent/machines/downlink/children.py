@@ -102,6 +102,11 @@ class Children:
             return f"silent since {since}, left out"
         return "left out until it has caught up"
 
+    def forgotten(self) -> dict[str, int]:
+        """See GroupMembership.forgotten: of all groups."""
+        found = [membership.forgotten for membership in self.memberships.values()]
+        return {what: sum(each[what] for each in found) for what in ("moves", "starts")}
+
     def missing_named(self, now_us: int) -> bool:
         """Whether a named child never heard still holds all frontiers back: for a grace time after the link came up."""
         if self._link_up_us is None:

@@ -72,6 +72,11 @@ class GroupMembership:
         return {n: m for n, m in self.members.items() if m.leaves}
 
     @property
+    def forgotten(self) -> dict[str, int]:
+        """What was beyond a bound, since the process started: moves of leaves, agreed starts of queries."""
+        return {"moves": self.moves.forgotten, "starts": self._agreement.forgotten}
+
+    @property
     def gone(self) -> bool:
         """Whether all who were here have left: their last query of the group is removed, and no row can change."""
         if self.moves.transit or self.expected():

@@ -7,7 +7,7 @@ report comes first, the leaf stays expected, at the frontier it had, until it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from edge_agent.machines.checkpoint.slots import MovesState
 from edge_agent.machines.downlink.member import Member
 
 KEPT_LEAVES: Final = 64  # of a leaf: the epoch before its last move is listed with every birth
+MOST_MOVED: Final = 20_000  # leaves of a group that have moved and that nobody lists now
 Bounds = tuple[int, int]  # frontier, session bound
 
 
@@ -31,6 +32,8 @@ class Moves:
     transit: dict[str, dict[int, tuple[int, int, int]]] = field(default_factory=dict)
     reports: list[tuple[Leaf | None, Leaf]] = field(default_factory=list)
     carried: dict[str, list[int]] = field(default_factory=dict)
+    forgotten: int = 0  # beyond the bounds, since the process started
+    _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> the member that reported it last, since then
 
     def listed(self, leaf: Leaf, before: Leaf | None, member: str = "") -> None:
         """A member lists a leaf: it has arrived, unless this is of a line that has not been the last.
@@ -62,7 +65,7 @@ class Moves:
         self._has_left(name, epoch)
         if listed is not None:
             if listed.before_move is not None and self.awaited(listed):
-                self.carried.setdefault(name, []).append(listed.before_move)
+                self.carried[name] = [*self.carried.get(name, ())[1 - KEPT_LEAVES :], listed.before_move]
             member.drop(name)
             member.fresh = True
         awaited = [each for each in self.carried.pop(name, ()) if each not in self.left[name]]
@@ -73,8 +76,34 @@ class Moves:
         here = any(leaf.epoch == report.epoch or leaf.before_move == epoch for leaf in elsewhere)
         if not here and report.epoch not in self.left[name]:  # else it has gone on from there
             frontier_us, bound_us = own or (NEVER_US, NEVER_US)
+            if len(ways) >= KEPT_LEAVES:
+                del ways[next(iter(ways))]
+                self.forgotten += 1
             ways[epoch] = (report.epoch, frontier_us, min(bound_us, member.lowest_us))
         self._on_way(name, ways)
+        self._reporters[name] = node
+        if len(self.left) > MOST_MOVED:
+            self._forget({leaf for each in members.values() for leaf in each.leaves})
+
+    def _forget(self, listed: Container[str]) -> None:
+        """Keep 7 of 8 that may be kept: who reported most forgets its oldest first. Such a leaf is expected no more."""
+        by_member: dict[str, list[str]] = {}
+        for name in self.left:
+            if name not in listed:
+                by_member.setdefault(self._reporters.get(name, ""), []).append(name)
+        many, share = sum(map(len, by_member.values())), MOST_MOVED
+        kept = MOST_MOVED * 7 // 8
+        if many > kept:  # the greatest share with which all of them together are within it
+            low = 0
+            while low < share:
+                middle = (low + share + 1) // 2
+                fits = sum(min(len(names), middle) for names in by_member.values()) <= kept
+                low, share = (middle, share) if fits else (low, middle - 1)
+            for names in by_member.values():
+                for name in names[: max(len(names) - share, 0)]:
+                    self.forgotten += 1
+                    for known in (self.left, self.transit, self.carried, self._reporters):
+                        known.pop(name, None)
 
     def _has_left(self, name: str, epoch: int) -> None:
         self.left[name] = [*[each for each in self.left.get(name, ()) if each != epoch][1 - KEPT_LEAVES :], epoch]

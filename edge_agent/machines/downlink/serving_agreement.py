@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import AgreementState
 from edge_agent.machines.downlink.member import Member
+
+MOST_AGREED: Final = 20_000  # revisions of a group that no member serves any more: members may come back
 
 
 class ServingAgreement:
@@ -19,6 +22,7 @@ class ServingAgreement:
         self.grace_us = grace_us
         self._since: dict[QueryKey, int] = {}  # when the first member was seen to serve a query
         self._start_us: dict[QueryKey, int | None] = {}  # of announced queries; None: from the beginning
+        self.forgotten = 0  # starts beyond the bound, since the process started
 
     def serving(self, counted: Sequence[Member], every: Iterable[Member], now_us: int) -> dict[QueryKey, Serving]:
         """The ranges in which the members together feed each query (docs/protocol.md 6.3).
@@ -34,11 +38,21 @@ class ServingAgreement:
             since_us = self._since.setdefault(key, now_us)
             if key not in self._start_us and (len(servings) == len(counted) or now_us - since_us >= self.grace_us):
                 self._start_us[key] = narrowed[key].start_from_us
+        if len(self._since) - len(by_any) > MOST_AGREED:
+            self._forget(by_any)
         return {
             key: replace(serving, start_from_us=self._start_us[key])
             for key, serving in narrowed.items()
             if key in self._start_us
         }
+
+    def _forget(self, served: Container[QueryKey]) -> None:
+        """The oldest of those that nobody serves, an eighth at a time."""
+        unserved = [key for key in self._since if key not in served]
+        for key in unserved[: len(unserved) - MOST_AGREED * 7 // 8]:
+            del self._since[key]
+            self._start_us.pop(key, None)
+            self.forgotten += 1
 
     def shift(self, by_us: int) -> None:
         """The times at which queries were first seen move with the clock."""

@@ -472,7 +472,11 @@ class Merger(Node):
             "spooled": self.outbox.spooled,
             "children": {n: not quiet for n, quiet in silent.items()},
             "turned_away": inbox.refused,
-            "beyond_bounds": {"epochs": inbox.forgotten, "definitions": self.parent.known.not_taken},
+            "beyond_bounds": {
+                "epochs": inbox.forgotten,
+                "definitions": self.parent.known.not_taken,
+                **self.parent.children.forgotten(),
+            },
             **({"two_with_one_id": sorted(self._rivals)} if self._rivals else {}),
             **({"went_back": sorted(self._went_back)} if self._went_back else {}),
         }

@@ -1,0 +1,68 @@
+"""Bounds on what children can make the root keep, and what becomes of the rest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from edge_agent.algebra.frame import LOST, Gap
+from edge_agent.algebra.query.key import QueryKey
+
+MOST_SERVED: Final = 20_000  # revisions of a group that nobody serves any more
+MOST_GONE: Final = 20_000  # leaves of a group that were behind when they went: they may be listed again
+MOST_SENSORS: Final = 20_000  # definitions of sensors
+MOST_GAPS: Final = 20_000  # gap records
+MOST_UNDATED: Final = 1_000  # gap records that touch no window
+
+Gaps = list[tuple[str, Gap]]  # (the child that declared it, the record)
+
+
+def bounded_gaps(gaps: Gaps) -> Gaps:
+    """At most MOST_GAPS. Those alike become one from the first start to the last end: too wide, never too narrow.
+
+    First those of the same child, groups, leaves and reason; if that is not enough, all of the child that has most.
+    """
+    if len(gaps) <= min(MOST_GAPS, MOST_UNDATED):
+        return gaps
+    undated = [i for i, (_, gap) in enumerate(gaps) if gap.end_us <= gap.start_us]
+    dropped = set(undated[: max(len(undated) - MOST_UNDATED, 0)])
+    kept = [each for i, each in enumerate(gaps) if i not in dropped]
+    if len(kept) <= MOST_GAPS:
+        return kept
+    alike: dict[object, Gaps] = {}
+    for node, gap in kept:
+        dated = gap.end_us > gap.start_us
+        alike.setdefault((node, gap.groups, gap.nodes, gap.reason, dated), []).append((node, gap))
+    joined = [(found[0][0], _joined([gap for _, gap in found])) for found in alike.values()]
+    while len(joined) > MOST_GAPS:
+        by_child: dict[str, list[Gap]] = {}
+        for node, gap in joined:
+            by_child.setdefault(node, []).append(gap)
+        child = max(by_child, key=lambda node: len(by_child[node]))
+        if len(by_child[child]) == 1:
+            break
+        joined = [(node, gap) for node, gap in joined if node != child] + [(child, _joined(by_child[child]))]
+    return joined
+
+
+def _joined(gaps: list[Gap]) -> Gap:
+    """One record of them all; of some leaves unless one concerns all."""
+    if len(gaps) == 1:
+        return gaps[0]
+    first, dated = gaps[0], [gap for gap in gaps if gap.end_us > gap.start_us]
+    groups = tuple(dict.fromkeys(group for gap in gaps for group in gap.groups))
+    nodes = tuple(sorted({node for gap in gaps for node in gap.nodes})) if all(gap.nodes for gap in gaps) else ()
+    reason = first.reason if all(gap.reason == first.reason for gap in gaps) else LOST
+    start_us = min((gap.start_us for gap in dated), default=first.start_us)
+    return Gap(groups, start_us, max((gap.end_us for gap in dated), default=first.end_us), -1, nodes, reason)
+
+
+def surplus(held: Iterable[QueryKey], stated: Mapping[QueryKey, object]) -> list[QueryKey]:
+    """The oldest revisions of a group that nobody serves, beyond MOST_SERVED."""
+    unserved = [key for key in held if key not in stated]
+    return unserved[: max(len(unserved) - MOST_SERVED, 0)]
+
+
+def newest(times: Mapping[str, int], most: int) -> dict[str, int]:
+    """The newest entries."""
+    return dict(list(times.items())[-most:]) if len(times) > most else dict(times)
