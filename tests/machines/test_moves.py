@@ -407,6 +407,39 @@ def test_what_a_merger_holds_of_a_child_goes_up_with_the_report_that_it_left() -
     assert [(leaf.node, leaf.before_move) for leaf in reports] == [("a", one.outbox.epoch)]
 
 
+def test_a_merger_that_has_moved_reports_a_leave_behind_the_entry_as_it_had_listed_it() -> None:
+    """protocol 1.5: else the tier above would no longer wait for the leave of the merger's own former line."""
+    one = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.machine.outbox.moved_from = (77, {one.queries[0].group: {"a": Leaf("a", 1)}})
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + S)
+    host.do(Arrived((("a", leaving(one), None),)), T0 + 2 * S)
+    host.do(Tick(), T0 + 4 * S)
+    listed = [leaf for frame in host.frames for each in frame.members for leaf in each.leaves]
+    assert listed == [Leaf("a", 1, 77), Leaf("a", 1, 77), Leaf("a", 99, one.outbox.epoch)]
+
+
+def test_what_is_on_its_way_to_former_parents_is_sent_again_when_the_clock_goes_back() -> None:
+    """protocol 3.3, 4.1: else it would wait until the wrong time has come."""
+    spool = Spooled()
+    box = outbox(spool, sent=2, unsent=0)
+    (left,) = move(box, spool, "region-2")
+    box.link(up=True, parent="region-1")
+    box.marks()
+    box.committed()
+    late_us = 3_600 * S
+    first = [(each.epoch, each.seq) for each in box.publish(late_us) if each.to == "region-1"]
+    assert first[-1] == (left.epoch, left.seq)
+    for key in first:
+        box.sent(*key)
+    assert [each for each in box.publish(S) if each.to == "region-1"] == []
+    box.resend()
+    assert [(each.epoch, each.seq) for each in box.publish(S) if each.to == "region-1"] == first
+
+
 def test_a_query_that_only_a_leaf_which_moved_away_served_is_not_believed_to_go_on_there() -> None:
     """protocol 6.3, 1.5: b, which stays, serves another query of the same group."""
     query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)

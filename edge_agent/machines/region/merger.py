@@ -290,7 +290,7 @@ class Merger(Node):
         over = self._no_longer(before, after, membership)
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
-        left = self._left(membership)
+        left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in self._left(membership))
         gone = {leaf.node: None for _, leaf in left}
         # what is held goes no later than the report of a leave (1.5); hints are of the rows that stay
         rows = self.store.flush(group) if left else self.store.release(group, frontier_us, below)

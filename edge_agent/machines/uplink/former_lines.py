@@ -40,6 +40,11 @@ class FormerLine:
     others: int = 0
     left_us: int = 0
 
+    def void(self) -> None:
+        """What was published may be lost."""
+        self.flying.clear()
+        self.pending.void()
+
 
 class FormerLines:
     """The lines to all parents that were left. One stays here when it is done: the node may come back (1.2)."""
@@ -91,8 +96,12 @@ class FormerLines:
         for name, line in self.lines.items():
             if parent in ("", name):
                 line.up = up
-                line.flying.clear()
-                line.pending.void()
+                line.void()
+
+    def void(self) -> None:
+        """What was published to any of them may be lost, or the clock went back."""
+        for line in self.lines.values():
+            line.void()
 
     def marks(self) -> list[FrameKey]:
         """Frames to mark as sent in the commit that is being made (3.3)."""

@@ -222,10 +222,14 @@ class FrameQueue:
         self.former_lines.link(parent, up=up)
         if parent in ("", self.parent):
             self.link_up = up
-            self.resend()
+            self._void()
 
     def resend(self) -> None:
-        """Send all that is in flight again."""
+        """Send all that is in flight again, to former parents too."""
+        self.former_lines.void()
+        self._void()
+
+    def _void(self) -> None:
         self.spoke_us = NEVER_US
         self._flying.clear()
         self.pending.void()
