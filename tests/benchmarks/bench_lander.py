@@ -10,7 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from edge_agent.algebra.frame import Birth, Frame
+import numpy as np
+
+from edge_agent.algebra.frame import Birth, Frame, GroupPart, Section
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.config import topics
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Link
@@ -21,14 +24,16 @@ from tests.support.fakes import Mosquitto
 
 FRAMES, CHILDREN, BYTES = 150_000, 10, 1_000
 EPOCH = 5
+ROWS = 122  # of 8 bytes
+START = np.full(ROWS, 1_000_000_000, np.int64)
+SUMS = np.arange(ROWS, dtype=np.float64) / 7
+SECTION = Section(0, Partials(START, START + 10_000_000, np.arange(ROWS), {"sum": SUMS}))
 
 
 def payload(seq: int) -> bytes:
-    """A frame of 1 kB: what the lander reads of it is the envelope."""
+    """A frame of 1 kB, with rows: the lander looks for late ones."""
     birth = Birth(EPOCH << 32, 1, None, "x" * 40) if seq == 0 else None
-    head = frames.encode(Frame(EPOCH, seq, birth))
-    outer = frames.envelope(head)
-    return head[: -len(outer.body) - 1] + b"\x59" + (BYTES - 12).to_bytes(2, "big") + bytes(BYTES - 12)
+    return frames.encode(Frame(EPOCH, seq, birth, groups=(GroupPart(0, 1_010_000_000, (SECTION,)),)))
 
 
 def publish(broker: Mosquitto) -> None:
