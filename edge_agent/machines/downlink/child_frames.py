@@ -291,7 +291,7 @@ class ChildFrames:
             for group, membership in self.children.memberships.items():
                 member = membership.members.get(effect.node)
                 if member is not None and member.frontier_us > NEVER_US:
-                    start_us = max(min(member.frontier_us, now_us), 0)
+                    start_us = max(min(member.lowest_us, now_us), 0)
                     end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), PAST_LOST)
         counted = effect.counting
