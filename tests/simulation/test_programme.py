@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.uplink.outbox import Outbox
 from tests.support.effort import seeds
 from tests.support.simulation import programme
+from tests.support.simulation.trees import Shape
 
 LOSSY = {"process.crash", "network.drop", "network.repeat"}
 ONCE_WRONG = [
@@ -61,6 +63,18 @@ def test_worlds_with_every_fault_of_the_gate_give_the_oracles_rows(first: int) -
 def test_worlds_that_showed_a_hole_give_the_oracles_rows(seed: int, on: set[str]) -> None:
     """protocol 1.2, 1.3, 2.3, 2.4: flushes and steps of several frames with new leaves, many keys, repeats."""
     assert programme.run(seed, on).wrong == ()
+
+
+def test_a_session_that_a_twin_had_open_is_declared_lost_from_its_beginning_on() -> None:
+    """protocol 1.2, 1.4: its register lay before the frontier from which on the rest was declared."""
+    assert programme.run(168, {"node.cloned"}, Shape(tiers=1, gateways=1, seconds=8)).wrong == ()
+
+
+def test_a_world_in_which_a_twin_counts_as_a_successor_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control, protocol 1.4: a parent that takes every birth for the next one of its child must be found."""
+    monkeypatch.setattr(EpochFrames, "leads_to", lambda *_: True)
+    wrong = [line for seed in (45, 168, 664) for line in programme.run(seed, {"node.cloned", "network.drop"}).wrong]
+    assert any(line.startswith("counted twice") for line in wrong), wrong
 
 
 def test_a_world_that_trusts_the_broker_loses_readings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ FAILPOINTS: Final[Mapping[str, str]] = {
     "source.live": "the sensors cannot be read again",
     "source.tokens": "the sensors' messages are acknowledged after the commit, and come again otherwise",
     "node.late": "a gateway starts when others have gone on",
+    "node.cloned": "for some seconds two devices have one id and the same spool",
     "node.move": "a gateway is started again with another parent",
     "merger.move": "a merger is started again with another parent, or goes to another while its own is away",
     "parent.away": "a merger is away for longer than its gateways, which know another parent, wait for it",
@@ -60,7 +61,16 @@ NOT_YET: Final[Mapping[str, str]] = {}
 
 GATE: Final = frozenset(FAILPOINTS) - frozenset(NOT_YET)
 LOSSES: Final = frozenset(  # readings may be gone, and then it is declared
-    ("source.live", "disk.flip_frame", "disk.flip_slot", "disk.older", "disk.wiped", "landing.cut", "journal.new")
+    (
+        "node.cloned",
+        "source.live",
+        "disk.flip_frame",
+        "disk.flip_slot",
+        "disk.older",
+        "disk.wiped",
+        "landing.cut",
+        "journal.new",
+    )
 )
 
 FORGETFUL: Final = ("disk.flip_slot", "disk.older", "disk.wiped")  # after which a node does not know where it was

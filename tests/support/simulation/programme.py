@@ -44,6 +44,7 @@ CHANCES: Final = {
     "source.live": (1.0,),
     "source.tokens": (1.0,),
     "node.late": (0.5,),
+    "node.cloned": (0.05,),
     "node.move": (0.01, 0.03),
     "merger.move": (0.01, 0.03),
     "parent.away": (0.01, 0.03),
@@ -51,9 +52,19 @@ CHANCES: Final = {
 }
 SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is said
     **dict.fromkeys(("network.drop", "network.repeat", "process.crash", "frames.step", "frames.flush"), 0.5),
+    "node.cloned": 0.05,
     **dict.fromkeys(("disk.flip_frame", "landing.cut", "epochs.many", "source.live", "source.tokens"), 0.1),
 }
 AT_STARTS: Final = ("disk.flip", "disk.older", "disk.wiped", "source.")  # which take a process that dies
+CLONED_WITH: Final = (
+    "node.",
+    "network.",
+    "frames.",
+    "keys.",
+    "command.",
+    "root.",
+    "clock.skew",
+)  # else it falls silent
 MOVES: Final = ("node.move", "merger.move", "parent.away")
 FRAME_BYTES: Final = (333, 500, 1_500, 5_000, 131_072)
 FLUSH_BYTES: Final = FRAME_BYTES[:3]  # a flush holds what was open at a crash, and that is little
@@ -86,6 +97,8 @@ def chaos_of(seed: int, on: Collection[str]) -> Chaos:
         chances.pop("disk.older", None)
     if any(name in chances for name in FORGETFUL):  # what another parent has, nobody below the root knows (1.5)
         chances = {name: chance for name, chance in chances.items() if name not in MOVES}
+    if "node.cloned" in chances:
+        chances = {name: p for name, p in chances.items() if name.startswith(CLONED_WITH) and name not in MOVES}
     random = Random(f"world {seed}")
     delay_us, frame_bytes = random.choice(DELAYS_US), random.choice(FRAME_BYTES)
     if "frames.flush" in chances and frame_bytes not in FLUSH_BYTES:

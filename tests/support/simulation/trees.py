@@ -17,6 +17,7 @@ from tests.support.simulation.failpoints import FORGETFUL, MS, SECOND
 from tests.support.simulation.fleets import REMOVED_US, START, Fleet, GatewayHost, Reading
 from tests.support.simulation.limits import drawn
 from tests.support.simulation.moves import AWAY_US, BACK_US, Moves
+from tests.support.simulation.twins import Twins
 from tests.support.simulation.world import Chaos, Host, MergerHost
 
 HEAL_US: Final = 600 * SECOND  # after that much calm what has not arrived is stuck
@@ -128,6 +129,7 @@ class Tree(Fleet):
         self.problems: list[str] = []
         self._checked = 0
         self.moves = Moves(self)
+        self.twins = Twins(self)
 
     # --- what it is made of -----------------------------------------------------------------------------------------
 
@@ -185,6 +187,7 @@ class Tree(Fleet):
             world.now_us = START
             world.run(START + self.length_us, self._step)
             world.calm()
+            self.twins.end()
             if world.faults.hits["landing.cut"]:
                 self._say_all_again()
             until_us = world.now_us + HEAL_US
@@ -203,6 +206,7 @@ class Tree(Fleet):
 
     def _step(self, now_us: int) -> None:
         self.moves.step(now_us)
+        self.twins.step(now_us)
         self.check(now_us)
 
     def check(self, now_us: int) -> None:
@@ -231,7 +235,8 @@ class Tree(Fleet):
             if isinstance(host, GatewayHost) and (host.position < len(host.readings) or host.behind):
                 return False
         parent = root.root.decider.parent
-        if any(frames.waiting for frames in parent.inbox.epochs.values()):  # a newer line waits for a grace time
+        epochs = parent.inbox.epochs.items()
+        if any(frames.waiting for key, frames in epochs if key.node != self.twins.of):  # a line waits for a grace time
             return False
         memberships = parent.children.memberships.values()
         fronts: list[Any] = [us for each in memberships for us, _ in each.leaf_frontiers().values()]

@@ -284,6 +284,7 @@ class World:
         self.network = Network(seed, self.faults, chaos.delay_us)
         self.now_us = 0
         self.hosts: dict[str, Host | RootHost] = {}
+        self.twins: dict[str, Host] = {}  # second devices with the id of a node
         self.notes: list[tuple[int, str, Any]] = []
         self.crashes: Counter[str] = Counter()
         self.step_us = 250 * MS
@@ -326,8 +327,11 @@ class World:
                     if host.name not in heard and not _dead(host) and _is_frame(message):
                         heard.add(host.name)
                     host.deliver(message, self.now_us)
+                twin = self.twins.get(message.address.to)
+                if twin is not None:
+                    twin.deliver(message, self.now_us)
             each(self.now_us)
-            for host in self.hosts.values():
+            for host in (*self.hosts.values(), *self.twins.values()):
                 self._tick(host)
 
     def _tick(self, host: Host | RootHost) -> None:
