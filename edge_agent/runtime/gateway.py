@@ -77,6 +77,7 @@ class GatewayLoop(NodeLoop):
         self._changed = self._reported = False  # what is in force; what `state` says
         self._sent_state = b""
         self._warned: Mapping[tuple[str, str], Problem] = {}  # refusals that the log has named
+        self._unpublished: frozenset[str] = frozenset()  # queries of the file without rows, known to the log
         self._unnamed = 1  # sensors of a missing driver that the log names: only the first
         self._retained_us: int | None = None  # when the broker has sent all retained definitions
         self._unsaved = True  # the registry differs from what was committed last
@@ -162,13 +163,20 @@ class GatewayLoop(NodeLoop):
         self.publish_status(now_us)
 
     def _warn(self) -> None:
-        """Name in the log the newest definition that is refused, and once the sensors that this node cannot run."""
+        """Name in the log the newest definition that is refused, a query of its file without rows, and sensors."""
         refused = self.registry.refused()
         new = {key: why for key, why in refused.items() if self._warned.get(key) != why}
         self._warned = refused
         for (kind, item), why in islice(new.items(), 1):
             fields = {"count": len(refused), "item": f"{kind}/{item}", "at": why.at, "why": why.why, "hint": why.hint}
             log.warning("definitions.refused", extra=fields)
+        unpublished = self.registry.unpublished()
+        new_queries = [query for query in unpublished if query not in self._unpublished]
+        for query in new_queries[:1]:
+            why = unpublished[query]
+            fields = {"count": len(unpublished), "query": query, "why": why.why, "hint": why.hint}
+            log.warning("queries.not_published", extra=fields)
+        self._unpublished = frozenset(unpublished)
         for sensor in islice(self.registry.cannot_run().values(), self._unnamed):
             self._unnamed, why = 0, not_usable(sensor, "driver")
             log.info("sensors.elsewhere", extra={"sensor": sensor.id, "why": why.why, "hint": why.hint})

@@ -67,3 +67,45 @@ def test_the_file_beats_what_is_for_all() -> None:
     registry = booted("1m", None)
     registry.take("all", "query", "x", query("5m", 9))
     assert lengths(registry) == {"x": (1, 60)}
+
+
+def warned(registry: DefinitionRegistry) -> list[str]:
+    return [each["why"] for each in registry.state()["items"]["query/x"].get("warnings", ())]
+
+
+def test_an_entry_whose_id_is_published_as_well_is_warned_of_until_it_is_the_published_one() -> None:
+    """protocol 6.5: parents take what is published, so that these rows show nowhere."""
+    registry = booted("1m", None)
+    assert warned(registry) == []
+    assert registry.unpublished() == {}
+    registry.take("all", "query", "x", query("5m", 2))
+    why = "revision 1 of this node's own file shows no rows: revision 2 of the id is published"
+    assert warned(registry) == [why]
+    assert registry.unpublished()["x"].why == why
+    again = restart(registry, "1m")
+    assert warned(again) == [why]
+    changed = restart(registry, "2m")
+    assert warned(changed) == [why.replace("revision 1 of", "revision 3 of")]
+    changed.take("node", "query", "x", query("5m", 2))  # refused: an entry of the file is newer
+    assert len(warned(changed)) == 1
+    changed.take("node", "query", "x", query("5m", 4))  # in force now, instead of the entry
+    assert warned(changed) == []
+    assert changed.unpublished() == {}
+    assert warned(restart(registry, None)) == []
+
+
+def test_an_entry_with_a_number_that_is_published_with_other_content_is_warned_of() -> None:
+    registry = booted("1m", None)
+    registry.take("all", "query", "x", query("5m", 1))
+    assert [problem.why for problem in registry.unpublished().values()] == [
+        "revision 1 of this node's own file shows no rows: revision 1 of the id is published"
+    ]
+    registry.take("all", "query", "x", "")
+    assert registry.unpublished() == {}
+
+
+def test_an_entry_that_is_published_as_it_stands_is_not_warned_of() -> None:
+    registry = booted("1m", None)
+    (own,) = (text for _, kind, _, text in registry.snapshot()["accepted"] if kind == "query")  # type: ignore[attr-defined]
+    registry.take("all", "query", "x", own)
+    assert registry.unpublished() == {}

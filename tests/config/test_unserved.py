@@ -19,6 +19,7 @@ from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.node_file.settings import load, parse
 from edge_agent.errors import ConfigError, Problem
 from edge_agent.runtime.build import build
+from edge_agent.runtime.gateway import GatewayLoop
 from tests.support.config.parsing import parse_query
 
 HEAD = '[node]\nid = "g"\n[uplink]\nbroker = "mqtt://127.0.0.1:{port}"\n[sensor.s]\ndriver = "simulated"\n'
@@ -157,6 +158,23 @@ def test_the_log_names_in_one_line_how_many_are_not_served_and_one_of_them(
     assert (line.levelname, said["count"], said["item"], said["at"]) == ("WARNING", 2, "query/q10", "window")
     assert said["why"].startswith("11000 window edges a second in all")
     assert said["hint"].startswith("take longer slides")
+
+
+def test_the_log_names_in_one_line_a_query_of_the_file_whose_id_is_published_too(
+    tmp_path: Path, closed_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "g.toml").write_text(gateway(3, "tumbling", "{n}s", port=closed_port))
+    loop = build(load(tmp_path / "g.toml"), "test")
+    assert isinstance(loop, GatewayLoop)
+    published = '{"revision": 7, "source": "s", "aggregates": ["avg"], "window": {"type": "tumbling", "length": "1h"}}'
+    loop.registry.take("all", "query", "q2", published)
+    turns = iter(range(3))
+    with caplog.at_level(logging.INFO, "headwater"):
+        loop.run(lambda: next(turns, None) is None)
+    (line,) = (record for record in caplog.records if record.msg == "queries.not_published")
+    said = vars(line)
+    assert (line.levelname, said["count"], said["query"]) == ("WARNING", 1, "q2")
+    assert said["why"] == "revision 1 of this node's own file shows no rows: revision 7 of the id is published"
 
 
 ROOT = '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1:1"\n[root]\nhorizon = "{}"\n'

@@ -30,6 +30,12 @@ def not_usable(definition: Definition, at: str) -> Problem:
     return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
 
 
+def shows_no_rows(query: str, own: int, published: int) -> Problem:
+    """The warning at a query of the node's own file whose id is published as well."""
+    why = f"revision {own} of this node's own file shows no rows: revision {published} of the id is published"
+    return Problem("id", query, why, "give the query of the file an id of its own")
+
+
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
     """Why the node cannot take on the item, which is among the values that would be in force."""
     problem = too_many(kind, item, values, limits)

@@ -24,7 +24,7 @@ from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.capacity import Capacity
-from edge_agent.config.in_force.crosscheck import not_usable, too_much, unmet, warnings
+from edge_agent.config.in_force.crosscheck import not_usable, shows_no_rows, too_much, unmet, warnings
 from edge_agent.config.in_force.rejection import MOST_ERRORS, Rejection, kept, revision_in, state_item
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
@@ -159,6 +159,11 @@ class DefinitionRegistry:
     def cannot_run(self) -> dict[str, Definition]:
         """Sensor id -> definition that is for this node, and of a driver that the node does not have."""
         return {d.id: d for d in self._accepted.values() if d.concerns(self._node) and not self._concerns(d)}
+
+    def unpublished(self) -> dict[str, Problem]:
+        """Query id -> why the entry of the node's own file shows no rows: parents take what is published of its id."""
+        found = ((item, self._unpublished(item)) for kind, item in self._files if kind == "query")
+        return {item: problem for item, problem in found if problem is not None}
 
     def snapshot(self) -> dict[str, object]:
         return {
@@ -334,11 +339,26 @@ class DefinitionRegistry:
         if chosen is not None:
             missing = unmet(chosen.value, sensors)
             if missing is None or str(missing.got) not in elsewhere:
-                return state_item(chosen, refused, missing, warnings(chosen.value, sensors))
+                own = self._unpublished(item) if kind == "query" else None
+                notes = (*([own] if own else ()), *warnings(chosen.value, sensors))
+                return state_item(chosen, refused, missing, notes)
             return state_item(chosen, refused, None, (not_usable(elsewhere[str(missing.got)], missing.at),))
         if kind == "sensor" and item in elsewhere:
             return state_item(elsewhere[item], refused, None, (not_usable(elsewhere[item], "driver"),))
         return state_item(None, refused, None, ()) if refused else None
+
+    def _unpublished(self, item: str) -> Problem | None:
+        """The warning at a query of the local file whose id is published with another revision or content."""
+        own, chosen = self._files.get(("query", item)), self._accepted.get((NODE, "query", item))
+        if own is None or chosen is None or chosen.removed or (chosen.revision, chosen.content) != own:
+            return None
+        shared = self._accepted.get((ALL, "query", item))
+        revisions = [shared.revision] if shared is not None and (shared.revision, shared.content) != own else []
+        at_all, at_node = (self._refused.get((scope, "query", item)) for scope in (ALL, NODE))
+        revisions += [at_all.revision] if at_all is not None else []
+        revisions += [at_node.revision] if at_node is not None and at_node.revision != own[0] else []
+        known = [revision for revision in revisions if revision is not None]
+        return shows_no_rows(item, own[0], max(known)) if known else None
 
     def _value(self, kind: str, item: str) -> Sensor | Query | None:
         """The sensor or query of an id that is in force."""
