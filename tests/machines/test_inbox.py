@@ -292,6 +292,19 @@ def test_of_two_lines_of_one_name_the_newer_one_waits_until_the_first_has_been_s
     assert [(e.epoch, e.seq, e.stale) for e in late] == [(1, 30, True)]
 
 
+def test_a_flush_behind_another_flush_of_its_epoch_is_of_another_device() -> None:
+    """protocol 1.3, 1.4: a twin's flush came in the place of a frame of the first device."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=1)):  # the last one is the twin's
+        inbox.take("a", frame, 0)
+    assert inbox.take("a", Frame(1, 2), 1) == []  # the first device goes on, and is started again behind it
+    assert [e.frame for e in inbox.take("a", Frame(1, 3, flush=2), 2)] == [None], "quarantined, and declared"
+    birth = replace(born(2, (1, 3)), birth=Birth(2 << 32, JOURNAL, (1, 3), "1", flush=2))
+    assert inbox.take("a", birth, 3) == []
+    assert inbox.rivals == {"a": (2, 1)}
+    assert [(e.epoch, e.copied) for e in inbox.look("a", 70)] == [(2, True)], "what it reads again counts once"
+
+
 def test_a_receipt_joins_neighbours_and_what_continues_the_prefix() -> None:
     """protocol 3.2."""
     received = ReceivedSeqs()

@@ -89,7 +89,9 @@ class EpochFrames:
         return named is None or named.flush is None or not self.has_others(named.flush)
 
     def has_others(self, flush: int) -> bool:
-        """Whether frames are here above the last one before a flush that are none of it."""
+        """Whether frames are here above the last one before a flush that are none of it, or another flush is."""
+        if self.flush is not None and self.flush != flush:
+            return True
         waiting = (m for m in self.waiting.values() if isinstance(m, Frame))
         return self.ordinary > flush or any(m.seq > flush and m.flush != flush and not apart(m) for m in waiting)
 
