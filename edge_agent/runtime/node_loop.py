@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from edge_agent import packages
+from edge_agent.algebra.frame import ParentTime
 from edge_agent.algebra.query.query import Query
 from edge_agent.config import topics
 from edge_agent.errors import PortError, WireError
@@ -76,6 +77,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.fleet = FleetCommands()
         self._answered = False  # by the parent, in the life of this process
         self._doubt_shown_us = 0  # when the status said last what is in doubt
+        self._parents_time: tuple[ParentTime, int] | None = None  # an answer, and when it came since boot
         for way in self.ways:
             way.subscribe({topics.ack(self._node): 1})
         self.up.subscribe(dict.fromkeys(self._filters(), 1))
@@ -87,7 +89,11 @@ class NodeLoop(Loop[Event, Action], ABC):
         super().start()
 
     def _look(self) -> None:
+        """A turn has one clock: what the parent answered in the last one counts from here on."""
         if isinstance(self.clock, JudgedClock):
+            answer, self._parents_time = self._parents_time, None
+            if answer is not None:
+                self._judged(self.clock, self.clock.judge.answered(*answer))
             self._judged(self.clock, self.clock.judge.look(self.clock.reading()))
 
     def _judged(self, clock: JudgedClock, state: ClockState) -> None:
@@ -124,6 +130,8 @@ class NodeLoop(Loop[Event, Action], ABC):
         return ()
 
     def _pause_s(self, now_us: int) -> float:
+        if self._parents_time is not None:
+            return 0.0
         due_s = (min(self._wake_us(), self.machine.wake_us) - now_us) / 1e6
         return max(STUCK_S if self.executor.stuck else 0.0, due_s)
 
@@ -378,7 +386,7 @@ class NodeLoop(Loop[Event, Action], ABC):
                 self._say_answered()
                 answer = receipts.time_in(payload)
                 if answer is not None and isinstance(self.clock, JudgedClock):
-                    self._judged(self.clock, self.clock.judge.answered(answer, self.clock.boot_us()))
+                    self._parents_time = answer, self.clock.boot_us()
             except WireError as err:
                 self.executor.perform(Quarantine(self.status.parent, f"receipt: {err}", payload), now_us)
         elif topic.what == "cmd" and topic.node == self._node and connection is self.up:
