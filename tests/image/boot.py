@@ -10,131 +10,42 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
-
-import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion
+from typing import Final
 
 from edge_agent.config import topics
-from edge_agent.demo.processes import Broker, ChildProcess, free_ports, mosquitto
-from edge_agent.identity.authority import Authority
-from edge_agent.identity.broker_files import Access, Listener, broker_files
+from edge_agent.demo.processes import ChildProcess, free_ports
 from edge_agent.provisioning import fat
+from tests.image.boot_site import BROKER, CA, NODE, SENSORS, Sensors, Site, online
 from tests.image.boot_updates import Bundles, Gateway, bundles, updates
 
-NODE: Final = "gw-test"
-BROKER, CA = "10.0.2.100", "10.0.2.101"  # addresses inside the guest's network, which QEMU forwards
-SENSORS: Final = ("sensors", "Sensors-1234")
-SUCCESS: Final = 0  # of PUBACK; 16 if nobody subscribed
 COMMIT_S: Final = 2.0  # a reading is safe after a commit interval, 1 s; the gateway's broker keeps nothing
 DISK_BYTES: Final = 3 * 2**30
 BOOT_S: Final = 900.0  # a loaded machine takes 100 s; a gateway that never comes ends here
 LONG_S: Final = 600.0  # a command that starts the agent
 AGENT_MB: Final = 64
+WINDOW_S: Final = 2
+HELD: Final = 50  # readings while the clock is wrong
 GATEWAY_LOG: Final = "journalctl -b -u headwater-gateway --no-pager"
 UPLINK: Final = "link.up broker=mqtts"
 SPOOL: Final = "stat -c 'inode %i, made %W' /var/lib/headwater/spool.db"
-QUERY: Final = {"source": "t", "window": {"type": "tumbling", "length": "2s"}, "aggregates": ["count", "sum"]}
+# The data partition keeps the last time for boards without a clock; one that lay for months has an old one.
+FORGET: Final = "systemctl stop systemd-timesyncd; touch -d @0 /var/lib/systemd/timesync/clock; sync"
+START: Final = "runuser -u headwater -- /usr/lib/headwater-image/agent run --dry-run /etc/headwater/headwater.toml"
+DAY_S: Final = 86_400
+COMPILES: Final = "2>&1 | grep -Ec '^# code object from .*[.]py$'"  # modules without bytecode, by PYTHONVERBOSE
+QUERY: Final = {"source": "t", "window": {"type": "tumbling", "length": f"{WINDOW_S}s"}, "aggregates": ["count", "sum"]}
 
 
 class FailedError(Exception):
     """A check failed."""
-
-
-class Site:
-    """What stands around the gateway: authority, region's broker with TLS, merger, cloud broker, lander."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ca_port, self.region_port, self.cloud_port = free_ports(3)
-        self.authority = Authority.create(folder / "ca", "test fleet")
-        keys = folder / "region-broker"
-        self.issue("region-broker", keys, (BROKER, "127.0.0.1"))
-        self.issue("region-1", folder / "region")
-        self.issue("ops", folder / "ops")
-        files = broker_files(
-            Listener(port=self.region_port, files=keys),
-            Access(("region-1",), ("ops",)),
-            acl_file=keys / "acl",
-            state=keys,
-            user="root",
-        )
-        (keys / "mosquitto.conf").write_text(files.config)
-        (keys / "acl").write_text(files.acl)
-        self.cloud = Broker("cloud-broker", folder / "cloud", self.cloud_port)
-        region = folder / "region" / "region.toml"
-        region.write_text(
-            f'[node]\nid = "region-1"\nrole = "region"\n[uplink]\nbroker = "{self.cloud.url}"\nparent = "root"\n'
-            f'[lower]\nbroker = "mqtts://127.0.0.1:{self.region_port}"\nca_file = "ca.pem"\ncert_file = "cert.pem"\n'
-            'key_file = "key.pem"\n'
-        )
-        root = folder / "root" / "root.toml"
-        root.parent.mkdir()
-        root.write_text(f'[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "{self.cloud.url}"\n')
-        agent = [sys.executable, "-m", "edge_agent"]
-        words = ["--address", "127.0.0.1", "--port", str(self.ca_port), "--host", CA]
-        self.processes = [
-            self.cloud,
-            ChildProcess("region-broker", [mosquitto(), "-c", str(keys / "mosquitto.conf")], keys),
-            ChildProcess("ca", [*agent, "ca", "serve", str(folder / "ca"), *words], folder),
-            ChildProcess("region", [*agent, "merge", str(region)], region.parent),
-            ChildProcess("lander", [*agent, "land", str(root)], root.parent),
-            ChildProcess(
-                "peek", [*agent, "peek", "--broker", self.cloud.url, "--only", "frame", "--rows", "--json"], folder
-            ),
-        ]
-
-    def issue(self, name: str, out: Path, hosts: tuple[str, ...] = ()) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        key, certificate = self.authority.key_pair(name, hosts)
-        (out / "key.pem").write_bytes(key)
-        (out / "cert.pem").write_bytes(certificate)
-        for given in ("ca.pem", "crl.pem"):
-            shutil.copy(self.folder / "ca" / given, out)
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        try:
-            for process in self.processes:
-                process.start()
-            yield
-        finally:
-            for process in reversed(self.processes):
-                process.kill()
-
-    def publish(self, where: str, topic: str, value: object) -> None:
-        """An operator publishes a definition, retained, at the broker of the region or the cloud."""
-        client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="ops", protocol=mqtt.MQTTv5)
-        if where == "region":
-            keys = self.folder / "ops"
-            client.tls_set(str(keys / "ca.pem"), str(keys / "cert.pem"), str(keys / "key.pem"))
-        client.connect("127.0.0.1", self.region_port if where == "region" else self.cloud_port)
-        client.loop_start()
-        client.publish(topic, json.dumps(value), qos=1, retain=True).wait_for_publish(20)
-        client.disconnect()
-        client.loop_stop()
-
-    def merged(self) -> tuple[int, float]:
-        """(readings, their sum) in all rows of the region's merger, from its frames to the root, each once."""
-        log, frames = self.processes[-1].log, dict[tuple[str, int], tuple[int, float]]()
-        for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
-            with contextlib.suppress(ValueError):  # a line of the log that is no message
-                frame = json.loads(line)
-                if frame["node"] == "region-1":
-                    partials = [row for group in frame.get("groups", ()) for row in group["partials"]]
-                    counts = sum(row.get("count", 0) for row in partials), sum(row.get("sum", 0) for row in partials)
-                    frames[frame["epoch"], frame["seq"]] = counts
-        return sum(count for count, _ in frames.values()), sum(total for _, total in frames.values())
 
 
 class Guest:
@@ -163,8 +74,8 @@ class Guest:
             f'[update]\nkeys = ["{self.files.public}"]\n'
         )
 
-    def boot(self, more: str = "") -> None:
-        """Start it; `more` is added to the kernel's command line."""
+    def boot(self, *machine: str) -> None:
+        """Start it; `machine`: more options of QEMU."""
         self.boots += 1
         config = fat.get(self.disk, "config.txt").decode()
         names = [re.search(pattern, config, re.MULTILINE) for pattern in (r"^kernel=(\S+)", r"^initramfs (\S+)")]
@@ -188,8 +99,9 @@ class Guest:
             ),
             *("-netdev", net, "-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci"),
             *("-kernel", str(self.folder / "kernel"), "-initrd", str(self.folder / "initrd")),
-            *("-append", f"{line} console=ttyAMA0 systemd.show_status=1 {more}"),
+            *("-append", f"{line} console=ttyAMA0 systemd.show_status=1"),
             *("-serial", f"file:{self.folder}/console-{self.boots}.log"),
+            *machine,
         ]
         self.process = ChildProcess(f"qemu-{self.boots}", command, self.folder)
         self.process.start()
@@ -220,44 +132,6 @@ class Guest:
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-class Sensors:
-    """Publishes readings on the guest's own broker: 1 to 10, over and over.
-
-    at: when each was acknowledged. It does not count if the broker knew no subscriber.
-    """
-
-    def __init__(self, port: int) -> None:
-        self.at: list[float] = []
-        self._value = 0
-        self._stop = threading.Event()
-        self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="probe", protocol=mqtt.MQTTv5)
-        self._client.on_publish = self._acknowledged
-        self._client.username_pw_set(*SENSORS)
-        self._client.reconnect_delay_set(1, 4)
-        self._client.connect_async("127.0.0.1", port)
-        self._client.loop_start()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            if self._client.is_connected():
-                self._value = self._value % 10 + 1
-                message = self._client.publish("sensor/t", str(self._value), qos=1)
-                with contextlib.suppress(RuntimeError, ValueError):
-                    message.wait_for_publish(5)
-
-    def _acknowledged(self, _client: object, _data: object, _mid: int, reason: Any, _properties: object) -> None:
-        if reason.value == SUCCESS:
-            self.at.append(time.monotonic())
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._client.disconnect()
-        self._client.loop_stop()
-
-
 class Report:
     """Checks and figures."""
 
@@ -285,27 +159,6 @@ class Report:
                 raise FailedError(f"{what}: QEMU has ended")
             time.sleep(0.5)
         raise FailedError(f"{what}: not within {timeout_s:.0f} s")
-
-
-def online(site: Site) -> Callable[[], bool]:
-    """Whether the gateway's retained status at the region's broker says that it is there."""
-    said: list[bytes] = []
-    keys = site.folder / "ops"
-
-    def look() -> bool:
-        client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="ops", protocol=mqtt.MQTTv5)
-        client.tls_set(str(keys / "ca.pem"), str(keys / "cert.pem"), str(keys / "key.pem"))
-        client.on_message = lambda _c, _u, message: said.append(bytes(message.payload))
-        client.on_connect = lambda client, *_: client.subscribe(topics.status(NODE), 1)
-        said.clear()
-        client.connect("127.0.0.1", site.region_port)
-        client.loop_start()
-        time.sleep(1.0)
-        client.disconnect()
-        client.loop_stop()
-        return any(b'"online": true' in each or b'"online":true' in each for each in said)
-
-    return look
 
 
 def main() -> int:
@@ -351,15 +204,15 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
     report.until("the gateway is online at the region's broker, enrolled", is_online, guest)
     report.figures["boot to online, s"] = round(time.monotonic() - guest.booted, 1)
     report.check("enrolled with a certificate of its own", NODE in {each.name for each in site.authority.issued()})
-    sensors = Sensors(guest.mqtt_port)
+    sensors, began = Sensors(guest.mqtt_port), time.time()
     try:
-        report.until("readings of the guest's broker come back as a window", lambda: site.merged()[0], guest)
+        report.until("readings of the guest's broker come back as a window", lambda: site.merged().count, guest)
         report.figures["boot to first window, s"] = round(time.monotonic() - guest.booted, 1)
         inside(report, guest)
         report.say("power cut in mid-stream")
         time.sleep(5)
         guest.cut()
-        cut = time.monotonic()
+        cuts = [time.monotonic()]
         machine, serials = report.figures["machine id"], len(site.authority.issued())
         report.say("second boot")
         guest.boot()
@@ -381,20 +234,29 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
             ),
             guest.files,
         )
+        report.say("power cut, and a board whose clock begins in 1970")
+        guest.run(FORGET)
+        guest.cut()
+        cuts.append(time.monotonic())
+        guest.boot("-rtc", "base=1970-01-01")
+        without_clock(report, guest, sensors)
     finally:
         sensors.close()
     # What the guest's broker had acknowledged and the gateway had not committed went with the power. A reading
     # whose acknowledgement the cut took away is sent again, as MQTT has it: at most the one under way.
-    sent, under_way = len(sensors.at), sum(cut - COMMIT_S < at < cut for at in sensors.at)
-    report.until("what was committed reaches the merger", lambda: site.merged()[0] >= sent - under_way, guest)
+    sent, under_way = len(sensors.at), sum(cut - COMMIT_S < at < cut for at in sensors.at for cut in cuts)
+    report.until("what was committed reaches the merger", lambda: site.merged().count >= sent - under_way, guest)
     report.until("the last window is closed", lambda: steady(site), guest)
-    count, total = site.merged()
+    found = site.merged()
     report.check(
         "none that was committed is lost, and none is counted twice",
-        sent - under_way <= count <= sent + 1,
-        f"{count} of {sent}, {under_way} of them in the last {COMMIT_S:.0f} s before the cut",
+        sent - under_way <= found.count <= sent + len(cuts),
+        f"{found.count} of {sent}, {under_way} of them in the last {COMMIT_S:.0f} s before a cut",
     )
-    report.check("their mean is right", abs(total / count - 5.5) < 0.1, f"{total / count:.3f}")
+    mean = found.total / found.count
+    report.check("their mean is right", abs(mean - 5.5) < 0.1, f"{mean:.3f}")
+    right = began - WINDOW_S <= found.first and found.last <= time.time() + WINDOW_S
+    report.check("all have the right time", right, f"{found.first - began:.0f} to {found.last - began:.0f} s")
     report.say("a gateway.toml with a mistake")
     power_off(report, guest)
     fat.put(guest.disk, guest.settings("x" * 20).replace("[uplink]", "[uplnk]").encode())
@@ -404,6 +266,23 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
     power_off(report, guest)
     said = fat.get(guest.disk, "gateway-errors.txt").decode()
     report.check("the card says what is wrong", '"uplnk"' in said and "uplink" in said, said.splitlines()[1])
+
+
+def without_clock(report: Report, guest: Guest, sensors: Sensors) -> None:
+    """A boot with the clock of a board that has none: readings wait for the time, and get the right one."""
+    before = len(sensors.at)
+    report.until("readings are taken without the time", lambda: len(sensors.at) >= before + HELD, guest)
+    report.until("ssh without the time", lambda: guest.run("true") == "", guest)
+    behind_s = time.time() - int(guest.run("date +%s"))
+    report.check("the clock is wrong", behind_s > DAY_S, f"{behind_s / DAY_S:.0f} days behind")
+    report.check("the gateway runs", guest.run("systemctl is-active headwater-gateway") == "active")
+    report.check("TLS waits for the time", UPLINK not in guest.run(GATEWAY_LOG))
+    failed = guest.run("systemctl --failed --plain --no-legend")
+    report.check("no unit has failed for want of the time", failed == "", failed)
+    guest.run(f"date -s @{time.time():.3f}")  # as a time server would have; QEMU forwards none
+    corrected = time.monotonic()
+    report.until("it is online once the clock is right", lambda: UPLINK in guest.run(GATEWAY_LOG), guest)
+    report.figures["clock right to online, s"] = round(time.monotonic() - corrected, 1)
 
 
 def steady(site: Site) -> bool:
@@ -450,6 +329,9 @@ def inside(report: Report, guest: Guest) -> None:
     report.check("a write to / is refused", "Read-only" in guest.run("touch /x 2>&1"))
     watchdog = guest.run("systemctl show -P WatchdogUSec headwater-gateway")
     report.check("systemd's watchdog watches the agent", watchdog == "1min", watchdog)
+    for command in ("headwater image check /boot/firmware/gateway.toml", START):
+        compiles = guest.run(f"export PYTHONVERBOSE=1; {command} {COMPILES}")
+        report.check(f"no module is compiled at a start: {command}", compiles == "0", compiles)
     with contextlib.suppress(IndexError, ValueError):
         report.figures["systemd-analyze"] = guest.run("systemd-analyze time | head -n 1")
         report.figures["slowest units"] = guest.run("systemd-analyze blame --no-pager | head -n 12")
