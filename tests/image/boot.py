@@ -32,6 +32,7 @@ BOOT_S: Final = 900.0  # a loaded machine takes 100 s; a gateway that never come
 LONG_S: Final = 600.0  # a command that starts the agent
 AGENT_MB: Final = 64
 WINDOW_S: Final = 2
+QUIET_S: Final = 25.0  # a sensor that is silent for 10 s is idle, and its last window is closed after that
 HELD: Final = 50  # readings while the clock is wrong
 GATEWAY_LOG: Final = "journalctl -b -u headwater-gateway --no-pager"
 UPLINK: Final = "link.up broker=mqtts"
@@ -288,7 +289,7 @@ def without_clock(report: Report, guest: Guest, sensors: Sensors) -> None:
 def steady(site: Site) -> bool:
     """Whether nothing comes any more."""
     before = site.merged()
-    time.sleep(10)
+    time.sleep(QUIET_S)
     return site.merged() == before
 
 
