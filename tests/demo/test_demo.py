@@ -14,6 +14,9 @@ import pytest
 
 from tests.support.waiting import eventually
 
+# What a shell starts with `&` ignores SIGINT, and all that it starts: also tests, and their demo.
+TAKES_CTRL_C = ("env", "--default-signal=INT")
+
 pytestmark = [pytest.mark.demo, pytest.mark.broker, pytest.mark.slow]
 
 
@@ -31,7 +34,7 @@ def left_of(folder: str) -> list[str]:
 
 def begin(*words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "edge_agent", "demo", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen([*TAKES_CTRL_C, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def folder_of(line: str) -> str:
@@ -94,6 +97,7 @@ def test_ctrl_c_ends_the_demo_with_all_its_processes() -> None:
     folder = folder_of(demo.stdout.readline())
     eventually(lambda: len(left_of(folder)) >= 7, 30)
     demo.send_signal(signal.SIGINT)
-    demo.communicate(timeout=30)
+    with demo:
+        demo.communicate(timeout=30)
     assert demo.returncode == 130
     eventually(lambda: not left_of(folder), 10)
