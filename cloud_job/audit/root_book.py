@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cloud_job.spark import decision_checkpoint
+from cloud_job.spark import state_log
 from edge_agent.algebra.frame import BEGAN
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import PortError
@@ -25,10 +25,13 @@ SHOWN: Final = 5  # rows that stand twice are named
 
 def root_book(folder: str, name: str = "root") -> RootBook:
     """The books of the root over the tables in a folder. name: as its children call it. Raises: PortError."""
-    batches = _select(folder, "ops.batches", "select state from t where state is not null order by number desc limit 1")
-    if not len(batches):
+    last = _select(folder, "ops.batches", "select number, state from t order by number desc limit 1").to_pylist()
+    if not last:
         return RootBook(name)
-    decider, state, _parts = decision_checkpoint.loads(batches["state"][0].as_py(), RootLimits(), 0)
+    base = state_log.base_of(last[0]["state"], last[0]["number"])
+    asked = f"select number, owner, work, state from t where number >= {base} order by number"  # noqa: S608 - a number
+    batches = _select(folder, "ops.batches", asked).to_pylist()
+    decider, state, _parts = state_log.recall(batches, state_log.Rules(RootLimits(), 0))
     inbox = decider.parent.inbox
     lines = {
         node: Line(inbox.current[node], line.applied.next, line.readings, line.refused)

@@ -81,7 +81,7 @@ def expire(spark: SparkSession, place: Place, root: Job, say: Callable[[str], No
 
     root: opened, between two batches.
     """
-    old = f"state IS NOT NULL AND number < {root.state.number - KEPT_STATES}"
+    old = f"state IS NOT NULL AND number < {min(root.state.number - KEPT_STATES, root.needed_from)}"
     spark.sql(f"UPDATE {place.sql(BATCHES)} SET state = NULL, work = NULL WHERE {old}")  # noqa: S608 - our own names
     found = expiring(root.decider, root.state, root.parts)
     if not found:

@@ -113,7 +113,10 @@ BATCHES: Final = Table(
         "effects": ("BIGINT", "frames that took effect"),
         "frontiers": ("STRING", "JSON: source, filter, key and frontier of every group"),
         "work": ("BINARY", "the windows that close or are revised; internal"),
-        "state": ("BINARY", "the state of completeness after it; internal; null for old batches"),
+        "state": (
+            "BINARY",
+            "the state after it, whole, or what the batch was told; internal; null for old batches",
+        ),
     },
     properties=_tuned("number"),
 )

@@ -14,11 +14,11 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -32,9 +32,10 @@ from cloud_job.delta.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import NOTHING, Intake, Leave
 from cloud_job.ordered.position_store import OrderedRows
-from cloud_job.spark import decision_checkpoint, islands
-from cloud_job.spark.prepared_batch import PreparedBatch, prepare
+from cloud_job.spark import decision_checkpoint, islands, state_log
+from cloud_job.spark.prepared_batch import decided, row_of
 from cloud_job.spark.row_sources import RowSources
+from cloud_job.spark.state_log import Rules, StateLog, Told
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import ProtocolError
@@ -46,7 +47,6 @@ from edge_agent.wire.heads import Parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Row as SparkRow
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("headwater.root")
@@ -67,6 +67,10 @@ class JobSettings:
     members: tuple[str, ...] = ()
     retired: tuple[str, ...] = ()
 
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.limits, self.grace_us, self.members)
+
 
 class Job:
     """The state of one run. Make one, `open` it, give it the landing files in order."""
@@ -83,6 +87,8 @@ class Job:
         self._rows = RowSources(spark, place)
         self._failures = PluginFailures(spark, place)
         self._nodes = NodeRows()
+        self._log = StateLog(settings.rules)
+        self._began_from = 0  # the row with the whole state from which the last one before this run followed
         self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is due
 
     def open(self) -> None:
@@ -94,9 +100,9 @@ class Job:
         torn_commits.repair(self.place)
         tables.create(self.spark, self.place)
         self._durable = DurableTables(self.place)
-        last = self._last()
-        if last is not None:
-            self._resume(last)
+        rows = self._last()
+        if rows:
+            self._resume(rows)
         self._retire(self.decider)
 
     def _fresh(self) -> tuple[Decider, RootState, Parts]:
@@ -110,19 +116,28 @@ class Job:
         for node in self.settings.retired:
             decider.parent.children.retire(node)
 
-    def _last(self) -> SparkRow | None:
-        """The last decision."""
-        rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
-        return rows[0] if rows else None
+    def _last(self) -> list[dict[str, Any]]:
+        """The last decision, and before it those since the last one with a whole state."""
+        batches = self.place.read(self.spark, BATCHES)
+        rows = [row.asDict() for row in batches.orderBy("number", ascending=False).limit(1).collect()]
+        base = state_log.base_of(bytes(rows[0]["state"]), rows[0]["number"]) if rows else 0
+        if not rows or base == rows[0]["number"]:
+            return rows
+        return [row.asDict() for row in batches.where(f"number >= {base}").orderBy("number").collect()]
 
-    def _load(self, last: SparkRow) -> tuple[Decider, RootState, Parts]:
-        """The state after the decision of that row of ops.batches."""
-        settings = self.settings
-        return decision_checkpoint.loads(bytes(last["state"]), settings.limits, settings.grace_us, settings.members)
+    @property
+    def needed_from(self) -> int:
+        """The row of ops.batches with the last whole state: a start needs it and those after it."""
+        return self._began_from if self._log.base < 0 else self._log.base
 
-    def _resume(self, last: SparkRow) -> None:
-        """Go on after the decision of that row of ops.batches."""
-        self.decider, self.state, self.parts = self._load(last)
+    def _recalled(self, rows: Sequence[Mapping[str, Any]]) -> tuple[Decider, RootState, Parts]:
+        """The state after these rows, of `_last`."""
+        return state_log.recall(rows, self.settings.rules) if rows else self._fresh()
+
+    def _resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Go on after the decision of the last of these rows of ops.batches."""
+        self.decider, self.state, self.parts = self._recalled(rows)
+        last, self._began_from = rows[-1], int(rows[0]["number"])
         self._files = frozenset(last["files"])
         self._rows.resume(self.state, self.parts)
         self._perform(Work.loads(bytes(last["work"])), again=True)
@@ -139,14 +154,12 @@ class Job:
         """
         self._since_s = time.monotonic()
         intake = self._intake(left_out)
-        names = []
-        for name, content in files:
-            if not self.took(name):
-                names.append(name)
-                intake.read(content, name)
+        new = tuple((name, content) for name, content in files if not self.took(name))
+        for name, content in new:
+            intake.read(content, name)
         self._done("read", intake.batch)
-        if names:
-            self._batch(intake, names)
+        if new:
+            self._batch(intake, Told(new, left_out))
 
     def attempt(
         self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING, most: int | None = None
@@ -155,23 +168,22 @@ class Job:
 
         most: records that are read; None: all.
         """
-        last = self._last()
-        decider, state, parts = self._fresh() if last is None else self._load(last)
+        decider, state, parts = self._recalled(self._last())
         self._retire(decider)
         number = state.number + 1
         intake = Intake(decider, parts, number, self.owner, state.decided_us, left_out=left_out, most=most)
         try:
             for name, content in files:
                 intake.read(content, name)
-            prepare(intake, state, ())
+            row_of(decided(intake, state), intake, (), decision_checkpoint.dumps(decider, state, parts))
         except Exception as err:  # whatever it is
             return intake, err
         return intake, None
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
-        if self.state.put_off:
-            self._batch(self._intake(), [], flush=True)
+        if self.state.put_off or self._log.behind:
+            self._batch(self._intake(), Told(flush=True))
         self._remove(self._files)
         self.close()
 
@@ -189,16 +201,17 @@ class Job:
         number = self.state.number + 1
         return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us, left_out=left_out)
 
-    def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
-        number = intake.batch
+    def _batch(self, intake: Intake, told: Told) -> None:
+        number, names = intake.batch, [name for name, _ in told.files]
         self._remove(self._files)  # they stand in the last decision, and this one names others
-        made = prepare(intake, self.state, names, flush=flush)
+        made = decided(intake, self.state, flush=told.flush)
+        row = row_of(made, intake, names, self._kept(number, told))
         self._done("decide", number)
         if made.stored is not None:
             self.place.append(MESSAGES, self._stored(made.stored), self.owner, number)
             self._rows.recent.add(made.stored)
         self._done("store", number)
-        self._decide(made, number)
+        self._decide(row, number)
         self._done("decision", number)
         self._rows.take(made.stored, made.decision, made.applied, self.parts, self._lookups())
         work = made.work
@@ -219,8 +232,19 @@ class Job:
             },
         )
 
-    def _decide(self, made: PreparedBatch, number: int) -> None:
-        self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [made.row]), "decision", number)
+    def _kept(self, number: int, told: Told) -> bytes:
+        """What the row of a batch says of the state after it."""
+        took_s = self.steps.get("read", 0.0) + time.monotonic() - self._since_s
+        return self._log.take(
+            number,
+            told,
+            took_s,
+            lambda: decision_checkpoint.dumps(self.decider, self.state, self.parts),
+            last=told.flush,
+        )
+
+    def _decide(self, row: TableRow, number: int) -> None:
+        self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", number)
         self._held().check(self.spark, number)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
@@ -274,7 +298,9 @@ class Job:
         ranges, longest = islands.revising_ranges(known, work.islands)
         for i, longest_us in longest.items():
             found = work.islands[i]
-            self.state.sessions.stretch(QueryPlace(found.query, found.revision, found.node), longest_us)
+            place = QueryPlace(found.query, found.revision, found.node)
+            self.state.sessions.stretch(place, longest_us)
+            self._log.longest(place, longest_us)
         if ranges:
             made = self._rows.sessions(work, ranges, lookups, revising=True)
             gone = islands.withdrawn(known, made, [work.islands[i] for i in ranges], work.number)

@@ -1,4 +1,4 @@
-"""A micro-batch as far as it goes without Spark: files read, the decision taken, its row of ops.batches encoded.
+"""A micro-batch as far as it goes without Spark: the decision upon what was read, and its row of ops.batches.
 
 Nothing is written here, so it can be tried on a copy of the state (cloud_job/spark/batch_guard.py).
 """
@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloud_job.ingest.intake import Intake
-from cloud_job.spark import decision_checkpoint
 from cloud_job.spark.slice_cache import Applied
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import decide
@@ -25,19 +23,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.root")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedBatch:
-    """stored: rows for bronze.messages, if any. applied: parts of the frames that took effect. row: of ops.batches."""
+class Decided(NamedTuple):
+    """stored: rows for bronze.messages, if any. applied: parts of the frames that took effect."""
 
     stored: pa.Table | None
     decision: Decision
     applied: Applied
     work: Work
-    row: TableRow
 
 
-def prepare(intake: Intake, state: RootState, names: Sequence[str], *, flush: bool = False) -> PreparedBatch:
-    """Decide on what the intake has read from files of these names. Changes the state, the decider and its parts."""
+def decided(intake: Intake, state: RootState, *, flush: bool = False) -> Decided:
+    """Decide on what the intake has read. Changes the state, the decider and its parts."""
     decider, parts = intake.decider, intake.parts
     stored = intake.table() if intake.rows["batch"] else None
     decision = decider.decide(intake.now_us)
@@ -48,11 +44,17 @@ def prepare(intake: Intake, state: RootState, names: Sequence[str], *, flush: bo
     decider.release(decision, state.limits.horizon_us, state.reach)
     if beyond := decider.take_beyond():
         log.warning("root.beyond_bounds", extra={"batch": intake.batch, **beyond})
+    return Decided(stored, decision, applied, work)
+
+
+def row_of(made: Decided, intake: Intake, names: Sequence[str], state: bytes) -> TableRow:
+    """The row of ops.batches. names: of the files that were read. state: see state_log."""
+    decision, work = made.decision, made.work
     frontiers = [
         {"source": g.source, "where": g.where, "by": g.by, "frontier": view.frontier_us}
         for g, view in decision.groups.items()
     ]
-    row: TableRow = {
+    return {
         "number": work.number,
         "owner": intake.owner,
         "decided_us": decision.now_us,
@@ -61,6 +63,5 @@ def prepare(intake: Intake, state: RootState, names: Sequence[str], *, flush: bo
         "effects": len(decision.effects),
         "frontiers": json.dumps(frontiers),
         "work": work.dumps(),
-        "state": decision_checkpoint.dumps(decider, state, parts),
+        "state": state,
     }
-    return PreparedBatch(stored, decision, applied, work, row)

@@ -6,7 +6,6 @@ The job keeps its rows in lists; reading, deciding and encoding are the product'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import numpy as np
 import pytest
 
 from cloud_job.delta import tables
-from cloud_job.ingest.intake import NOTHING, Intake, Leave
-from cloud_job.spark import batch_guard, decision_checkpoint, prepared_batch
+from cloud_job.ingest.intake import NOTHING, Leave
+from cloud_job.spark import batch_guard, decision_checkpoint
 from cloud_job.spark.batch_guard import BatchGuard
-from cloud_job.spark.job import Job, JobSettings
+from cloud_job.spark.job import JobSettings
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError
 from edge_agent.root.completeness import Decider
@@ -25,42 +24,9 @@ from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.list_jobs import Kept, ListJob
 
 File = tuple[str, bytes]
-
-
-@dataclass
-class Kept:
-    """What runs of a job have written."""
-
-    batches: list[dict[str, Any]] = field(default_factory=list)
-    messages: list[dict[str, Any]] = field(default_factory=list)
-    works: list[Work] = field(default_factory=list)
-    store: Callable[[Sequence[str], list[dict[str, Any]]], None] = lambda names, rows: None  # before rows are stored
-
-
-class ListJob(Job):
-    """A job without Spark: it keeps its decisions in lists and computes no rows."""
-
-    kept: Kept
-
-    def open(self) -> None:
-        last = self._last()
-        if last is not None:
-            self.decider, self.state, self.parts = self._load(last)
-            self._files = frozenset(last["files"])
-
-    def _last(self) -> Any:
-        return self.kept.batches[-1] if self.kept.batches else None
-
-    def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
-        made = prepared_batch.prepare(intake, self.state, names)
-        rows = [] if made.stored is None else made.stored.to_pylist()
-        self.kept.store(names, rows)
-        self.kept.messages += rows
-        self.kept.batches.append(dict(made.row))
-        self.kept.works.append(made.work)
-        self._files = frozenset(names)
 
 
 class Root:
@@ -69,9 +35,12 @@ class Root:
     def __init__(self, folder: Path) -> None:
         self.kept, self.told, self.folder = Kept(), list[tuple[str, str]](), folder
         self.runs = 0
-        self.guard = BatchGuard(self.run, lambda why, example: self.told.append((why, example)))
+        self.guard = BatchGuard(self.run, self.note)
         self.good, self.bad = Child("gw-good", (query(),)), Child("gw-bad", (query(),), keys=("site=b",))
         self.files = 0
+
+    def note(self, why: str, example: str) -> None:
+        self.told.append((why, example))
 
     def run(self) -> ListJob:
         job = ListJob(None, tables.Place(str(self.folder)), JobSettings(str(self.folder), limits=RootLimits(0)))  # type: ignore[arg-type]
@@ -191,6 +160,7 @@ def test_a_state_that_cannot_be_encoded_with_a_record_is_made_without_it(
         epochs = decider.parent.inbox.epochs.items()
         return any(key.node == "gw-bad" and isinstance(frames.waiting.get(ahead), Frame) for key, frames in epochs)
 
+    root.guard = BatchGuard(root.run, root.note)  # the first batch of a run holds the whole state
     raising_on(monkeypatch, decision_checkpoint, "dumps", waits)
     lost, late = root.second(1), root.second(2)
     root.guard.process([late])  # the frame before it has not come: it waits

@@ -44,6 +44,11 @@ def born(roots: Callable[..., Roots], child: Child, **limits: int) -> Roots:
     return root
 
 
+def states(root: Roots) -> dict[int, bool]:
+    """Batch -> whether its row has a state."""
+    return {row["number"]: row["state"] is not None for row in root.rows(tables.BATCHES)}
+
+
 def test_what_is_beyond_the_horizon_expires_and_stays_beyond_a_longer_one(
     roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,8 +62,7 @@ def test_what_is_beyond_the_horizon_expires_and_stays_beyond_a_longer_one(
         maintain.maintain(root.spark, root.place, lambda _line: None)
     assert maintained(root) == {at(0): False, at(1): False, at(99): True}
     assert root.results() == before
-    states = {row["number"]: row["state"] is not None for row in root.rows(tables.BATCHES)}
-    assert states == {0: False, 1: False, 2: True, 3: True}
+    assert states(root) == {0: True, 1: True, 2: True, 3: True}, "a start decides again from the last whole one on"
 
     root.limits = RootLimits(revise_every_us=0, horizon_us=1000 * SECOND)  # the operator gives a longer one
     root.start()
@@ -72,6 +76,8 @@ def test_what_is_beyond_the_horizon_expires_and_stays_beyond_a_longer_one(
     assert (row["start"], row["readings"]) == (at(1), 1)
     root.take(tick(at(102)), one(child, 101, 102))
     assert root.results().keys() - after.keys() == {("q", "site=a", at(101))}
+    maintained(root)
+    assert states(root) == {0: False, 1: False, 2: False, 3: False, 4: True, 5: True}, "a run begins with a whole one"
 
 
 def test_a_frame_that_waits_for_another_does_not_expire(roots: Callable[..., Roots]) -> None:

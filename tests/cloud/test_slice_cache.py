@@ -22,6 +22,7 @@ from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.recent_parts import RecentParts
 from cloud_job.spark.slice_cache import SliceCache, slices_of
 from cloud_job.spark.slice_cache_plan import kept_plans
+from cloud_job.spark.state_log import Told
 from edge_agent.algebra.query.planner import plan as planned
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sliding import prefix_blocks
@@ -55,10 +56,10 @@ class Dry(Job):
 
     def batch(self, *files: bytes) -> None:
         """One micro-batch."""
-        intake = self._intake()
-        for number, body in enumerate(files):
-            intake.read(body, str(number))
-        self._batch(intake, [], flush=not files)
+        intake, told = self._intake(), tuple((str(number), body) for number, body in enumerate(files))
+        for name, body in told:
+            intake.read(body, name)
+        self._batch(intake, Told(told, flush=not files))
 
     def _stored(self, content: pa.Table) -> Any:
         return content

@@ -1,0 +1,167 @@
+"""The state of the decision in ops.batches: whole now and then, and in between what each batch was told.
+
+The state of a large tree is megabytes, and a batch changes little of it. A decision follows from the state before and
+from what its batch was told: landing files, records that are left out of them, and what the tables said of sessions.
+So a row holds these, and a run that starts decides again from the last whole state on. What it decides is compared with
+what stands in the rows: where they differ, nothing is written.
+
+A row is whole at the start and the orderly end of a run, when the rows since the last whole one would be larger than
+that, and when to decide again would take long. Rows of earlier versions are all whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from cloud_job.ingest.intake import NOTHING, Intake, Leave, LeftOut
+from cloud_job.spark import decision_checkpoint
+from cloud_job.spark.prepared_batch import decided
+from edge_agent.algebra.query.key import QueryPlace
+from edge_agent.errors import PortError, WireError
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.wire import snapshot
+from edge_agent.wire.heads import Parts
+
+log = logging.getLogger("headwater.root")
+
+VERSION: Final = 1
+MARK: Final = b"told"  # a whole state begins otherwise: it is deflated
+AGAIN_S: Final = 10.0  # of deciding again, at most
+File = tuple[str, bytes]
+
+
+class Rules(NamedTuple):
+    """What a run's configuration says of decisions; see JobSettings."""
+
+    limits: RootLimits
+    grace_us: int
+    members: tuple[str, ...] = ()
+
+
+class Told(NamedTuple):
+    """What a batch was told. files: (name, content). longest: of sessions, what the tables said since the last one."""
+
+    files: tuple[File, ...] = ()
+    left_out: Leave = NOTHING
+    flush: bool = False
+    longest: tuple[tuple[QueryPlace, int], ...] = ()
+
+
+@dataclass(slots=True)
+class StateLog:
+    """Of one run. whole_bytes: of its last whole row, number `base`; since_bytes, since_s: of the rows after it."""
+
+    rules: Rules
+    base: int = -1
+    whole_bytes: int = 0
+    since_bytes: int = 0
+    since_s: float = 0.0
+    _told: list[tuple[QueryPlace, int]] = field(default_factory=list)
+
+    @property
+    def behind(self) -> bool:
+        """Whether a run that starts now would have to decide again."""
+        return self.since_bytes > 0
+
+    def longest(self, place: QueryPlace, longest_us: int) -> None:
+        """The tables said how long a session of a query is: the next decision knows it."""
+        self._told.append((place, longest_us))
+
+    def take(self, number: int, told: Told, took_s: float, whole: Callable[[], bytes], *, last: bool = False) -> bytes:
+        """The `state` of the row of a batch. took_s: to decide. whole: the whole state. last: of an orderly end."""
+        told = told._replace(longest=tuple(self._told))
+        self._told.clear()
+        if self.base >= 0 and not last and self.since_s + took_s <= AGAIN_S and _size(told) <= 4 * self.whole_bytes:
+            content = self._encode(told)
+            if self.since_bytes + len(content) <= self.whole_bytes:
+                self.since_bytes += len(content)
+                self.since_s += took_s
+                return content
+        try:
+            content = whole()
+        except Exception:  # the batch itself can be made: what this state cannot be written with lies further back
+            if self.base < 0:
+                raise
+            log.exception("root.state", extra={"batch": number, "whole": self.base})
+            return self._encode(told)
+        self.base, self.whole_bytes, self.since_bytes, self.since_s = number, len(content), 0, 0.0
+        return content
+
+    def _encode(self, told: Told) -> bytes:
+        limits = self.rules.limits
+        plain = {
+            "version": VERSION,
+            "base": self.base,
+            "rules": [limits.revise_every_us, limits.horizon_us, self.rules.grace_us, list(self.rules.members)],
+            "files": [list(file) for file in told.files],
+            "left_out": [
+                [[record] if isinstance(record, str) else list(record), out.why, out.settled]
+                for record, out in told.left_out.items()
+            ],
+            "flush": told.flush,
+            "longest": [[*place, us] for place, us in told.longest],
+        }
+        return MARK + zlib.compress(snapshot.dumps(plain), 1)
+
+
+def _size(told: Told) -> int:
+    return sum(len(content) for _, content in told.files)
+
+
+def base_of(state: bytes, number: int) -> int:
+    """The row with the whole state from which a row's follows: the row itself if it is whole. Raises: WireError."""
+    return int(_decode(state)["base"]) if state.startswith(MARK) else number
+
+
+def _decode(state: bytes) -> dict[str, Any]:
+    plain: dict[str, Any] = snapshot.loads(zlib.decompress(state[len(MARK) :]))
+    if plain["version"] != VERSION:
+        raise WireError(f"a row of version {plain['version']} in ops.batches: this root reads version {VERSION}")
+    return plain
+
+
+def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, RootState, Parts]:
+    """The state after the last of these rows of ops.batches. rows: by number, the first one whole.
+
+    Raises: PortError where a row is missing, or is not what is decided again.
+    """
+    first, *more = rows
+    numbers = [int(row["number"]) for row in rows]
+    if numbers != list(range(numbers[0], numbers[0] + len(rows))):
+        raise PortError(f"rows of ops.batches are missing between {numbers[0]} and {numbers[-1]}; restore the table")
+    if base_of(bytes(first["state"]), numbers[0]) != numbers[0]:
+        raise PortError(f"the rows of ops.batches before {numbers[0]} are missing; restore the table")
+    if not more:
+        return decision_checkpoint.loads(bytes(first["state"]), rules.limits, rules.grace_us, rules.members)
+    revise_every_us, horizon_us, grace_us, members = _decode(bytes(more[0]["state"]))["rules"]
+    limits = RootLimits(revise_every_us, horizon_us)
+    decider, state, parts = decision_checkpoint.loads(bytes(first["state"]), limits, grace_us, members)
+    for row in more:
+        _again(decider, state, parts, row)
+    if rules == (limits, grace_us, tuple(members)):
+        return decider, state, parts
+    content = decision_checkpoint.dumps(decider, state, parts)  # under the rules of now
+    return decision_checkpoint.loads(content, rules.limits, rules.grace_us, rules.members)
+
+
+def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, Any]) -> None:
+    told, number = _decode(bytes(row["state"])), int(row["number"])
+    for *place, longest_us in told["longest"]:
+        state.sessions.stretch(QueryPlace(*place), longest_us)
+    left_out = {
+        record[0] if len(record) == 1 else (record[0], record[1], record[2]): LeftOut(why, settled)
+        for record, why, settled in told["left_out"]
+    }
+    intake = Intake(decider, parts, number, str(row["owner"]), state.decided_us, left_out=left_out)
+    for name, content in told["files"]:
+        intake.read(content, name)
+    if decided(intake, state, flush=told["flush"]).work.dumps() != bytes(row["work"]):
+        raise PortError(
+            f"batch {number} of ops.batches is decided otherwise than it was: start the version of headwater that "
+            "wrote it once more, and stop it in order (SIGTERM); then this one goes on"
+        )

@@ -1,0 +1,175 @@
+"""The state of the decision, whole now and then and else as what batches were told, is the state that there was.
+
+The job keeps its rows in lists (no Spark): deciding, encoding and recalling are the product's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud_job.spark import decision_checkpoint, state_log
+from cloud_job.spark.job import JobSettings
+from edge_agent.errors import PortError
+from edge_agent.root.decision.root_state import RootLimits
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.list_jobs import Kept, ListJob
+
+CHILDREN = 4
+RULES = state_log.Rules(RootLimits(), 20 * SECOND)
+
+
+def rounds(many: int, seed: int) -> list[tuple[str, bytes]]:
+    """Frames of some children, a file each round: not all speak each time, and some say what is no frame."""
+    rng = np.random.default_rng(seed)
+    children = [Child(f"gw-{n}", (query(),), keys=tuple(f"site=s{k}" for k in range(8))) for n in range(CHILDREN)]
+    files = [("000000", tick(START) + b"".join(record(child, START, child.birth()) for child in children))]
+    for n in range(1, many):
+        now_us = START + n * SECOND
+        records = [tick(now_us)]
+        for child in children:
+            if rng.random() < 0.7:
+                start = np.array([now_us - SECOND, now_us - SECOND])
+                frame = child.rows(now_us, start, rng.normal(size=2), np.sort(rng.choice(8, 2, replace=False)))
+                records.append(record(child, now_us, frame if rng.random() < 0.95 else b"noise"))
+        files.append((f"{n:06}", b"".join(records)))
+    return files
+
+
+def run(folder: Path, files: list[tuple[str, bytes]], stops: set[int], **limits: int) -> Kept:
+    """A batch a file; a new run begins after the batches of `stops`."""
+    kept = Kept()
+    job = begun(folder, kept, **limits)
+    for n, file in enumerate(files):
+        job.process([file])
+        if n in stops:
+            job = begun(folder, kept, **limits)
+    return kept
+
+
+def begun(folder: Path, kept: Kept, **limits: int) -> ListJob:
+    job = ListJob(None, None, JobSettings(str(folder), 20 * SECOND, RootLimits(**limits)))  # type: ignore[arg-type]
+    job.kept = kept
+    job.open()
+    return job
+
+
+def said(kept: Kept) -> list[object]:
+    """What was decided, without who decided it."""
+    return [(row["number"], row["work"], row["frontiers"], row["effects"]) for row in kept.batches]
+
+
+def whole(kept: Kept) -> int:
+    return sum(not row["state"].startswith(state_log.MARK) for row in kept.batches)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**16), st.sets(st.integers(0, 29), max_size=6))
+def test_runs_that_end_anywhere_decide_as_one_that_never_ends(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, stops: set[int]
+) -> None:
+    folder, files = tmp_path_factory.mktemp("landing"), rounds(30, seed)
+    through, broken = run(folder, files, set()), run(folder, files, stops)
+    assert said(broken) == said(through)
+    assert whole(through) < 20, "most rows hold what they were told"
+    after = [state_log.recall(kept_rows(kept), RULES) for kept in (through, broken)]
+    states = [decision_checkpoint.dumps(*each) for each in after]
+    assert len(states[0]) > 1_000
+    assert abs(len(states[0]) - len(states[1])) < 200, "the same but for names of runs"
+
+
+def kept_rows(kept: Kept) -> list[dict[str, Any]]:
+    last = kept.batches[-1]
+    return kept.batches[state_log.base_of(last["state"], last["number"]) - kept.batches[0]["number"] :]
+
+
+def test_rows_are_small_while_the_state_is_large_and_whole_again_before_they_are_larger(tmp_path: Path) -> None:
+    kept = run(tmp_path, rounds(200, 1), set())
+    sizes = [len(row["state"]) for row in kept.batches]
+    at = [n for n, row in enumerate(kept.batches) if not row["state"].startswith(state_log.MARK)]
+    for low, high in itertools.pairwise(at):
+        assert sum(sizes[low + 1 : high]) <= sizes[low]
+    assert len(at) < 100
+
+
+def test_the_rules_of_the_run_that_decided_count_when_it_is_decided_again(tmp_path: Path) -> None:
+    files = rounds(30, 3)
+    kept = run(tmp_path, files[:20], set(), revise_every_us=0)
+    before = said(kept)
+    job = begun(tmp_path, kept, revise_every_us=3600 * SECOND)
+    assert said(kept) == before
+    assert job.state.limits.revise_every_us == 3600 * SECOND
+    for file in files[20:]:
+        job.process([file])
+    assert begun(tmp_path, kept, revise_every_us=0).state.number == job.state.number
+
+
+def test_rows_that_are_not_decided_again_as_they_were_stop_the_start(tmp_path: Path) -> None:
+    kept = run(tmp_path, rounds(6, 1), set())
+    kept.batches[-1]["work"] = kept.batches[-2]["work"]
+    with pytest.raises(PortError, match="decided otherwise than it was: start the version"):
+        begun(tmp_path, kept)
+    kept = run(tmp_path, rounds(60, 1), set())
+    rows = kept_rows(kept)
+    assert len(rows) > 3
+    with pytest.raises(PortError, match="are missing between"):
+        state_log.recall([rows[0], *rows[2:]], RULES)
+    with pytest.raises(PortError, match=f"before {rows[1]['number']} are missing"):
+        state_log.recall(rows[1:], RULES)
+
+
+def test_rows_of_earlier_versions_are_whole(tmp_path: Path) -> None:
+    """They are read as they are, and the first batch of this version writes a whole one."""
+    kept = run(tmp_path, rounds(6, 1), {2})
+    assert [row["state"].startswith(state_log.MARK) for row in kept.batches][0::3] == [False, False]
+
+
+def test_a_state_that_cannot_be_written_any_more_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch goes on, and a start decides again from the last whole state."""
+
+    def fails(*_: object) -> bytes:
+        raise ValueError("not plain")
+
+    files, kept = rounds(12, 1), Kept()
+    job = begun(tmp_path, kept)
+    for file in files[:2]:
+        job.process([file])
+    with monkeypatch.context() as broken:
+        broken.setattr(decision_checkpoint, "dumps", fails)
+        for file in files[2:]:
+            job.process([file])
+        assert begun(tmp_path, kept).state.number == job.state.number
+    assert said(kept) == said(run(tmp_path, files, set()))
+
+
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from tests.cloud.test_state_log import rounds, run
+print([row["work"].hex() for row in run(Path(sys.argv[1]), rounds(30, 5), set()).batches])
+"""
+
+
+def test_another_process_decides_the_same_bytes(tmp_path: Path) -> None:
+    """Texts have other hashes there: no order may depend on them."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", ELSEWHERE, str(tmp_path)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
+    assert len(found.pop()) > 1_000
