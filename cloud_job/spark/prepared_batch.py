@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloud_job.ingest.intake import Intake
-from cloud_job.spark.slice_cache import Applied
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootState
@@ -19,6 +18,8 @@ from edge_agent.root.decision.work import TableRow, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from cloud_job.spark.slice_cache import Applied
 
 log = logging.getLogger("headwater.root")
 
