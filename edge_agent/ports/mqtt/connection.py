@@ -40,6 +40,7 @@ class Connection:
         self.link = link
         self.up = False
         self.maximum_packet_bytes: int | None = None  # the broker's, from CONNACK
+        self.heard = 0  # reads that brought messages of QoS 1
         self._in_bytes = self._out_bytes = 0  # of earlier connections
         self._now = now
         self._backoff = Backoff(*link.backoff_s, seed, link.spread_s)
@@ -76,6 +77,11 @@ class Connection:
             client.on_disconnect = None
             client.part(flush_s)
         self._forget(client)
+
+    def renew(self, why: str) -> None:
+        """Connect anew."""
+        if self.up:
+            self._drop(why)
 
     def misc(self) -> None:
         """Timed work: connect, give up an attempt, keep-alive. Call it at `due` or more often."""
@@ -234,6 +240,7 @@ class Connection:
         splitter = stream.splitter
         if splitter.messages:
             messages, splitter.messages = splitter.messages, []
+            self.heard += any(message[2] for message in messages)
             self._reports.append(Messages(messages))
             if not self.link.manual_ack:
                 self.ack([message[2] for message in messages])
