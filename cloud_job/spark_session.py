@@ -32,6 +32,13 @@ LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM makes so many tasks: 10 000 unless said
     "spark.sql.files.ignoreMissingFiles": "true",  # only landing files of a committed batch are ever deleted
     "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 costs 3 s a write on two cores
+    # OPTIMIZE rewrites small files, and cubes of clustered tables until they are so large: by default 1 GB and 100 GB,
+    # which is minutes without a batch
+    "spark.databricks.delta.optimize.maxFileSize": f"{32 * 1024 * 1024}",
+    "spark.databricks.delta.optimize.minFileSize": f"{16 * 1024 * 1024}",
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": f"{32 * 1024 * 1024}",
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": f"{64 * 1024 * 1024}",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # [root] keep_versions says it
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }

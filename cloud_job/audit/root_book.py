@@ -39,7 +39,7 @@ def root_book(folder: str, name: str = "root") -> RootBook:
     }
     stored, doubled, uncounted = _stored(folder, state)
     late = _select(folder, "ops.late", "select coalesce(sum(readings), 0) as n from t")
-    gaps = _select(folder, "ops.gaps", "select reason, count(*) as n from t where readings < 0 group by reason")
+    gaps = _select(folder, "ops.gaps", "select reason, -sum(readings) as n from t where readings < 0 group by reason")
     unknown = {row["reason"]: row["n"] for row in gaps.to_pylist() if row["reason"] not in NEVER_TAKEN}
     return RootBook(name, lines, state.readings, stored, doubled, uncounted, int(late["n"][0].as_py()), unknown)
 
@@ -64,7 +64,18 @@ def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, .
         doubled += [f"{node} {epoch:08x}/{seq} part {part}" for seq, part in places[:, times > 1].T.tolist()]
         stored[node] = stored.get(node, 0) + int(kept["readings"][kept["readings"] >= 0].sum())
         uncounted += int(np.count_nonzero(kept["readings"] < 0))
+    for row in _expired(folder):
+        stored[row["node"]] = stored.get(row["node"], 0) + row["readings"]
+        uncounted += row["rows"]
     return stored, tuple(doubled[:SHOWN]), uncounted
+
+
+def _expired(folder: str) -> list[dict[str, Any]]:
+    """What has been deleted, a row an epoch (cloud_job/delta/retention.py): readings, and rows without a count."""
+    if "readings" not in {field.name for field in _schema(folder, "bronze.messages")}:
+        return []
+    sql = "select node, readings, rows from t where kind = 'expired'"
+    return list(_select(folder, "bronze.messages", sql).to_pylist())
 
 
 def _rows(folder: str) -> pa.Table:

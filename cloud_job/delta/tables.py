@@ -57,11 +57,11 @@ MESSAGES: Final = Table(
         "epoch": ("BIGINT", "epoch of the child, 32 bits; -1 where no envelope could be read"),
         "seq": ("BIGINT", "number within the epoch; -1 where no envelope could be read"),
         "part": ("INT", "0, or a part of the frame's rows from 1"),
-        "kind": ("STRING", "frame, or what could not be read: body, envelope"),
+        "kind": ("STRING", "frame, or what could not be read: body, envelope; expired: counts deleted rows"),
         "group": ("INT", "number of the group in the epoch, -1 in part 0"),
         "plan": ("INT", "number of the plan in the epoch, -1 in part 0"),
         "late": ("BOOLEAN", "rows of readings that came late"),
-        "rows": ("INT", "rows of partials"),
+        "rows": ("INT", "rows of partials; where expired: deleted rows without a count of readings"),
         "readings": ("BIGINT", "readings in these rows; null where it was stored before there was such a column"),
         "start": ("BIGINT", "lowest start of a row, microseconds; null in part 0"),
         "end": ("BIGINT", "latest end of a row, microseconds; null in part 0"),
@@ -161,7 +161,7 @@ GAPS: Final = Table(
         "sources": ("ARRAY<STRING>", "sources concerned"),
         "start": ("BIGINT", "first event time concerned, microseconds"),
         "end": ("BIGINT", "end of it, exclusive"),
-        "readings": ("BIGINT", "readings lost, -1 if not known"),
+        "readings": ("BIGINT", "readings lost, -1 if not known; of old records added up, -n: n not known"),
         "nodes": ("ARRAY<STRING>", "gateways concerned, none: all"),
         "reason": ("STRING", "why"),
         "detail": ("STRING", "such as the hash of a message given up, or what a function raised"),
@@ -282,6 +282,14 @@ class Place:
     def overwrite(self, table: Table, rows: DataFrame, number: int) -> None:
         """Replace all rows of a small table. If guarded, rows of a later batch stay."""
         self._write(rows.write.format("delta").mode("overwrite"), table, "all", number)
+
+    def replace(self, table: Table, rows: DataFrame, where: str) -> None:
+        """Put these rows in the place of those for which the condition is true, in one commit; it is true for them."""
+        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
+        if self.named:
+            writer.saveAsTable(f"{self.root}{table.name}")
+        else:
+            writer.save(self.path(table))
 
     def _write(self, writer: DataFrameWriter, table: Table, step: str, number: int) -> None:
         if self.guarded:

@@ -25,13 +25,22 @@ class LandingLoop:
     """Runs a job until `stop`, or (`once`) until the files that are there are done."""
 
     def __init__(
-        self, job: Job | BatchGuard, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES
+        self,
+        job: Job | BatchGuard,
+        *,
+        once: bool = False,
+        trigger_us: int = 1_000_000,
+        max_bytes: int = MAX_BYTES,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         """trigger_us: between the starts of two micro-batches. max_bytes: after so many a batch takes no further file.
+
+        between: called after a batch, and about every POLL_S while there is none; it may take some seconds.
 
         Raises: PortError where the landing folder is none that can be listed.
         """
         self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
+        self._between = between
         self.folder = _folder(job.settings.landing)
         self._stopping = threading.Event()
 
@@ -52,6 +61,8 @@ class LandingLoop:
             taken = self.turn(names)
             if self.once and not taken:
                 break
+            if not self.once:
+                self._between()
             if not self.once and taken == len(names):
                 self._wait(due_s if taken else time.monotonic() + POLL_S, alive)
         self.job.finish()

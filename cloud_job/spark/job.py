@@ -180,6 +180,21 @@ class Job:
             return intake, err
         return intake, None
 
+    def forget_work(self) -> None:
+        """Note that the last decision has been carried out: a start does not do it again. Only after `open`.
+
+        The row becomes whole by it, in one commit: a start would not get the same work by deciding again.
+        """
+        number, (*_, last) = self.state.number, self._last()
+        state = decision_checkpoint.dumps(self.decider, self.state, self.parts)
+        row = {**last, "work": Work(number).dumps(), "state": state}
+        self.place.replace(BATCHES, tables.rows(self.spark, BATCHES, [row]), f"number = {number}")
+        self._log, self._began_from = StateLog(self.settings.rules), number
+
+    def committed(self, step: str) -> None:
+        """Another step's commits are on the disk after this; nothing that they replace is needed any longer."""
+        self._done(step, self.state.number)
+
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
         if self.state.put_off or self._log.behind:

@@ -9,8 +9,8 @@ import sys
 from edge_agent.cli.query import add_tables, folder_of
 
 HELP = (
-    "Compact and clean the tables while no root runs: remove payloads that lie beyond the correction horizon of the "
-    "root that wrote them, merge small files, remove old versions. Stop the root, run it, start the root again."
+    "Compact and clean the tables once, while no root runs: delete readings that lie beyond the correction horizon of "
+    "the root that wrote them, merge small files, delete old versions. A root that runs does so itself: stop it first."
 )
 EXAMPLES = """\
   headwater maintain --tables /srv/tables

@@ -41,6 +41,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     from cloud_job import spark_session
     from cloud_job.delta import tables
+    from cloud_job.delta.retention import kept_of
+    from cloud_job.delta.upkeep import Upkeep
     from cloud_job.ingest.landing_loop import LandingLoop
     from cloud_job.spark.batch_guard import BatchGuard
     from cloud_job.spark.job import Job, JobSettings
@@ -76,7 +78,10 @@ def main(args: argparse.Namespace) -> int:
     landing = Path(settings.lander.folder)
     starts = StartRecord(landing / f"root.{NAME}", SAME_STARTS)
     guard = BatchGuard(begin_run, RootReport(landing).note, starts)
-    loop = LandingLoop(guard, once=args.once, trigger_us=settings.root.trigger_us)
+    upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us)
+    loop = LandingLoop(
+        guard, once=args.once, trigger_us=settings.root.trigger_us, between=lambda: upkeep.between(guard.job)
+    )
     if not args.once:
         warm(spark)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})

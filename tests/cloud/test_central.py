@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cloud_job.delta import maintain, tables
+from cloud_job.delta import retention, tables
 from cloud_job.ordered.position_store import OrderedQueries
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
@@ -99,7 +99,7 @@ def check_positions(root: Roots, keyed: Sequence[Reading], together: Sequence[Re
     """The states say how many readings have their positions; maintenance leaves what the latest of each key needs."""
     counts = {("counted", key): sum(r.key == key for r in keyed) for key in KEYS} | {("every", ""): len(together)}
     before = root.rows(tables.POSITIONS)
-    maintain.superseded(root.spark, root.place)
+    retention.positions(root.job)
     left = sorted(root.rows(tables.POSITIONS), key=lambda row: int(row["batch"]))
     latest = {(row["query"], row["key"]): row for row in left}
     assert {name: row["position"] for name, row in latest.items()} == counts

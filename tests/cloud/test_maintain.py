@@ -7,16 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cloud_job.delta import maintain, tables
+from cloud_job.delta import maintain, retention, tables
 from edge_agent.algebra.windows import Session
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootLimits
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick, ticks
-from tests.support.cloud.jobs import GRACE_US, CrashError, Roots
+from tests.support.cloud.jobs import GRACE_US, CrashError, FragileJob, Roots
 from tests.support.cloud.raw_frames import Reading, raw_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+EXPIRED: dict[int | None, bool] = {None: False}  # the row that counts what has gone
 
 
 def at(second: float) -> int:
@@ -31,11 +34,11 @@ def one(child: Child, second: float, frontier: float, value: float = 1.0, *, lat
     return record(child, at(frontier), rows)
 
 
-def maintained(root: Roots) -> dict[int, bool]:
-    """Stop the root, maintain. Returns start -> whether the payload is there, of all parts."""
+def maintained(root: Roots) -> dict[int | None, bool]:
+    """Stop the root, maintain. Returns start -> True, of all parts that are still there; of no other."""
     root.job.close()
     maintain.maintain(root.spark, root.place, lambda _line: None, tables=())  # compaction is slow, and tried elsewhere
-    return {row["start"]: row["payload"] is not None for row in root.rows(tables.MESSAGES, "part > 0")}
+    return {row["start"]: row["payload"] is not None for row in root.rows(tables.MESSAGES, "part <> 0")}
 
 
 def born(roots: Callable[..., Roots], child: Child, **limits: int) -> Roots:
@@ -52,7 +55,7 @@ def states(root: Roots) -> dict[int, bool]:
 def test_what_is_beyond_the_horizon_expires_and_stays_beyond_a_longer_one(
     roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintain, "KEPT_STATES", 1)
+    monkeypatch.setattr(retention, "KEPT_STATES", 1)
     child = Child("gw-1", (query(),))
     root = born(roots, child)
     for second in (1, 2, 100):
@@ -60,9 +63,9 @@ def test_what_is_beyond_the_horizon_expires_and_stays_beyond_a_longer_one(
     before = root.results()
     with pytest.raises(PortError, match=r"another root .* stop it first"):
         maintain.maintain(root.spark, root.place, lambda _line: None)
-    assert maintained(root) == {at(0): False, at(1): False, at(99): True}
+    assert maintained(root) == {at(99): True, **EXPIRED}
     assert root.results() == before
-    assert states(root) == {0: True, 1: True, 2: True, 3: True}, "a start decides again from the last whole one on"
+    assert states(root) == {0: False, 1: False, 2: True, 3: True}, "the last one is whole now"
 
     root.limits = RootLimits(revise_every_us=0, horizon_us=1000 * SECOND)  # the operator gives a longer one
     root.start()
@@ -114,7 +117,7 @@ def test_rows_that_the_last_decision_owes_are_written_before_their_payloads_go(r
     with pytest.raises(CrashError):
         root.take(tick(at(100)), one(child, 0, 1), one(child, 99, 100))
     assert root.results() == {}
-    assert maintained(root) == {at(0): False, at(99): True}
+    assert maintained(root) == {at(99): True, **EXPIRED}
     assert {row["start"]: row["readings"] for row in root.results().values()} == {at(0): 1, at(99): 1}
 
 
@@ -131,7 +134,9 @@ def test_a_revision_that_is_put_off_keeps_its_payloads(roots: Callable[..., Root
     root.job.finish()
     row = root.results()["q", "site=a", at(0)]
     assert (row["readings"], row["values"]["avg"]) == (3, 2.5)
-    assert maintained(root)[at(0)] is False
+    assert maintained(root) == {at(99): True, **EXPIRED}
+    root.start()  # the last decision had the revision, and its readings are gone
+    assert root.results()["q", "site=a", at(0)] == row
 
 
 def test_readings_that_wait_for_a_position_do_not_expire(roots: Callable[..., Roots]) -> None:
@@ -150,3 +155,30 @@ def test_readings_that_wait_for_a_position_do_not_expire(roots: Callable[..., Ro
     root.start(members=("gw-a", "gw-b"))
     root.take(tick(silent_us), record(other, silent_us, other.birth()), record(other, silent_us, other.rows(at(100))))
     assert {row["start"]: row["values"]["sum"] for row in root.results().values()} == {0: 1.0, 2: 5.0}
+
+
+@pytest.mark.parametrize("step", ["work", "expired", "upkeep"])
+def test_maintenance_that_is_killed_after_any_commit_leaves_what_a_start_needs(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The last decision had the row of the second 1, whose readings are gone by then."""
+    monkeypatch.setattr(retention, "KEPT_STATES", 0)
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.take(tick(at(1)), one(child, 0, 1))
+    root.take(tick(at(100)), one(child, 1, 2), one(child, 99, 100))
+    assert root.job.needed_from < root.job.state.number, "a start decides again"
+    before = root.results()
+
+    class Killed(FragileJob):
+        crash = (step, root.job.state.number)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(maintain, "Job", Killed)
+        with pytest.raises(CrashError):
+            maintained(root)
+    root.start()
+    assert root.results() == before
+    root.take(tick(at(101)), one(child, 100, 101))
+    assert root.results() == before | {key: row for key, row in root.results().items() if key[2] == at(100)}
+    assert maintained(root) == {at(99): True, at(100): True, **EXPIRED}

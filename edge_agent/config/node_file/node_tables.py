@@ -262,6 +262,31 @@ class RootTable:
     horizon_us: int = setting(
         Duration(0, 366 * DAY), 7 * DAY, "later readings go to ops.late, in no result", "a week off line is usual"
     )
+    upkeep_us: int = setting(
+        Duration(SECOND, 7 * DAY),
+        600 * SECOND,
+        "between two compactions of a table; rows are deleted once an hour or a day",
+        "some hundred small files cost a query little; to merge them takes 3 to 4 s, in which no batch is made",
+    )
+    keep_versions_us: int = setting(
+        Duration(SECOND, 366 * DAY),
+        DAY,
+        "old versions of the tables: their files and their commits in the log",
+        "longer than any reader is under way",
+    )
+    keep_ops_us: int = setting(
+        Duration(SECOND, 3660 * DAY),
+        30 * DAY,
+        "rows of ops.batches and ops.quarantine, bronze rows without readings; older rows of ops.late and ops.gaps are "
+        "added up by node and reason",
+        "what is looked at after a month is numbers",
+    )
+    keep_results_us: int | None = setting(
+        Duration(SECOND, 3660 * DAY),
+        None,
+        "rows of gold.results since they were written, at least the horizon; left out: for ever",
+        "they are what the whole is for",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

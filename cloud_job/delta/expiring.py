@@ -1,0 +1,55 @@
+"""Decides which rows of bronze.messages no result can need any more (docs/protocol.md 8.4). Pure.
+
+They expire by plan: those of sessions and of windows between markers stay, because a row of them may reach back without
+bound.
+"""
+
+from __future__ import annotations
+
+from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.query.group_cut import OrderedCut, TimeCut
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.windows import extent_us
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.work import identity
+from edge_agent.wire.heads import Parts
+
+Expiring = tuple[str, int, int, int]  # node, epoch, plan, time
+
+
+def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]:
+    """(node, epoch, plan, time): parts of that plan which end before are in no row that may still be made.
+
+    parts: of the frames that have not taken effect.
+    """
+    waiting: dict[EpochKey, int] = {}
+    for (node, epoch, _seq), found in parts.items():
+        line = EpochKey(node, epoch)
+        waiting[line] = min([waiting.get(line, -NEVER_US), *(part.latest_end_us for part in found)])
+    out = []
+    for line, dictionary in decider.parent.dictionaries.items():
+        for number, (group, plan) in dictionary.plans.items():
+            before_us = _needed_us(group, plan, decider, state)
+            if before_us is not None:
+                out.append((*line, number, min(before_us, waiting.get(line, before_us))))
+    return out
+
+
+def _needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
+    """Rows of a plan that end before are in no row that may still be made; None: not known."""
+    floor_us, served = state.floors.get(group), group in decider.parent.children.memberships
+    queries = [query for query in map(state.query, plan.keys) if query is not None]
+    if floor_us is None or not served or identity(group, plan) not in state.plans or len(queries) < len(plan.keys):
+        return None
+    places = [QueryPlace(*key, group.node) for key in plan.keys]
+    closed_us = min((state.closed_us(place) for place in places), default=NEVER_US)
+    if closed_us == NEVER_US:  # its first windows are still to come
+        return None
+    if isinstance(group.cut, OrderedCut) and plan.kind == "raw":
+        return min(closed_us, floor_us)
+    if isinstance(group.cut, TimeCut) and plan.kind in ("slice", "window"):
+        put_off = [after_us for place in places for after_us, _ in state.pending.get(place, ())]
+        return min(closed_us, floor_us, *put_off) - max(extent_us(query.window) for query in queries)
+    return None

@@ -1,0 +1,49 @@
+"""Deletes commits of a table's log that a checkpoint covers, in folders of this machine.
+
+Delta does so itself, but by whole days and only where it writes a checkpoint: at three commits a batch a day is some
+hundred thousand files, and every reader lists them.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from cloud_job.delta.durable import LOG
+from cloud_job.delta.torn_commits import LOOKED_AT
+
+DIGITS: Final = 20  # of a version in the name of a file
+MOST: Final = 10_000  # versions of one call
+LEAST_AFTER: Final = 2 * LOOKED_AT  # commits after the checkpoint: those may be torn, and then it is needed
+
+
+def newest(folder: Path) -> int:
+    """The newest version of the table in a folder, -1 where there is none."""
+    return max((int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal()), default=-1)
+
+
+def cut(folder: Path, keep_us: int, most: int = MOST) -> int:
+    """Delete what belongs to versions older than that before a checkpoint. Returns how many versions went."""
+    log, versions = folder / LOG, set[int]()
+    files: dict[int, list[Path]] = {}
+    for path in log.iterdir():
+        digits = path.name.lstrip(".")[:DIGITS]
+        if len(digits) == DIGITS and digits.isdecimal():
+            files.setdefault(int(digits), []).append(path)
+            if path.suffix == ".json":
+                versions.add(int(digits))
+    last = max(versions, default=-1)
+    # of one part only: of several Delta may have written some
+    whole = [v for v, paths in files.items() if any(p.name == f"{v:020d}.checkpoint.parquet" for p in paths)]
+    covered = max((v for v in whole if v <= last - LEAST_AFTER), default=-1)
+    before_s = time.time() - keep_us / 1e6
+    gone = 0
+    for version in sorted(files)[:most]:
+        commit = log / f"{version:020d}.json"
+        if version >= covered or (commit.exists() and commit.stat().st_mtime > before_s):
+            break
+        for path in sorted(files[version], key=lambda path: path == commit):  # the commit last: it says how old it is
+            path.unlink(missing_ok=True)
+        gone += 1
+    return gone

@@ -1,0 +1,215 @@
+"""Deletes rows of the tables that nothing needs any longer. Each function is one commit or none.
+
+What is old is measured on the lander's times of receipt, as noted in ops.batches. Counts of deleted rows stay in a row
+of their table, written in the same commit, so that `headwater audit` goes on to balance (docs/protocol.md 9.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cloud_job.delta.expiring import Expiring
+from cloud_job.delta.tables import (
+    BATCHES,
+    COVERAGE,
+    GAPS,
+    LATE,
+    MESSAGES,
+    POSITIONS,
+    QUARANTINE,
+    RESULTS,
+    Table,
+    arrow,
+    arrow_schema,
+    one_file,
+    small,
+)
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.config.node_file.node_tables import RootTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cloud_job.spark.job import Job
+
+KEPT_STATES: Final = 100  # batches whose state stays: the last one is needed, a few more help to see what happened
+MARKED: Final = 1_000  # every so many batches one row stays as long as results do: it says how old they are
+EXPIRED: Final = "expired"  # kind of the row of bronze.messages that counts what has been deleted of an epoch
+EXPIRED_PLAN: Final = -2
+_EXPIRING: Final = arrow("of_node string, of_epoch bigint, of_plan int, before bigint, had bigint, unknown int")
+_APPLIED: Final = arrow("of_node string, of_epoch bigint, low bigint, high bigint")
+_OWNERS: Final = arrow("by string, first bigint, until bigint")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How long things stay. results_us None: for ever."""
+
+    versions_us: int
+    ops_us: int
+    results_us: int | None = None
+
+
+def kept_of(root: RootTable) -> Kept:
+    """As a root's file says."""
+    return Kept(root.keep_versions_us, root.keep_ops_us, root.keep_results_us)
+
+
+def old_batch(root: Job, keep_us: int) -> int:
+    """The newest batch that was decided longer ago than that, of those in ops.batches; -1 where there is none."""
+    old = root.place.read(root.spark, BATCHES).where(f"decided_us < {root.state.decided_us - keep_us}")
+    found = old.agg({"number": "max"}).collect()[0][0]
+    return -1 if found is None else int(found)
+
+
+def states(root: Job) -> None:
+    """States of all batches but the last ones, and those that a start needs."""
+    old = f"state IS NOT NULL AND number < {min(root.state.number - KEPT_STATES, root.needed_from)}"
+    sql = f"UPDATE {root.place.sql(BATCHES)} SET state = NULL, work = NULL WHERE {old}"  # noqa: S608 - our own names
+    _unless_none(root, BATCHES, old, sql)
+
+
+def batches(root: Job, kept: Kept) -> None:
+    """States of all batches but the last ones, and rows that are old, but the newest of these: see `old_batch`."""
+    states(root)
+    stays = "false"
+    if kept.results_us is not None:
+        stays = f"number % {MARKED} = 0 AND number >= {old_batch(root, kept.results_us)}"
+    gone = f"number < {min(old_batch(root, kept.ops_us), root.needed_from)} AND NOT ({stays})"
+    _delete(root, BATCHES, gone)
+
+
+def positions(root: Job) -> None:
+    """Rows of silver.positions that the latest row of their key does not need."""
+    name = root.place.sql(POSITIONS)
+    latest = f"SELECT query, node, key, max_by(since, batch) AS since FROM {name} GROUP BY query, node, key"  # noqa: S608
+    same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in ("query", "node", "key"))
+    root.spark.sql(f"MERGE INTO {name} t USING ({latest}) s ON {same} AND t.batch < s.since WHEN MATCHED THEN DELETE")
+
+
+def ops(root: Job, kept: Kept) -> None:
+    """Old rows of the tables about single messages; late readings and losses are added up."""
+    old = old_batch(root, kept.ops_us)
+    gone = f"batch <= {old}"
+    _delete(root, QUARANTINE, gone)
+    # what has no readings: heartbeats, births, what could not be read
+    _delete(root, MESSAGES, f"part = 0 AND batch BETWEEN 0 AND {old}")
+    late = "node, source, '' AS key, min(start) AS start, max(`end`) AS `end`, sum(readings) AS readings, reason"
+    _added_up(root, LATE, old, late, "node, source, reason")
+    gaps = (
+        "node, array_distinct(flatten(collect_list(sources))) AS sources, min(start) AS start, max(`end`) AS `end`, "
+        "sum(readings) AS readings, CAST(array() AS ARRAY<STRING>) AS nodes, reason, '' AS detail"
+    )
+    _added_up(root, GAPS, old, gaps, "node, reason, readings < 0")
+
+
+def results(root: Job, kept: Kept) -> None:
+    """Old rows of gold.results, and of ops.coverage what no row names."""
+    if kept.results_us is None:
+        return
+    old = old_batch(root, max(kept.results_us, root.settings.limits.horizon_us))
+    gone = f"batch <= {old}"
+    _delete(root, RESULTS, gone)
+    coverage = root.place.read(root.spark, COVERAGE).where(gone).select("coverage_id").distinct()
+    used = root.place.read(root.spark, RESULTS).select("coverage_id")
+    unused = {row[0] for row in coverage.join(used, "coverage_id", "left_anti").collect()}
+    unused -= root.state.covers_known.keys()
+    if unused:
+        root.spark.sql(f"DELETE FROM {root.place.sql(COVERAGE)} WHERE coverage_id IN ({_texts(unused)})")  # noqa: S608
+
+
+def expire(root: Job, found: list[Expiring], number: int) -> int:
+    """Delete rows of readings that no result can need any more (docs/protocol.md 8.4). Returns how many.
+
+    found: as after batch `number`, which is not the last: a start carries the last one out again.
+    """
+    if not found:
+        return 0
+    spark, name, source = root.spark, root.place.sql(MESSAGES), "headwater_expiring"
+    entries = small(spark, [(*each, None, None) for each in found], _EXPIRING)
+    latest_us = max(before_us for *_, before_us in found)
+    counts = _counted(root, entries, f"batch BETWEEN 0 AND {number} AND `end` < {latest_us}").collect()
+    if not counts:
+        return 0
+    told = [(row["node"], row["epoch"], EXPIRED_PLAN, None, row["had"], row["unknown"]) for row in counts]
+    rows = [*((*each, None, None) for each in found), *told]
+    small(spark, rows, _EXPIRING).createOrReplaceTempView(source)
+    near = f"(t.batch = -1 OR t.batch <= {number} AND t.`end` < {latest_us})"
+    same = "t.node = s.of_node AND t.epoch = s.of_epoch AND t.plan = s.of_plan"
+    values = {
+        "batch": "-1L",
+        "owner": "''",
+        "node": "s.of_node",
+        "epoch": "s.of_epoch",
+        "seq": "-2L",
+        "part": "-1",
+        "kind": f"'{EXPIRED}'",
+        "group": "-1",
+        "plan": "s.of_plan",
+        "rows": "s.unknown",
+        "readings": "s.had",
+    }
+    columns = ", ".join(f"`{column}`" for column in values)
+    spark.sql(
+        f"MERGE INTO {name} t USING {source} s ON {near} AND {same} AND (t.batch = -1 OR t.`end` < s.before) "  # noqa: S608 - our own names
+        "WHEN MATCHED AND t.batch >= 0 THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET readings = t.readings + s.had, rows = t.rows + s.unknown "
+        f"WHEN NOT MATCHED AND s.of_plan = {EXPIRED_PLAN} THEN INSERT ({columns}) VALUES ({', '.join(values.values())})"
+    )
+    spark.catalog.dropTempView(source)
+    return sum(row["all"] for row in counts)
+
+
+def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
+    """By epoch of the rows that go: readings in those that count, how many of them have no count, and all."""
+    from pyspark.sql import functions as F
+
+    state, spark = root.state, root.spark
+    applied = [(*line, low, high) for line, ranges in state.applied.items() for low, high in ranges]
+    ends = [first for first, _ in state.owners[1:]] + [-NEVER_US]
+    owners = [(owner, first, until) for (first, owner), until in zip(state.owners, ends, strict=True)]
+    rows = root.place.read(spark, MESSAGES).where(near)
+    line = (F.col("node") == F.col("of_node")) & (F.col("epoch") == F.col("of_epoch"))
+    plan = (F.col("plan") == F.col("of_plan")) & (F.col("end") < F.col("before"))
+    columns = ("node", "epoch", "seq", "batch", "owner", "readings")
+    rows = rows.join(F.broadcast(entries), line & plan).select(*columns)
+    taken = line & F.col("seq").between(F.col("low"), F.col("high"))
+    rows = rows.join(small(spark, applied, _APPLIED), taken, "left").select(*columns, "low")
+    owned = (F.col("owner") == F.col("by")) & (F.col("batch") >= F.col("first")) & (F.col("batch") < F.col("until"))
+    rows = rows.join(small(spark, owners, _OWNERS), owned, "left")
+    counts = F.col("low").isNotNull() & F.col("by").isNotNull()
+    return rows.groupBy("node", "epoch").agg(
+        F.coalesce(F.sum(F.when(counts, F.col("readings"))), F.lit(0)).alias("had"),
+        F.count_if(counts & F.col("readings").isNull()).cast("int").alias("unknown"),
+        F.count("*").alias("all"),
+    )
+
+
+def _added_up(root: Job, table: Table, old: int, columns: str, by: str) -> None:
+    """Make the rows of old batches one for each of these, in one commit."""
+    rows = root.place.read(root.spark, table).where(f"batch <= {old}")
+    before = rows.count()
+    if not before:
+        return
+    view = "headwater_added_up"
+    rows.createOrReplaceTempView(view)
+    made = root.spark.sql(f"SELECT {columns}, max(batch) AS batch FROM {view} GROUP BY {by}")  # noqa: S608 - our own names
+    content = made.select(*table.columns).toArrow()
+    root.spark.catalog.dropTempView(view)
+    if before <= len(content):
+        return
+    root.place.replace(table, one_file(root.spark, table, content.cast(arrow_schema(table))), f"batch <= {old}")
+
+
+def _delete(root: Job, table: Table, where: str) -> None:
+    _unless_none(root, table, where, f"DELETE FROM {root.place.sql(table)} WHERE {where}")  # noqa: S608 - our own names
+
+
+def _unless_none(root: Job, table: Table, where: str, sql: str) -> None:
+    if root.place.read(root.spark, table).where(where).limit(1).count():
+        root.spark.sql(sql)
+
+
+def _texts(values: set[str]) -> str:
+    return ", ".join("'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'" for value in sorted(values))

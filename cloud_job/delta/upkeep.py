@@ -1,0 +1,229 @@
+"""Keeps the tables small while the root runs: step by step, between batches, in the root's own thread.
+
+Not in a process of its own, nor beside a batch: of two JVMs on one folder Delta loses commits, and of two writers in
+one JVM one fails. A step looks after one table. One that fails is logged, counted and tried again later; batches go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cloud_job.delta import log_files, retention
+from cloud_job.delta.expiring import Expiring, expiring
+from cloud_job.delta.retention import Kept
+from cloud_job.delta.tables import POSITIONS, TABLES, Place, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cloud_job.spark.job import Job
+
+log = logging.getLogger("headwater.root")
+SHARE: Final = 4  # after a step so many times as long none: batches have four fifths of the time
+RETRY_S: Final = 60.0  # after a failure; doubled with each further one
+MOST_RETRY_S: Final = 3_600.0
+VERSIONS: Final = 50  # commits of a table after which it is worth compacting
+MOST_EXPIRING: Final = 20_000  # plans of epochs a step
+HOUR_US: Final = 3_600_000_000
+Figures = Mapping[str, object]
+
+
+@dataclass(slots=True)
+class Step:
+    """One thing to do, every so often. act: returns what there is to tell, None where there was nothing to do."""
+
+    name: str
+    every_s: float
+    act: Callable[[Job], Figures | None]
+    due_s: float = 0.0
+    failures: int = 0
+
+
+class Upkeep:
+    """All steps, and when they are due.
+
+    done, failed: counted since the start.
+    """
+
+    def __init__(
+        self, kept: Kept, every_us: int, clock: Callable[[], float] = time.monotonic, steps: list[Step] | None = None
+    ) -> None:
+        """every_us: between two runs of a step. clock: seconds. steps: all, if not given."""
+        self._clock, self._pause_until_s = clock, 0.0
+        self.done = self.failed = 0
+        self.steps = steps_of(kept, every_us) if steps is None else steps
+        begin_s = clock()
+        for at, step in enumerate(self.steps):  # not all at once, and none before the root has settled
+            step.due_s = begin_s + step.every_s * (at + 1) / len(self.steps)
+
+    def between(self, root: Job) -> None:
+        """Do the step that is due the longest, if there is one and it is time. Called between batches."""
+        now_s = self._clock()
+        if now_s < self._pause_until_s:
+            return
+        step = min(self.steps, key=lambda step: step.due_s)
+        if step.due_s <= now_s:
+            self._do(step, root, now_s)
+            ended_s = self._clock()
+            self._pause_until_s = ended_s + SHARE * (ended_s - now_s)
+
+    def _do(self, step: Step, root: Job, now_s: float) -> None:
+        try:
+            found = step.act(root)
+            root.committed("upkeep")
+        except Exception as err:  # a conflict, a full disk, whatever Spark raises: the line goes on
+            self.failed += 1
+            step.failures += 1
+            again_s = min(RETRY_S * 2 ** (step.failures - 1), MOST_RETRY_S)
+            step.due_s = self._clock() + again_s
+            why = f"{type(err).__name__}: {(str(err).splitlines() or [''])[0][:200]}"
+            log.warning(
+                "upkeep.failed", extra={"step": step.name, "failed": self.failed, "again_s": again_s, "why": why}
+            )
+            return
+        self.done += 1
+        step.failures, step.due_s = 0, now_s + step.every_s
+        if found is not None:
+            took_s = round(self._clock() - now_s, 2)
+            log.info("upkeep.done", extra={"step": step.name, "took_s": took_s, "steps": self.done, **found})
+
+
+def steps_of(kept: Kept, every_us: int) -> list[Step]:
+    """The steps of a root, in their order.
+
+    What deletes rows rewrites files that hold others too, so it comes seldom: a part of a file of all that stays.
+    """
+    every_s = every_us / 1e6
+    hourly_s = max(every_us, min(HOUR_US, kept.versions_us // 4)) / 1e6
+    daily_s = max(every_us, min(24 * HOUR_US, kept.ops_us // 32)) / 1e6
+    steps = [
+        Step("expire", hourly_s, Expiry()),
+        Step("states", hourly_s, _silent(retention.states)),
+        Step("positions", hourly_s, WhenWritten(POSITIONS, retention.positions)),
+        Step("batches", daily_s, _silent(partial(retention.batches, kept=kept))),
+        Step("messages", daily_s, _silent(partial(retention.ops, kept=kept))),
+        Step("results", daily_s, _silent(partial(retention.results, kept=kept))),
+    ]
+    for table in TABLES:
+        steps.append(Step(f"compact {table.name}", every_s, Compaction(table, kept)))
+        steps.append(Step(f"clean {table.name}", hourly_s, partial(clean, table=table, kept=kept)))
+    return steps
+
+
+@dataclass(slots=True)
+class WhenWritten:
+    """Does something with a table, where it has been written to since the last time."""
+
+    table: Table
+    act: Callable[[Job], None]
+    version: int | None = None
+
+    def __call__(self, root: Job) -> Figures | None:
+        if self.version != version_of(root.spark, root.place, self.table):
+            self.act(root)
+            self.version = version_of(root.spark, root.place, self.table)
+        return None
+
+
+@dataclass(slots=True)
+class Expiry:
+    """Deletes rows of readings in no row that may still be made, a batch after they were found.
+
+    A start carries out the last decision once more, and that may need what has been of no use since that decision.
+    done: what has been deleted of each plan, in this run.
+    """
+
+    number: int = -1
+    found: list[Expiring] = field(default_factory=list)
+    done: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+    def __call__(self, root: Job) -> Figures | None:
+        if root.place.guarded:  # a root on another machine may read them
+            return None
+        rows = 0
+        if self.found and root.state.number > self.number:
+            now, self.found = self.found[:MOST_EXPIRING], self.found[MOST_EXPIRING:]
+            rows = retention.expire(root, now, self.number)
+            self.done.update({(node, epoch, plan): before_us for node, epoch, plan, before_us in now})
+        if not self.found:
+            self.number = root.state.number
+            every = expiring(root.decider, root.state, root.parts)
+            self.found = [each for each in every if self.done.get(each[:3]) != each[3]]
+            self.done = {each[:3]: self.done[each[:3]] for each in every if each[:3] in self.done}
+        return {"rows": rows} if rows else None
+
+
+@dataclass(slots=True)
+class Compaction:
+    """Makes few files of the many small ones of a table, where it has got some."""
+
+    table: Table
+    kept: Kept
+    version: int | None = None  # after the last time
+    tuned: bool = False
+
+    def __call__(self, root: Job) -> Figures | None:
+        if not self.tuned:
+            tune(root.spark, root.place, self.table, self.kept)
+            self.tuned = True
+        version = version_of(root.spark, root.place, self.table)
+        if self.version is not None and version - self.version < VERSIONS:
+            return None
+        before, after = compact(root.spark, root.place, self.table)
+        self.version = version_of(root.spark, root.place, self.table)
+        return {"files": before, "files_after": after} if before != after else None
+
+
+def clean(root: Job, table: Table, kept: Kept) -> Figures | None:
+    """Delete files and commits of versions that are too old."""
+    hours = kept.versions_us / HOUR_US
+    root.spark.sql(f"VACUUM {root.place.sql(table)} RETAIN {hours:.6f} HOURS")
+    root.committed("vacuum")
+    if root.place.guarded:  # Delta cuts the log itself there, by days
+        return None
+    commits = log_files.cut(Path(root.place.path(table)), kept.versions_us)
+    return {"commits": commits} if commits else None
+
+
+def compact(spark: SparkSession, place: Place, table: Table) -> tuple[int, int]:
+    """Files before and after."""
+    before = files_of(spark, place, table)
+    if before > 1:
+        spark.sql(f"OPTIMIZE {place.sql(table)}")
+    return before, files_of(spark, place, table) if before > 1 else before
+
+
+def files_of(spark: SparkSession, place: Place, table: Table) -> int:
+    """Files of the table as it is now."""
+    return int(spark.sql(f"DESCRIBE DETAIL {place.sql(table)}").first()["numFiles"])  # type: ignore[index]
+
+
+def version_of(spark: SparkSession, place: Place, table: Table) -> int:
+    """The newest version."""
+    if not place.guarded:
+        return log_files.newest(Path(place.path(table)))
+    return int(spark.sql(f"DESCRIBE HISTORY {place.sql(table)} LIMIT 1").first()["version"])  # type: ignore[index]
+
+
+def tune(spark: SparkSession, place: Place, table: Table, kept: Kept) -> None:
+    """How long Delta keeps notes of deleted files in its checkpoints (a week), and its log (30 days), is as ours."""
+    interval = f"interval {max(1, kept.versions_us // 1_000_000)} seconds"
+    wanted = dict.fromkeys(("delta.deletedFileRetentionDuration", "delta.logRetentionDuration"), interval)
+    row = spark.sql(f"DESCRIBE DETAIL {place.sql(table)}").first()
+    if {name: row["properties"].get(name) for name in wanted} != wanted:  # type: ignore[index]
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+        spark.sql(f"ALTER TABLE {place.sql(table)} SET TBLPROPERTIES ({properties})")
+
+
+def _silent(act: Callable[[Job], None]) -> Callable[[Job], Figures | None]:
+    def silent(root: Job) -> Figures | None:
+        act(root)
+        return None
+
+    return silent

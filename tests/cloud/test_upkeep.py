@@ -1,0 +1,236 @@
+"""The tables stay small while the root runs, and nothing that is needed goes (docs/protocol.md 8.4)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloud_job.audit.root_book import root_book
+from cloud_job.delta import log_files, retention, tables, upkeep
+from cloud_job.delta.retention import Kept
+from cloud_job.delta.upkeep import Expiry, Step, Upkeep, WhenWritten
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.jobs import Roots, same
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+DAY_US = 86_400 * SECOND
+
+
+def at(second: float) -> int:
+    return START + int(second * SECOND)
+
+
+def one(child: Child, second: float, frontier: float, value: float = 1.0, *, late: bool = False) -> bytes:
+    rows = child.rows(
+        at(frontier), np.array([at(second)]), np.array([value]), length_us=1 if late else SECOND, late=late
+    )
+    return record(child, at(frontier), rows)
+
+
+def born(roots: Callable[..., Roots], child: Child) -> Roots:
+    root = roots(horizon_us=10 * SECOND)
+    root.take(tick(at(0)), record(child, at(0), child.birth()))
+    return root
+
+
+def stored(root: Roots) -> set[int]:
+    return {row["start"] for row in root.rows(tables.MESSAGES, "part > 0")}
+
+
+def test_readings_go_a_batch_after_they_were_found_useless_and_the_books_balance(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    for second in (1, 2, 100):
+        root.take(tick(at(second)), one(child, second - 1, second), one(child, second - 1, second, 3.0))
+    before, book, expiry = root.results(), root_book(root.place.root), Expiry()
+    assert expiry(root.job) is None
+    assert stored(root) == {at(0), at(1), at(99)}, "a start would carry out the last decision again"
+    root.start()
+    assert root.results() == before
+    root.take(tick(at(101)), one(child, 100, 101))
+    assert expiry(root.job) == {"rows": 4}
+    assert stored(root) == {at(99), at(100)}
+    root.take(tick(at(200)), one(child, 199, 200))
+    expiry(root.job)
+    root.take(tick(at(201)), one(child, 200, 201))
+    assert expiry(root.job) == {"rows": 3}, "of the seconds 99 and 100"
+    (expired,) = root.rows(tables.MESSAGES, "kind = 'expired'")
+    assert (expired["node"], expired["epoch"], expired["readings"], expired["rows"]) == ("gw-1", child.epoch, 7, 0)
+    after = root_book(root.place.root)
+    assert after.stored == after.applied == {"gw-1": 9}
+    assert book.stored == book.applied == {"gw-1": 6}
+    assert before.items() <= root.results().items()
+
+
+def test_rows_that_do_not_count_are_not_counted_when_they_go(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.take(tick(at(1)), one(child, 0, 1))
+    stands = root.place.read(root.spark, tables.MESSAGES)
+    again = stands.where("part = 1").collect()
+    died = [{**row.asDict(), "owner": "a run that died"} for row in again]
+    root.place.append(tables.MESSAGES, root.spark.createDataFrame(died, stands.schema), "test", 0)
+    root.take(tick(at(100)), one(child, 99, 100))
+    expiry = Expiry()
+    expiry(root.job)
+    root.take(tick(at(101)), one(child, 100, 101))
+    assert expiry(root.job) == {"rows": 2}
+    found = root_book(root.place.root)
+    assert (found.stored, found.doubled, found.uncounted) == ({"gw-1": 3}, (), 0)
+
+
+def test_old_rows_about_batches_go_and_what_is_counted_is_added_up(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.take(tick(at(50)), one(child, 49, 50))
+    for second in (51, 52, 53):
+        root.take(tick(at(second)), one(child, second - 50, second, late=True))
+    assert len(root.rows(tables.LATE)) == 3
+    root.take(tick(at(100)), one(child, 99, 100))
+    root.take(tick(at(200)), one(child, 199, 200))
+    kept, before = Kept(DAY_US, 120 * SECOND, 120 * SECOND), root.results()
+    assert retention.old_batch(root.job, kept.ops_us) == 4
+    for act in (retention.batches, retention.ops, retention.results):
+        act(root.job, kept)
+    assert {row["number"] for row in root.rows(tables.BATCHES)} == {4, 5, 6}
+    (late,) = root.rows(tables.LATE)
+    assert (late["readings"], late["start"], late["end"], late["batch"]) == (3, at(1), at(3) + 1, 4)
+    assert root_book(root.place.root).late == 3
+    assert {row["batch"] for row in root.rows(tables.MESSAGES)} >= {1, 5, 6}
+    assert root.rows(tables.MESSAGES, "part = 0 and batch <= 4") == []
+    assert root.results() == {key: row for key, row in before.items() if row["batch"] > 4}
+    versions = log_files.newest(Path(root.place.path(tables.LATE)))
+    retention.ops(root.job, kept)
+    assert log_files.newest(Path(root.place.path(tables.LATE))) == versions, "nothing to add up"
+    root.start()
+    root.take(tick(at(201)), one(child, 200, 201))
+
+
+def test_rows_of_batches_that_a_start_decides_again_stay(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "KEPT_STATES", 0)
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.start()
+    for second in (100, 200, 201, 202):
+        root.take(tick(at(second)), one(child, second - 1, second))
+    base, last = root.job.needed_from, root.job.state.number
+    assert 0 < base < last
+    before, kept = root.results(), Kept(DAY_US, SECOND)
+    retention.states(root.job)
+    found = {row["number"]: row["state"] is not None for row in root.rows(tables.BATCHES)}
+    assert found == {number: number >= base for number in range(last + 1)}
+    retention.batches(root.job, kept)
+    assert {row["number"] for row in root.rows(tables.BATCHES)} == set(range(base, last + 1))
+    root.start()
+    assert (root.job.state.number, root.results()) == (last, before)
+    root.take(tick(at(203)), one(child, 202, 203))
+    assert root.results().keys() - before.keys() == {("q", "site=a", at(202))}
+
+
+def test_a_step_about_a_table_waits_until_it_has_been_written_to(roots: Callable[..., Roots]) -> None:
+    child, done = Child("gw-1", (query(),)), []
+    root = born(roots, child)
+    step = WhenWritten(tables.MESSAGES, lambda job: done.append(job.state.number))
+    for second in (1, 1, 2):
+        if second > len(done):
+            root.take(tick(at(second)), one(child, second - 1, second))
+        step(root.job)
+    assert done == [1, 2]
+
+
+def test_a_root_that_dies_after_any_step_goes_on(roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "KEPT_STATES", 0)
+    monkeypatch.setattr(upkeep, "VERSIONS", 1)
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    kept = Kept(SECOND, 3 * SECOND)
+    steps = [
+        s for s in upkeep.steps_of(kept, SECOND) if not s.name.startswith(("clean", "compact")) or "bronze" in s.name
+    ]
+    second = 100
+    for n, step in enumerate(itertools.chain(*zip(itertools.repeat(steps[0]), steps[1:]))):
+        late = [one(child, 1, second, late=True)] if n % 3 == 0 else []
+        root.take(tick(at(second)), one(child, second - 1, second), *late)
+        second += 1 if n % 2 else 20
+        before = root.results()
+        step.act(root.job)
+        root.start()
+        assert root.results() == before, step.name
+    found = root_book(root.place.root)
+    assert (found.stored, found.doubled, found.uncounted) == (found.applied, (), 0)
+    assert len(stored(root)) < n / 2
+    assert len(root.rows(tables.BATCHES)) < n
+
+
+def test_a_step_that_fails_is_tried_again_later_and_the_line_goes_on(roots: Callable[..., Roots]) -> None:
+    root = born(roots, Child("gw-1", (query(),)))
+    tries: list[float] = []
+    clock = [0.0]
+
+    def fails(_root: object) -> None:
+        tries.append(clock[0])
+        if len(tries) < 3:
+            raise RuntimeError("DELTA_CONCURRENT_APPEND\nand more")
+
+    kept = upkeep.Upkeep(Kept(1, 1), 10, lambda: clock[0], [Step("bad", 10.0, fails)])
+    for second in range(300):
+        clock[0] = float(second)
+        kept.between(root.job)
+    assert tries[:3] == [10.0, 70.0, 190.0]
+    assert (kept.failed, tries[3]) == (2, 200.0)
+
+
+def test_files_and_versions_are_cut_and_the_rows_stay(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A root that starts goes on over what they left."""
+    monkeypatch.setattr(log_files, "LEAST_AFTER", 3)
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    clock = [0.0]
+    keep = Upkeep(Kept(SECOND, DAY_US), SECOND, lambda: clock[0])
+    for second in range(1, 53):
+        root.take(tick(at(second)), one(child, second - 1, second))
+    keep.steps = [step for step in keep.steps if tables.MESSAGES.name in step.name]
+    before = root.results()
+    folder = Path(root.place.path(tables.MESSAGES))
+    for path in (folder / "_delta_log").iterdir():
+        os.utime(path, (time.time() - 100,) * 2)
+    keep.steps[0].act(root.job)
+    keep.steps[1].act(root.job)
+    assert upkeep.files_of(root.spark, root.place, tables.MESSAGES) == 1
+    commits = sorted(path.stem for path in (folder / "_delta_log").glob("*.json"))
+    assert (commits[0], len(commits) < 10) == (f"{50:020d}", True)
+    root.start()
+    root.take(tick(at(61)), one(child, 60, 61))
+    assert same({k: v for k, v in root.results().items() if k[2] <= at(51)}, before) == []
+
+
+def test_a_log_is_cut_before_a_checkpoint_only_and_not_what_may_be_torn(tmp_path: Path) -> None:
+    log, old = tmp_path / "_delta_log", time.time() - 100
+
+    def commit(version: int, *, checkpoint: bool = False) -> None:
+        names = [f"{version:020d}.json", f".{version:020d}.json.crc", f"{version:020d}.crc"]
+        names += [f"{version:020d}.checkpoint.parquet"] if checkpoint else []
+        for name in names:
+            (log / name).touch()
+            os.utime(log / name, (old, old))
+
+    log.mkdir()
+    for version in range(90):
+        commit(version, checkpoint=version == 50)
+    assert log_files.cut(tmp_path, 10 * SECOND) == 0, "those after the checkpoint may be torn"
+    commit(90)
+    assert log_files.cut(tmp_path, 1000 * SECOND) == 0, "too young"
+    assert log_files.cut(tmp_path, 10 * SECOND, most=20) == 20
+    assert log_files.cut(tmp_path, 10 * SECOND) == 30
+    assert min(path.name.lstrip(".")[:20] for path in log.iterdir()) == f"{50:020d}"
+    assert log_files.newest(tmp_path) == 90
