@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from edge_agent.algebra.frame import Frame, ParentTime
+from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
@@ -52,6 +52,7 @@ log = logging.getLogger("headwater.lander")
 RETRY_US: Final = 1_000_000  # a disk that cannot be written is tried again after that
 LOG_EVERY_US: Final = 10_000_000
 LONGEST_S: Final = 0.5
+MOST_BEATS: Final = 10_000  # of children of which frames lack
 TELL_EVERY_US: Final = 3_600_000_000  # all that is published stands in a landing file that often
 MOST_DIGITS: Final = 20  # of the time in a file's name: more are no time
 RECEIVED: Final = "received/"
@@ -149,6 +150,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.messages = self.files = self.bytes = self.attempts = 0
         self._asked: dict[str, int] = {}  # children that asked for the time, and with what
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
+        self._beats: dict[str, bytes] = {}  # newest heartbeat of each child, while it names more than has come
         self._stuck: tuple[Land, int] | None = None  # a file that could not be written, and when to try again
         self._unsaved = False  # numbers of definitions
         self._save_us = 0  # when to try again to save them
@@ -254,6 +256,19 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         if not report.ok:
             log.warning("publish.refused", extra={"why": report.reason})
 
+    def _lacks(self, connection: Connection) -> bool:
+        self._beats = {child: payload for child, payload in self._beats.items() if self._names_more(child, payload)}
+        return bool(self._beats)
+
+    def _names_more(self, child: str, payload: bytes) -> bool:
+        """Whether a heartbeat names frames that have not come (docs/protocol.md 2.5)."""
+        try:
+            beat = frames.decode_body(frames.envelope(payload))
+        except WireError:
+            return False
+        received = self.machine.received.get(EpochKey(child, beat.epoch))
+        return isinstance(beat, Heartbeat) and beat.last_seq >= (0 if received is None else received.next)
+
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
         came: list[LanderMessage] = []
         settled: list[int] = []
@@ -277,6 +292,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                 run, earliest_us = frames.run_of(envelope), late_starts.earliest_of(envelope)
                 if seq == 0:
                     self._birth(child, envelope)
+                elif seq is None and (child in self._beats or len(self._beats) < MOST_BEATS):
+                    self._beats[child] = payload
             except WireError as err:
                 if self.refusals.add(str(err), name):
                     log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})

@@ -21,10 +21,12 @@ from edge_agent.ports.service_manager import ServiceManager
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.guard import Guard
 from edge_agent.runtime.refusals import Refusals
+from edge_agent.runtime.unheard import Unheard
 
 log = logging.getLogger("headwater")
 
 LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
+LISTEN_EVERY_US: Final = 5_000_000  # between two looks whether connections bring what others send
 
 E = TypeVar("E")
 A = TypeVar("A")
@@ -50,6 +52,8 @@ class Loop(ABC, Generic[E, A]):
         self.handling: tuple[str, bytes] | None = None  # topic and payload of the message that is being handled
         self._own_refusals = Refusals()
         self.turned = False  # at least one turn has ended
+        self._unheard: dict[Connection, Unheard] = {}
+        self._listened_us = 0
         self._events: deque[E] = deque()
         self._systemd = ServiceManager()
 
@@ -96,6 +100,7 @@ class Loop(ABC, Generic[E, A]):
         for event in self._gathered(now_us):
             self.feed(event, now_us)
         self._settle(now_us)
+        self._renew_unheard(self.clock.boot_us())
 
     def feed(self, event: E, now_us: int) -> None:
         """Give an event to the machine, perform its actions, and so on until no event is left."""
@@ -195,7 +200,21 @@ class Loop(ABC, Generic[E, A]):
     def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
         """A broker has read these acknowledgements."""
 
+    def _lacks(self, connection: Connection) -> bool:
+        """Whether something was sent over this connection that has not come."""
+        return False
+
     # --- hearing ---------------------------------------------------------------------------------------------------
+
+    def _renew_unheard(self, now_us: int) -> None:
+        """Connect anew where a broker has ceased to send what lacks here."""
+        if now_us < self._listened_us + LISTEN_EVERY_US:
+            return
+        self._listened_us = now_us
+        for connection in self.connections:
+            unheard = self._unheard.setdefault(connection, Unheard())
+            if unheard.look(now_us, connection.heard, lacks=connection.up and self._lacks(connection)):
+                connection.renew("the broker sends nothing of QoS 1, though something was sent to us")
 
     def _hear(self, connection: Connection, now_us: int) -> None:
         broker = connection.link.url

@@ -358,6 +358,9 @@ class NodeLoop(Loop[Event, Action], ABC):
 
     # --- hearing ---------------------------------------------------------------------------------------------------
 
+    def _lacks(self, connection: Connection) -> bool:
+        return connection is self.up and self.machine.outbox.owed
+
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
         for name, payload, _, _ in messages:
             self.handling = (name, payload)

@@ -82,6 +82,11 @@ class RegionLoop(NodeLoop):
 
     # --- children --------------------------------------------------------------------------------------------------
 
+    def _lacks(self, connection: Connection) -> bool:
+        machine = self.machine
+        assert isinstance(machine, Merger)
+        return super()._lacks(connection) or (connection is self.lower and bool(machine.parent.speaking()))
+
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
         """All messages of one wake are one event; those of children are acknowledged after their commit."""
         if connection is not self.lower:

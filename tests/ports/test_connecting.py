@@ -94,3 +94,18 @@ def test_what_a_lost_connection_was_handed_is_not_open() -> None:
     broker.up = False
     outgoing.add(QueuedPublish(1, "t", b"", retain=False, expiry_s=None))
     assert len(outgoing) == 0
+
+
+def test_publishes_wait_for_an_answer_since_the_last_one_came() -> None:
+    broker, now = Broker(), [100.0]
+    outgoing = Outgoing(broker.send, lambda: now[0])
+    assert outgoing.unanswered_s == 0
+    for token in (1, 2):
+        outgoing.add(QueuedPublish(token, "t", b"", retain=False, expiry_s=None))
+        now[0] += 10
+    assert outgoing.unanswered_s == 20
+    outgoing.answered(1)
+    now[0] += 5
+    assert outgoing.unanswered_s == 5
+    outgoing.answered(2)
+    assert outgoing.unanswered_s == 0

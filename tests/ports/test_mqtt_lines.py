@@ -111,6 +111,36 @@ def test_a_peer_that_speaks_no_mqtt_is_given_up(net: Net) -> None:
         thread.join(5)
 
 
+def test_a_broker_that_answers_pings_but_no_publish_is_connected_to_anew(net: Net) -> None:
+    """Mosquitto drops acknowledgements, too, while its queue to a client is full; its quota then stays used up."""
+    connects: list[bytes] = []
+
+    def serve(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = server.accept()
+                with peer, contextlib.suppress(OSError):
+                    connects.append(peer.recv(1000))
+                    peer.sendall(b"\x20\x03\x00\x00\x00")  # CONNACK
+                    while got := peer.recv(1000):
+                        peer.sendall(b"\xd0\x00" * got.count(b"\xc0\x00"))  # PINGRESP
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        client = Connection(Link(url, "unheard", keepalive_s=1, backoff_s=QUICK), seed=1)
+        net.open.append(client)
+        net.reports[client] = []
+        client.open()
+        net.until(lambda: client.up)
+        client.publish("t", b"x")
+        net.until(lambda: net.count(client, Down), within_s=10)
+        (down,) = net.of(client, Down)
+        assert "no answer to any publish for 2 s" in down.why
+        net.until(lambda: client.up and len(connects) == 2)
+        client.close()
+
+
 def test_two_clients_with_one_id_slow_down_and_say_what_may_be_wrong(net: Net, mosquitto: Mosquitto) -> None:
     """Both are thrown out by each other for ever: each connect succeeds, so only our own back-off grows."""
     one = net.connect(link(mosquitto, "twin"))

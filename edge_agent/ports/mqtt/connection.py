@@ -24,6 +24,7 @@ from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 IDLE_BYTES: Final = 64 * 1024  # after a smaller read the next one waits `read_every_s`
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
 ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: the broker goes on
+ANSWER_KEEPALIVES: Final = 2  # without an answer to a publish, while pings have theirs
 PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
 
 
@@ -39,6 +40,7 @@ class Connection:
         self.link = link
         self.up = False
         self.maximum_packet_bytes: int | None = None  # the broker's, from CONNACK
+        self.heard = 0  # reads that brought messages of QoS 1
         self._in_bytes = self._out_bytes = 0  # of earlier connections
         self._now = now
         self._backoff = Backoff(*link.backoff_s, seed, link.spread_s)
@@ -52,7 +54,7 @@ class Connection:
         self._due = 0.0  # of the next attempt, of the end of this one, or of paho's housekeeping
         self._since = 0.0  # when this attempt or connection began
         self._quiet_until = 0.0
-        self._outgoing = Outgoing(self._send)
+        self._outgoing = Outgoing(self._send, now)
         self._tokens = 0
         self._subscribing: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
         self._buffer = bytearray(READ_BYTES)
@@ -76,6 +78,11 @@ class Connection:
             client.part(flush_s)
         self._forget(client)
 
+    def renew(self, why: str) -> None:
+        """Connect anew."""
+        if self.up:
+            self._drop(why)
+
     def misc(self) -> None:
         """Timed work: connect, give up an attempt, keep-alive. Call it at `due` or more often."""
         now = self._now()
@@ -92,6 +99,9 @@ class Connection:
                 self._due = now + self.link.connect_timeout_s
         elif not self.up:
             self._drop("no answer to CONNECT")
+        elif self._outgoing.unanswered_s > ANSWER_KEEPALIVES * self.link.keepalive_s:
+            # A broker whose queue to us was full may have dropped them; its quota is used up until we connect again.
+            self._drop(f"no answer to any publish for {self._outgoing.unanswered_s:.0f} s")
         else:
             self._due = now + 1.0
             self._client.loop_misc()
@@ -230,6 +240,7 @@ class Connection:
         splitter = stream.splitter
         if splitter.messages:
             messages, splitter.messages = splitter.messages, []
+            self.heard += any(message[2] for message in messages)
             self._reports.append(Messages(messages))
             if not self.link.manual_ack:
                 self.ack([message[2] for message in messages])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,10 +21,11 @@ class QueuedPublish(NamedTuple):
 class Outgoing:
     """Unanswered publishes of one connection. quota: publishes of QoS 1 that the broker allows in flight."""
 
-    def __init__(self, send: Callable[[QueuedPublish], int | None]) -> None:
+    def __init__(self, send: Callable[[QueuedPublish], int | None], now: Callable[[], float] = time.monotonic) -> None:
         """send: passes a message to the connection; returns its packet id, None if the connection is lost."""
         self.quota = 65535
-        self._send = send
+        self._send, self._now = send, now
+        self._moved_s = 0.0  # when the last answer came, or the first publish after it was sent
         self._open: dict[int, int] = {}  # number on the connection -> token of publishes without PUBACK
         self._waiting: deque[QueuedPublish] = deque()
 
@@ -39,7 +41,13 @@ class Outgoing:
 
     def answered(self, number: int) -> int | None:
         """Handle a PUBACK. Returns the token; None for an unknown packet id."""
+        self._moved_s = self._now()
         return self._open.pop(number, None)
+
+    @property
+    def unanswered_s(self) -> float:
+        """For how long publishes have waited for any PUBACK; 0 if none does."""
+        return self._now() - self._moved_s if self._open else 0.0
 
     def send_waiting(self) -> None:
         """Send as many as the quota allows."""
@@ -54,4 +62,5 @@ class Outgoing:
     def _send_now(self, publish: QueuedPublish) -> None:
         number = self._send(publish)
         if publish.token and number is not None:
+            self._moved_s = self._moved_s if self._open else self._now()
             self._open[number] = publish.token

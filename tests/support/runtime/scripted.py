@@ -33,6 +33,9 @@ class ScriptedClock(SystemClock):
     def now_us(self) -> int:
         return self.us
 
+    def boot_us(self) -> int:
+        return self.us
+
     def step_us(self) -> int:
         return 0
 
@@ -42,7 +45,10 @@ class ScriptedClock(SystemClock):
 
 
 class ScriptedConnection(Connection):
-    """Connected from the start. arrives: reports for the next `take`. published, acked: what left, in order."""
+    """Connected from the start. arrives: reports for the next `take`. published, acked: what left, in order.
+
+    renewed: why it was to connect anew.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(Link("mqtt://127.0.0.1:9", name, manual_ack=True))
@@ -50,6 +56,7 @@ class ScriptedConnection(Connection):
         self.arrives: list[Report] = [Up(session_present=True)]
         self.published: list[tuple[str, bytes]] = []
         self.acked: list[int] = []
+        self.renewed: list[str] = []
 
     def open(self) -> None:
         """There is no broker."""
@@ -62,7 +69,11 @@ class ScriptedConnection(Connection):
         return arrived
 
     def message(self, topic: str, payload: bytes, token: int = 0) -> None:
+        self.heard += bool(token)
         self.arrives.append(Messages([(topic, payload, token, 0)]))
+
+    def renew(self, why: str) -> None:
+        self.renewed.append(why)
 
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, expiry_s: int | None = None
