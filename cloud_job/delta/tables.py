@@ -103,7 +103,7 @@ RESULTS: Final = Table(
 )
 BATCHES: Final = Table(
     "ops.batches",
-    "One row per micro-batch: its decision, and who may write. What follows a decision is a function of the tables.",
+    "A row per micro-batch that writes: its decision, and who may write. What follows is a function of the tables.",
     {
         "number": ("BIGINT", "from 0; not Spark's batch id"),
         "owner": ("STRING", "run of the job that decided it: the one that may go on"),

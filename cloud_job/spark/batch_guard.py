@@ -134,8 +134,11 @@ class BatchGuard:
         return error
 
     def _begin_again(self) -> None:
+        idle = self.job.idle
         self.job.close()
         self.job = self._make()
+        if idle:  # they came before the files of this batch
+            self._process(idle)
 
     def _passed(self, left_out: dict[landing.Record | str, LeftOut]) -> None:
         self._in_a_row = 0

@@ -33,13 +33,13 @@ from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import NOTHING, Intake, Leave
 from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands, state_log
-from cloud_job.spark.prepared_batch import decided, row_of
+from cloud_job.spark.prepared_batch import Decided, decided, row_of
 from cloud_job.spark.row_sources import RowSources
-from cloud_job.spark.state_log import Rules, StateLog, Told
+from cloud_job.spark.state_log import File, Rules, StateLog, Told
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import ProtocolError
-from edge_agent.root.completeness import Decider, Decision
+from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.ops_rows import NodeRows
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import TableRow, Work
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 ONE_FILE_BYTES: Final = 1024 * 1024
+IDLE_S: Final = 600.0  # a row of ops.batches at the latest after so long, so many files or bytes of them
+IDLE_FILES: Final = 1_000
+IDLE_BYTES: Final = 1024 * 1024
 FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the steps are those of `_done`
 
 
@@ -90,6 +93,9 @@ class Job:
         self._log = StateLog(settings.rules)
         self._began_from = 0  # the row with the whole state from which the last one before this run followed
         self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is due
+        self._idle: list[tuple[File, ...]] = []  # since then: files of each time when nothing was to be written
+        self._idle_names: set[str] = set()
+        self._idle_bytes, self._wrote_s = 0, time.monotonic()
 
     def open(self) -> None:
         """Take the tables, make those that are missing, and carry the last decision out to its end.
@@ -144,8 +150,13 @@ class Job:
         log.info("root.resumed", extra={"batch": self.state.number})
 
     def took(self, name: str) -> bool:
-        """Whether a landing file stands in the last decision."""
-        return name in self._files
+        """Whether a landing file stands in the last decision, or will in the next one."""
+        return name in self._files or name in self._idle_names
+
+    @property
+    def idle(self) -> list[File]:
+        """Files since the last decision, with which nothing was to be written: another run reads them first."""
+        return [file for files in self._idle for file in files]
 
     def process(self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING) -> None:
         """One micro-batch. files: names and content in order; those of the last decision are passed over.
@@ -159,7 +170,7 @@ class Job:
             intake.read(content, name)
         self._done("read", intake.batch)
         if new:
-            self._batch(intake, Told(new, left_out))
+            self._batch(intake, Told(new, left_out=left_out))
 
     def attempt(
         self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING, most: int | None = None
@@ -170,6 +181,7 @@ class Job:
         """
         decider, state, parts = self._recalled(self._last())
         self._retire(decider)
+        state_log.idle_again(decider, state, parts, self.owner, self._idle)
         number = state.number + 1
         intake = Intake(decider, parts, number, self.owner, state.decided_us, left_out=left_out, most=most)
         try:
@@ -197,7 +209,7 @@ class Job:
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
-        if self.state.put_off or self._log.behind:
+        if self.state.put_off or self._log.behind or self._idle:
             self._batch(self._intake(), Told(flush=True))
         self._remove(self._files)
         self.close()
@@ -217,11 +229,38 @@ class Job:
         return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us, left_out=left_out)
 
     def _batch(self, intake: Intake, told: Told) -> None:
-        number, names = intake.batch, [name for name, _ in told.files]
-        self._remove(self._files)  # they stand in the last decision, and this one names others
+        """Decide upon what was read, and write what follows; where nothing does, the files stay for a while."""
+        number = intake.batch
         made = decided(intake, self.state, flush=told.flush)
+        nodes = self._nodes.columns(made.decision, number)
+        if nodes is None and self._may_wait(made, told):
+            self.state.number -= 1
+            self._idle.append(told.files)
+            self._idle_names.update(name for name, _ in told.files)
+            self._idle_bytes += sum(len(content) for _, content in told.files)
+            return
+        told, names = told._replace(idle=tuple(self._idle)), [name for name, _ in (*self.idle, *told.files)]
+        self._remove(self._files)  # they stand in the last decision, and this one names others
         row = row_of(made, intake, names, self._kept(number, told))
         self._done("decide", number)
+        self._write(made, row, nodes)
+        self._files, self._idle, self._idle_names = frozenset(names), [], set()
+        self._idle_bytes, self._wrote_s = 0, time.monotonic()
+        log.info(
+            "batch.done",
+            extra={
+                "batch": number,
+                "frames": intake.messages,
+                "again": intake.again,
+                "closing": len(made.work.closing),
+                "revising": len(made.work.revising),
+                **{f"{step}_s": took_s for step, took_s in self.steps.items()},
+            },
+        )
+
+    def _write(self, made: Decided, row: TableRow, nodes: dict[str, list[object]] | None) -> None:
+        """All commits of a batch. nodes: of ops.nodes, if they are due."""
+        work, number = made.work, made.work.number
         if made.stored is not None:
             self.place.append(MESSAGES, self._stored(made.stored), self.owner, number)
             self._rows.recent.add(made.stored)
@@ -229,23 +268,17 @@ class Job:
         self._decide(row, number)
         self._done("decision", number)
         self._rows.take(made.stored, made.decision, made.applied, self.parts, self._lookups())
-        work = made.work
         self._perform(work)
-        self._show(made.decision, number)
+        if nodes is not None:
+            self._show(nodes, number)
         self._failures.report(filter(None, map(self.state.query, self.state.queries)), number)
         self._rows.forget(self.state.needed_us)
-        self._files = frozenset(names)
-        log.info(
-            "batch.done",
-            extra={
-                "batch": number,
-                "frames": intake.messages,
-                "again": intake.again,
-                "closing": len(work.closing),
-                "revising": len(work.revising),
-                **{f"{step}_s": took_s for step, took_s in self.steps.items()},
-            },
-        )
+
+    def _may_wait(self, made: Decided, told: Told) -> bool:
+        """Whether a decision changes no table, so that its files may stay until one does, for a while."""
+        if told.flush or told.left_out or not made.changes_nothing or time.monotonic() - self._wrote_s > IDLE_S:
+            return False
+        return len(self._idle_names) < IDLE_FILES and self._idle_bytes < IDLE_BYTES
 
     def _kept(self, number: int, told: Told) -> bytes:
         """What the row of a batch says of the state after it."""
@@ -275,12 +308,10 @@ class Job:
         self._append_others(work, lookups, again=again)
         self._done("tables", number)
 
-    def _show(self, decision: Decision, number: int) -> None:
+    def _show(self, nodes: dict[str, list[object]], number: int) -> None:
         """ops.nodes, in no decision: a run that starts writes it anew."""
-        nodes = self._nodes.columns(decision, number)
-        if nodes is not None:
-            self.place.overwrite(tables.NODES, tables.of_columns(self.spark, tables.NODES, nodes), number)
-            self._done("nodes", number)
+        self.place.overwrite(tables.NODES, tables.of_columns(self.spark, tables.NODES, nodes), number)
+        self._done("nodes", number)
 
     def _append_results(self, work: Work, lookups: DecodeLookups, ordered: OrderedRows, *, again: bool) -> None:
         ended = {i: at for i, at in islands.closing_ranges(work.islands).items() if not work.islands[i].meets}

@@ -32,6 +32,11 @@ class Decided(NamedTuple):
     applied: Applied
     work: Work
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether no table would change but ops.batches and ops.nodes: nothing is stored, took effect or is due."""
+        return self.stored is None and not self.decision.effects and self.work.nothing
+
 
 def decided(intake: Intake, state: RootState, *, flush: bool = False) -> Decided:
     """Decide on what the intake has read. Changes the state, the decider and its parts."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -44,9 +44,13 @@ class Rules(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a batch was told. files: (name, content). longest: of sessions, what the tables said since the last one."""
+    """What a batch was told. files: (name, content). longest: of sessions, what the tables said since the last one.
+
+    idle: files of decisions before it upon which nothing was to be written.
+    """
 
     files: tuple[File, ...] = ()
+    idle: tuple[tuple[File, ...], ...] = ()
     left_out: Leave = NOTHING
     flush: bool = False
     longest: tuple[tuple[QueryPlace, int], ...] = ()
@@ -99,6 +103,7 @@ class StateLog:
             "base": self.base,
             "rules": [limits.revise_every_us, limits.horizon_us, self.rules.grace_us, list(self.rules.members)],
             "files": [list(file) for file in told.files],
+            "idle": [[list(file) for file in files] for files in told.idle],
             "left_out": [
                 [[record] if isinstance(record, str) else list(record), out.why, out.settled]
                 for record, out in told.left_out.items()
@@ -110,7 +115,7 @@ class StateLog:
 
 
 def _size(told: Told) -> int:
-    return sum(len(content) for _, content in told.files)
+    return sum(len(content) for files in (told.files, *told.idle) for _, content in files)
 
 
 def base_of(state: bytes, number: int) -> int:
@@ -149,6 +154,18 @@ def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, Ro
     return decision_checkpoint.loads(content, rules.limits, rules.grace_us, rules.members)
 
 
+def idle_again(
+    decider: Decider, state: RootState, parts: Parts, owner: str, idle: Iterable[Iterable[Sequence[Any]]]
+) -> None:
+    """Decide upon files again with which nothing was written. idle: of each decision (name, content)."""
+    for files in idle:
+        intake = Intake(decider, parts, state.number + 1, owner, state.decided_us)
+        for name, content in files:
+            intake.read(content, name)
+        decided(intake, state)
+        state.number -= 1
+
+
 def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, Any]) -> None:
     told, number = _decode(bytes(row["state"])), int(row["number"])
     for *place, longest_us in told["longest"]:
@@ -157,6 +174,7 @@ def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, A
         record[0] if len(record) == 1 else (record[0], record[1], record[2]): LeftOut(why, settled)
         for record, why, settled in told["left_out"]
     }
+    idle_again(decider, state, parts, str(row["owner"]), told["idle"])
     intake = Intake(decider, parts, number, str(row["owner"]), state.decided_us, left_out=left_out)
     for name, content in told["files"]:
         intake.read(content, name)

@@ -293,3 +293,23 @@ def test_what_a_port_says_passes(root: Root, monkeypatch: pytest.MonkeyPatch) ->
     root.kept.store = store
     with pytest.raises(PortError):
         root.guard.process([root.births()])
+
+
+def test_files_of_a_quiet_time_come_before_the_one_that_failed(root: Root) -> None:
+    """They stand in no decision yet, and the run that took them is given up."""
+    births, *quiet, last = (root.births(), *(root.file(tick(START + n * SECOND)) for n in (1, 2, 3)), root.second(5))
+    for file in (births, *quiet):
+        root.guard.process([file])
+    assert [row["files"] for row in root.kept.batches] == [[births[0]]]
+    fails = [True]
+
+    def store(names: Sequence[str], _rows: list[dict[str, Any]]) -> None:
+        if last[0] in names and fails:
+            fails.clear()
+            raise RuntimeError("a commit that failed")
+
+    root.kept.store = store
+    root.guard.process([last])
+    assert [name for row in root.kept.batches for name in row["files"]] == [name for name, _ in (births, *quiet, last)]
+    assert root.runs == 2
+    assert root.applied("gw-good") == 1

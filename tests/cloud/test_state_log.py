@@ -6,6 +6,7 @@ The job keeps its rows in lists (no Spark): deciding, encoding and recalling are
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_job.spark import decision_checkpoint, state_log
+from cloud_job.spark import job as job_module
 from cloud_job.spark.job import JobSettings
 from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootLimits
@@ -28,8 +30,11 @@ CHILDREN = 4
 RULES = state_log.Rules(RootLimits(), 20 * SECOND)
 
 
-def rounds(many: int, seed: int) -> list[tuple[str, bytes]]:
-    """Frames of some children, a file each round: not all speak each time, and some say what is no frame."""
+def rounds(many: int, seed: int, quiet: range = range(0)) -> list[tuple[str, bytes]]:
+    """Frames of some children, a file each round: not all speak each time, and some say what is no frame.
+
+    quiet: rounds in which nothing comes but heartbeats; then all frames are good.
+    """
     rng = np.random.default_rng(seed)
     children = [Child(f"gw-{n}", (query(),), keys=tuple(f"site=s{k}" for k in range(8))) for n in range(CHILDREN)]
     files = [("000000", tick(START) + b"".join(record(child, START, child.birth()) for child in children))]
@@ -37,23 +42,32 @@ def rounds(many: int, seed: int) -> list[tuple[str, bytes]]:
         now_us = START + n * SECOND
         records = [tick(now_us)]
         for child in children:
-            if rng.random() < 0.7:
+            if n in quiet:  # the frontier goes on
+                records.append(record(child, now_us, child.beat(now_us)))
+            elif rng.random() < 0.7 or child is children[0]:
                 start = np.array([now_us - SECOND, now_us - SECOND])
                 frame = child.rows(now_us, start, rng.normal(size=2), np.sort(rng.choice(8, 2, replace=False)))
-                records.append(record(child, now_us, frame if rng.random() < 0.95 else b"noise"))
+                records.append(record(child, now_us, frame if quiet or rng.random() < 0.95 else b"noise"))
         files.append((f"{n:06}", b"".join(records)))
     return files
 
 
 def run(folder: Path, files: list[tuple[str, bytes]], stops: set[int], **limits: int) -> Kept:
-    """A batch a file; a new run begins after the batches of `stops`."""
+    """A batch a file; a new run begins after the batches of `stops`, with the files that no row names."""
     kept = Kept()
     job = begun(folder, kept, **limits)
     for n, file in enumerate(files):
         job.process([file])
         if n in stops:
             job = begun(folder, kept, **limits)
+            left = [file for file in files[: n + 1] if file[0] not in names(kept)]
+            job.process(left)
     return kept
+
+
+def names(kept: Kept) -> list[str]:
+    """The landing files of all rows, in order."""
+    return [name for row in kept.batches for name in row["files"]]
 
 
 def begun(folder: Path, kept: Kept, **limits: int) -> ListJob:
@@ -149,6 +163,57 @@ def test_a_state_that_cannot_be_written_any_more_is_told_again(tmp_path: Path, m
             job.process([file])
         assert begun(tmp_path, kept).state.number == job.state.number
     assert said(kept) == said(run(tmp_path, files, set()))
+
+
+def test_a_quiet_time_writes_next_to_nothing_and_is_decided_again_as_it_was(tmp_path: Path) -> None:
+    """protocol 8.2: what changes no table waits for a batch that changes one."""
+    files = rounds(200, 2, range(20, 180))
+    kept = Kept()
+    job = begun(tmp_path, kept)
+    for file in files:
+        job.process([file])
+        if names(kept)[-1:] == [file[0]]:
+            recalled = state_log.recall(kept_rows(kept), RULES)
+            assert decision_checkpoint.dumps(*recalled) == decision_checkpoint.dumps(job.decider, job.state, job.parts)
+    assert names(kept) == [name for name, _ in files]
+    assert [row["number"] for row in kept.batches] == list(range(len(kept.batches)))
+    assert len(kept.batches) <= 40 + 160 // 30 + 1, "ops.nodes is written twice a minute while frontiers move"
+    frontiers = [json.loads(row["frontiers"])[0]["frontier"] for row in kept.batches]
+    assert frontiers[-1] - frontiers[20] >= 150 * SECOND
+
+
+@settings(max_examples=10)
+@given(st.sets(st.integers(0, 79), max_size=5))
+def test_a_run_that_ends_in_a_quiet_time_takes_its_files_again(
+    tmp_path_factory: pytest.TempPathFactory, stops: set[int]
+) -> None:
+    files = rounds(80, 4, range(5, 75))
+    through, broken = (run(tmp_path_factory.mktemp("landing"), files, each) for each in (set[int](), stops))
+    assert names(broken) == names(through) == [name for name, _ in files]
+    assert broken.batches[-1]["frontiers"] == through.batches[-1]["frontiers"]
+    stored = [[(row["node"], row["seq"], row["part"]) for row in kept.messages] for kept in (broken, through)]
+    assert stored[0] == stored[1]
+
+
+@pytest.mark.parametrize(("bound", "at_most"), [("IDLE_FILES", 7), ("IDLE_BYTES", 1), ("IDLE_S", -1.0)])
+def test_what_waits_in_a_quiet_time_has_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, at_most: float
+) -> None:
+    monkeypatch.setattr(job_module, bound, at_most)
+    kept = run(tmp_path, rounds(60, 2, range(2, 60)), set())
+    longest = max(len(row["files"]) for row in kept.batches)
+    assert longest == {"IDLE_FILES": 8, "IDLE_BYTES": 2, "IDLE_S": 1}[bound]
+
+
+def test_an_orderly_end_writes_what_waits(tmp_path: Path) -> None:
+    kept, files = Kept(), rounds(12, 2, range(2, 12))
+    job = begun(tmp_path, kept)
+    for file in files:
+        job.process([file])
+    assert len(names(kept)) < len(files)
+    assert all(job.took(name) for name, _ in files[len(names(kept)) :])
+    job.finish()
+    assert names(kept) == [name for name, _ in files]
 
 
 ELSEWHERE = """

@@ -185,7 +185,7 @@ class _Step:
         if state.read_plan is None or state.read_plan[0] != of:  # the same for most decisions
             state.read_plan = of, read_plan_of(state.plans.items(), served, state.target)
         known = tuple(gap for _, gap in gaps)
-        return replace(state.read_plan[1], gaps=known, lowest_us=state.lowest_us)
+        return replace(state.read_plan[1], gaps=known, lowest_us=state.lowest_us, latest_us=state.latest_us)
 
     def run(self, run: QueryAtDecision, read_plan: ReadPlan, revisions: ordered_queries.Revisions) -> None:
         """What of a query gets rows; of one of windows between markers, how far it is."""

@@ -10,6 +10,7 @@ from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Aggregate, Group, Query
+from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.window_ranges import CoverageRef, covers
 from edge_agent.root.decision.work import ReadRequest, WindowRange
@@ -39,6 +40,7 @@ class ReadPlan:
     """Numbers of the shapes, read orders, known losses.
 
     feeding: numbers of the orders that feed a query. target: of the shapes. lowest_us: no row starts before.
+    latest_us: none ends after, so that windows of a time in which nothing was read need nobody.
     """
 
     shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
@@ -47,6 +49,7 @@ class ReadPlan:
     target: Target
     gaps: tuple[Gap, ...] = ()
     lowest_us: int = NEVER_US
+    latest_us: int = FAR_US
 
     def of(self, place: QueryPlace) -> tuple[int, ...]:
         """Numbers of the orders that feed a query."""
@@ -63,7 +66,9 @@ class ReadPlan:
         for comb in query.time_window.runs(after_us, upto_us) if after_us < upto_us else ():
             least_us, most_us = serving.starts(comb.length_us)
             low_us = max(least_us, comb.after_us + 1 - comb.length_us, 0)
-            high_us = min(most_us, comb.upto_us - comb.length_us)
+            high_us = min(most_us, comb.upto_us - comb.length_us, self.latest_us - 1)
+            if low_us > high_us:
+                continue
             whole = WindowRange(
                 *(query.id, query.revision, shape, comb.after_us, comb.upto_us),
                 *(comb.length_us, comb.slide_us, comb.offset_us, low_us, high_us),

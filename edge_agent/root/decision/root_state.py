@@ -89,6 +89,11 @@ class RootState:
         """No row that was applied starts before."""
         return min((low for low, _ in self.extent.values()), default=self.decided_us)
 
+    @property
+    def latest_us(self) -> int:
+        """No row that was applied ends after."""
+        return max((high for _, high in self.extent.values()), default=NEVER_US)
+
     def at(self, now_us: int) -> None:
         """A decision is taken now. Where the lander's clock went back, no row was revised after now."""
         if now_us < self.decided_us:

@@ -278,6 +278,11 @@ class Work:
     over: tuple[SupersededRows, ...] = ()
     coverages: Mapping[str, Coverage] = field(default_factory=dict)
 
+    @property
+    def nothing(self) -> bool:
+        """Whether no table changes with it. Orders say how rows are read, not that any are."""
+        return not self.unread and not any(getattr(self, name) for name in (*RECORDS, *ROWS) if name != "orders")
+
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
         shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]

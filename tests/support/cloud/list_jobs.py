@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloud_job.ingest.intake import Intake
-from cloud_job.spark import prepared_batch, state_log
+from cloud_job.spark import state_log
 from cloud_job.spark.job import Job
-from cloud_job.spark.state_log import Told
-from edge_agent.root.decision.work import Work
+from cloud_job.spark.prepared_batch import Decided
+from edge_agent.root.decision.work import TableRow, Work
 
 
 @dataclass
@@ -41,13 +40,9 @@ class ListJob(Job):
         base = state_log.base_of(last["state"], last["number"])
         return [row for row in self.kept.batches if row["number"] >= base]
 
-    def _batch(self, intake: Intake, told: Told) -> None:
-        names = [name for name, _ in told.files]
-        made = prepared_batch.decided(intake, self.state, flush=told.flush)
-        row = prepared_batch.row_of(made, intake, names, self._kept(intake.batch, told))
+    def _write(self, made: Decided, row: TableRow, nodes: dict[str, list[object]] | None) -> None:
         rows = [] if made.stored is None else made.stored.to_pylist()
-        self.kept.store(names, rows)
+        self.kept.store(row["files"], rows)  # type: ignore[arg-type]
         self.kept.messages += rows
         self.kept.batches.append(dict(row))
         self.kept.works.append(made.work)
-        self._files = frozenset(names)
