@@ -3,6 +3,7 @@
 batch_guard          leaves out what no batch can be made with
 prepared_batch       the decision of a batch, as far as it goes without Spark
 job                  `Job`: one micro-batch; the order of its commits
+possible_work        what of a decision can be carried out, where rows of some of it cannot be made
 row_sources          rows of results from where their parts are nearest
 results              transforms from parts to rows of gold.results
 islands              the same for sessions

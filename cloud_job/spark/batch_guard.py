@@ -4,7 +4,8 @@ Whatever a batch raises, the run is given up and another one begins from the las
 it is half done. Records that raise while they are read, or without which the decision can be taken, are found by trying
 on copies of the state, and the batch is made without them: their bytes go to ops.quarantine, and a frame is settled as
 one that cannot be used, so that what it held is declared (docs/protocol.md 3.6). A batch that fails for another reason
-is tried again, then file by file; a file that fails alone is left out whole. What lies in the world (a disk, the JVM)
+is tried again, then file by file; a file that fails alone is left out whole. Where a decision stands already and cannot
+be carried out, what raises is left out of it (possible_work.py). What lies in the world (a disk, the JVM)
 ends the process, for systemd to start it again: no file is at fault. After a start that was killed files are taken one
 by one, and the one that five starts in a row were killed with is moved to the folder `aside`.
 """
@@ -19,7 +20,7 @@ from typing import Final, Protocol
 
 from cloud_job.ingest.intake import Intake, LeftOut, RecordError
 from cloud_job.spark.job import Job, JobSettings
-from edge_agent.errors import PortError
+from cloud_job.spark.possible_work import REASON, raise_if_of_the_world, text_of
 from edge_agent.wire import landing
 
 log = logging.getLogger("headwater.root")
@@ -29,18 +30,6 @@ TRIES: Final = 3  # of a batch of several files, and of one file
 PAUSES_S: Final = (0.5, 2.0)  # between them
 MOST_OF_TOPIC: Final = 5  # records of a topic at fault; then all of it is left out of the batch
 MOST_IN_A_ROW: Final = 3  # whole files left out without one between them that was not: then it is not the files
-SHOWN: Final = 200  # characters of what an exception says
-WORLD: Final = (  # what errors that come through the JVM say when no file is at fault
-    "No space left on device",
-    "OutOfMemoryError",
-    "Read-only file system",
-    "Input/output error",
-    "Too many open files",
-    "Permission denied",
-    "An error occurred while trying to connect to the Java server",
-    "Answer from Java side is empty",
-    "cannot call methods on a stopped SparkContext",
-)
 ASIDE: Final = "aside"  # below the landing folder
 FATAL: Final = "several starts in a row were killed while it was taken"
 Note = Callable[[str, str], None]
@@ -66,7 +55,7 @@ class BatchGuard:
     ) -> None:
         """make: a run that is open. note: is told of what has been left out, with its name."""
         self._make, self._note, self._starts = make, note, starts
-        self.job = make()
+        self.job = self._begun()
         self._in_a_row = 0
 
     @property
@@ -119,7 +108,7 @@ class BatchGuard:
                 error = err
                 _raise_if_of_the_world(err)
                 log.warning(
-                    "batch.failed", extra={"files": len(files), "first": files[0][0], "why": _text(err)}, exc_info=err
+                    "batch.failed", extra={"files": len(files), "first": files[0][0], "why": text_of(err)}, exc_info=err
                 )
             else:
                 self._passed(left_out)
@@ -133,10 +122,17 @@ class BatchGuard:
                 time.sleep(pause_s)
         return error
 
+    def _begun(self) -> Job:
+        """A run, which has carried out the last decision; tells what of it was impossible."""
+        job = self._make()
+        for found in job.impossible:
+            self._note(f"{REASON}: {found.why}", found.name)
+        return job
+
     def _begin_again(self) -> None:
         idle = self.job.idle
         self.job.close()
-        self.job = self._make()
+        self.job = self._begun()
         if idle:  # they came before the files of this batch
             self._process(idle)
 
@@ -162,7 +158,7 @@ class BatchGuard:
             if isinstance(error, RecordError):
                 record, why = error.record, str(error)
             else:
-                record, why = self._last_of_shortest(files, left_out, intake, error), f"no decision: {_text(error)}"
+                record, why = self._last_of_shortest(files, left_out, intake, error), f"no decision: {text_of(error)}"
             _leave_out(left_out, record, why, error)
 
     def _last_of_shortest(
@@ -192,7 +188,7 @@ class BatchGuard:
         self._in_a_row += 1
         if self._in_a_row > MOST_IN_A_ROW:
             raise error
-        why = f"{file[0]} cannot be taken: {_text(error)}"
+        why = f"{file[0]} cannot be taken: {text_of(error)}"
         left_out: dict[landing.Record | str, LeftOut] = {topic: LeftOut(why) for topic in _topics(file[1])}
         try:
             self.job.process([file], left_out)
@@ -246,11 +242,4 @@ def _topics(content: bytes) -> list[str]:
 
 def _raise_if_of_the_world(error: Exception) -> None:
     """Raise what no file is at fault for."""
-    cause = error.__cause__ if isinstance(error, RecordError) else error
-    if isinstance(cause, PortError | OSError) or any(text in str(error) for text in WORLD):
-        raise error
-
-
-def _text(error: Exception) -> str:
-    lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:SHOWN]}"
+    raise_if_of_the_world(error, error.__cause__ if isinstance(error, RecordError) else None)

@@ -15,7 +15,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import NOTHING, Intake, Leave
 from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands, state_log
+from cloud_job.spark.possible_work import Impossible, possible, raise_if_of_the_world
 from cloud_job.spark.prepared_batch import Decided, decided, row_of
 from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.state_log import File, Rules, StateLog, Told
@@ -96,6 +97,7 @@ class Job:
         self._idle: list[tuple[File, ...]] = []  # since then: files of each time when nothing was to be written
         self._idle_names: set[str] = set()
         self._idle_bytes, self._wrote_s = 0, time.monotonic()
+        self.impossible: list[Impossible] = []  # of the last decision of the run before
 
     def open(self) -> None:
         """Take the tables, make those that are missing, and carry the last decision out to its end.
@@ -146,7 +148,7 @@ class Job:
         last, self._began_from = rows[-1], int(rows[0]["number"])
         self._files = frozenset(last["files"])
         self._rows.resume(self.state, self.parts)
-        self._perform(Work.loads(bytes(last["work"])), again=True)
+        self._carry_out(Work.loads(bytes(last["work"])))
         log.info("root.resumed", extra={"batch": self.state.number})
 
     def took(self, name: str) -> bool:
@@ -308,6 +310,29 @@ class Job:
         self._append_others(work, lookups, again=again)
         self._done("tables", number)
 
+    def _carry_out(self, work: Work) -> None:
+        """All of a decision that may have been carried out in part, but for what raises again: that is declared."""
+        try:
+            self._perform(work, again=True)
+        except Exception as err:
+            raise_if_of_the_world(err)
+            log.exception("decision.failed", extra={"batch": work.number})
+            self._rows.resume(self.state, self.parts)
+            work, self.impossible = possible(work, self._make)
+            for found in self.impossible:
+                log.error("rows.left_out", extra={"rows": found.name, "why": found.why})
+            rows = [row for found in self.impossible if (row := found.row(self.state, work.number)) is not None]
+            self._rows.resume(self.state, self.parts)
+            self._perform(replace(work, gaps=(*work.gaps, *rows)), again=True)
+
+    def _make(self, work: Work) -> None:
+        """Make the rows of a decision, and keep none."""
+        lookups = self._lookups()
+        self._rows.make(work, lookups)
+        for rows in (self._quarantined(work), self._late(work, lookups)):
+            if rows is not None:
+                rows.write.format("noop").mode("overwrite").save()
+
     def _show(self, nodes: dict[str, list[object]], number: int) -> None:
         """ops.nodes, in no decision: a run that starts writes it anew."""
         self.place.overwrite(tables.NODES, tables.of_columns(self.spark, tables.NODES, nodes), number)
@@ -364,16 +389,25 @@ class Job:
         ):
             if rows and not (again and self._done_before(table, number)):
                 self.place.append(table, tables.rows(self.spark, table, list(rows)), "rows", number)
-        if (work.unread or work.refused) and not (again and self._done_before(tables.QUARANTINE, number)):
-            found = quarantined(self.place.read(self.spark, MESSAGES), work, self.state.owner_of(number))
-            self.place.append(tables.QUARANTINE, found, "rows", number)
-        if work.beyond and not (again and self._done_before(tables.LATE, number)):
-            parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond, number)
-            bases = {digest: plan.basis for digest, (_group, plan) in self.state.plans.items()}
-            lines = {EpochKey(each.node, each.epoch) for each in work.beyond}
-            pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
-            rows_late = late(parts, work, pages, bases)
-            self.place.append(tables.LATE, tables.one_file(self.spark, tables.LATE, rows_late), "rows", number)
+        for table, found in ((tables.QUARANTINE, self._quarantined(work)), (tables.LATE, self._late(work, lookups))):
+            if found is not None and not (again and self._done_before(table, number)):
+                self.place.append(table, found, "rows", number)
+
+    def _quarantined(self, work: Work) -> DataFrame | None:
+        """Rows of ops.quarantine."""
+        if not work.unread and not work.refused:
+            return None
+        return quarantined(self.place.read(self.spark, MESSAGES), work, self.state.owner_of(work.number))
+
+    def _late(self, work: Work, lookups: DecodeLookups) -> DataFrame | None:
+        """Rows of ops.late."""
+        if not work.beyond:
+            return None
+        parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond, work.number)
+        bases = {digest: plan.basis for digest, (_group, plan) in self.state.plans.items()}
+        lines = {EpochKey(each.node, each.epoch) for each in work.beyond}
+        pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
+        return tables.one_file(self.spark, tables.LATE, late(parts, work, pages, bases))
 
     def _not_covered(self, rows: tuple[TableRow, ...]) -> tuple[TableRow, ...]:
         """The rows whose coverage does not stand in ops.coverage: the state knows the newest only."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from cloud_job.delta.tables import MESSAGES, Place
+from cloud_job.delta.tables import MESSAGES, RESULTS, Place
 from cloud_job.ingest.decode import Lookup, pieces_of
 from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ordered.position_store import OrderedQueries, OrderedRows
@@ -111,6 +111,19 @@ class RowSources:
         queries = [_query(lookups.state, ordering.query, ordering.revision) for ordering in work.ordering]
         parts = self.recent.within(join([span for found in wanted.values() for span in found], most=4))
         return self.central.made(work, lookups.of(work, wanted), queries, parts)
+
+    def make(self, work: Work, lookups: DecodeLookups) -> None:
+        """Make the rows of a decision's windows, and keep none."""
+        rows = [self.windows(work, spans, lookups) for spans in (work.closing, work.revising) if spans]
+        closing = islands.closing_ranges(work.islands)
+        if closing:
+            rows.append(self.sessions(work, closing, lookups, revising=False))
+        if any(found.revises for found in work.islands):
+            ranges, _ = islands.revising_ranges(self._place.read(self._spark, RESULTS), work.islands)
+            rows += [self.sessions(work, ranges, lookups, revising=True)] if ranges else []
+        ordered = self.ordered(work, lookups).rows
+        for each in (*rows, *([] if ordered is None else [ordered])):
+            each.write.format("noop").mode("overwrite").save()
 
     def _read_back(self, lookup: Lookup, lookups: DecodeLookups) -> None:
         """Slices that the windows need and that are not on the driver, from the table."""

@@ -66,7 +66,7 @@ def test_an_owner_that_was_paused_overwrites_nothing_that_the_next_one_wrote(roo
     assert (row["readings"], row["values"]["avg"]) == (3, 2.0)
     assert {row["decided_us"] for row in root.rows(tables.NODES)} <= {at(1), at(4)}, "the last owner's"
     with pytest.raises(PortError, match="another root owns the tables"):
-        first.process([("9", tick(at(5)))])
+        first.process([("9", tick(at(5)) + late(4.0))])
     assert root.results().keys() == {("q", "site=a", at(0))}
 
 

@@ -1,0 +1,119 @@
+"""A decision with windows whose rows cannot be made is carried out without these, and says so (no Spark but below)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloud_job.delta import tables
+from cloud_job.spark import possible_work
+from cloud_job.spark.batch_guard import BatchGuard
+from cloud_job.spark.possible_work import MOST_TRIES, REASON, possible
+from cloud_job.spark.row_sources import RowSources
+from edge_agent.errors import PortError
+from edge_agent.root.decision.work import RefusedFrame, WindowRange, Work
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.jobs import Roots
+
+
+def span(number: int, name: str = "q") -> WindowRange:
+    at = START + number * SECOND
+    return WindowRange(name, 1, 0, at, at + SECOND, SECOND, SECOND, 0, at, at, (0,), "", 1, 1, complete=True)
+
+
+class Maker:
+    """Makes what does not start at one of these seconds."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad, self.tries = {START + each * SECOND for each in bad}, 0
+
+    def __call__(self, work: Work) -> None:
+        self.tries += 1
+        if any(each.low_us in self.bad for each in (*work.closing, *work.revising)):
+            raise ValueError("no such number\nand more")
+
+
+def test_windows_that_raise_are_found_among_many_in_few_tries() -> None:
+    work = Work(
+        7, closing=tuple(map(span, range(1_000))), revising=(span(2_000),), refused=(RefusedFrame("gw", 1, 2, "bad"),)
+    )
+    make = Maker(17, 600)
+    left, impossible = possible(work, make)
+    assert [each.piece for each in impossible] == [span(17), span(600)]
+    assert left == replace(work, closing=tuple(each for each in work.closing if each.low_us not in make.bad))
+    assert make.tries < 60
+    assert impossible[0].why == "ValueError: no such number"
+
+
+def test_where_most_raise_the_rest_is_left_out_after_some_tries() -> None:
+    work = Work(7, closing=tuple(map(span, range(10_000))))
+    make = Maker(*range(10_000))
+    left, impossible = possible(work, make)
+    assert (left.closing, len(impossible)) == ((), 10_000)
+    assert make.tries == MOST_TRIES
+
+
+def test_windows_between_bounds_lie_where_the_first_starts_and_the_last_ends() -> None:
+    lattice = replace(span(0), slide_us=SECOND, offset_us=500_000, length_us=2 * SECOND)
+    windows = replace(lattice, low_us=1_200_001, high_us=3_999_999)
+    assert possible_work.times_of(windows) == (1_500_000, 5_500_000)
+    assert possible_work.times_of(replace(windows, low_us=1_500_000)) == (1_500_000, 5_500_000)
+
+
+def test_what_lies_in_the_world_is_no_window_s_fault() -> None:
+    def full(_work: Work) -> None:
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        possible(Work(7, closing=(span(0),)), full)
+    with pytest.raises(PortError):
+        possible_work.raise_if_of_the_world(PortError("another root has them"))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_root_goes_on_after_a_decision_of_which_a_window_cannot_be_made(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.1: the decision stands, and rows of one query raise in Spark, in this run and at each start."""
+    from pyspark.sql import functions as F
+
+    whole = RowSources.windows
+
+    def windows(self: RowSources, work: Work, spans: tuple[WindowRange, ...], lookups: Any) -> Any:
+        rows = whole(self, work, spans, lookups)
+        if any(each.query == "bad" and each.low_us <= START + 3 * SECOND <= each.high_us for each in spans):
+            return rows.withColumn(
+                "key", F.when(F.col("query") == "bad", F.raise_error(F.lit("boom"))).otherwise(F.col("key"))
+            )
+        return rows
+
+    root, told = roots(), list[tuple[str, str]]()
+    child = Child("gw", (query("good"), query("bad", fns=("max",))))
+    guard = BatchGuard(root.start, lambda why, example: told.append((why, example)))
+
+    def take(*records: bytes) -> None:
+        path = root.land(*records)
+        guard.process([(path.name, path.read_bytes())])
+
+    take(tick(START), record(child, START, child.birth()))
+    monkeypatch.setattr(RowSources, "windows", windows)
+    for second in range(1, 7):
+        at = START + second * SECOND
+        rows = child.rows(at, np.array([at - SECOND]), np.array([float(second)]))
+        take(tick(at), record(child, at, rows))
+    starts = {name: sorted(row["start"] for row in root.rows(where=f"query = '{name}'")) for name in ("good", "bad")}
+    assert starts["good"] == [START + n * SECOND for n in range(6)]
+    assert starts["bad"] == [at for at in starts["good"] if at != START + 3 * SECOND]
+    (gap,) = root.rows(tables.GAPS)
+    assert (gap["reason"], gap["start"], gap["end"]) == (REASON, START + 3 * SECOND, START + 4 * SECOND)
+    assert "query bad revision 1" in gap["detail"]
+    assert "boom" in gap["detail"]
+    assert [example.split(",")[0] for _why, example in told] == ["query bad revision 1"]
+    assert all(row["complete"] for row in root.rows())
+    root.start()
+    assert guard.job.impossible != root.job.impossible == []
