@@ -115,7 +115,7 @@ BATCHES: Final = Table(
         "work": ("BINARY", "the windows that close or are revised; internal"),
         "state": (
             "BINARY",
-            "the state after it, whole, or what the batch was told; internal; null for old batches",
+            "the state after it, whole, or the input of the batch; internal; null for old batches",
         ),
     },
     properties=_tuned("number"),

@@ -11,6 +11,6 @@ upsert               rows that are revised or withdrawn
 recent_parts         parts of the last batches, on the driver
 slice_cache          decoded slices, on the driver; slice_cache_plan: of which plans
 decision_checkpoint  the state of the decision as bytes
-state_log            what a row of ops.batches says of it: whole now and then, else what its batch was told
+state_log            what a row of ops.batches says of it: whole now and then, else the input of its batch
 native/              states as Spark expressions
 """

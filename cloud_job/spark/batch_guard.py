@@ -21,11 +21,11 @@ from typing import Final, Protocol
 from cloud_job.ingest.intake import Intake, LeftOut, RecordError
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.possible_work import REASON, raise_if_of_the_world, text_of
+from cloud_job.spark.state_log import File
 from edge_agent.wire import landing
 
 log = logging.getLogger("headwater.root")
 
-File = tuple[str, bytes]
 TRIES: Final = 3  # of a batch of several files, and of one file
 PAUSES_S: Final = (0.5, 2.0)  # between them
 MOST_OF_TOPIC: Final = 5  # records of a topic at fault; then all of it is left out of the batch
@@ -53,7 +53,7 @@ class BatchGuard:
     def __init__(
         self, make: Callable[[], Job], note: Note = lambda why, example: None, starts: Starts | None = None
     ) -> None:
-        """make: a run that is open. note: is told of what has been left out, with its name."""
+        """make: a run that is open. note: gets what has been left out, with its name."""
         self._make, self._note, self._starts = make, note, starts
         self.job = self._begun()
         self._in_a_row = 0

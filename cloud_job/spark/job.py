@@ -36,7 +36,7 @@ from cloud_job.spark import decision_checkpoint, islands, state_log
 from cloud_job.spark.possible_work import Impossible, possible, raise_if_of_the_world
 from cloud_job.spark.prepared_batch import Decided, decided, row_of
 from cloud_job.spark.row_sources import RowSources
-from cloud_job.spark.state_log import File, Rules, StateLog, Told
+from cloud_job.spark.state_log import BatchInput, File, Rules, StateLog
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import ProtocolError
@@ -172,7 +172,7 @@ class Job:
             intake.read(content, name)
         self._done("read", intake.batch)
         if new:
-            self._batch(intake, Told(new, left_out=left_out))
+            self._batch(intake, BatchInput(new, left_out=left_out))
 
     def attempt(
         self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING, most: int | None = None
@@ -212,7 +212,7 @@ class Job:
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
         if self.state.put_off or self._log.behind or self._idle:
-            self._batch(self._intake(), Told(flush=True))
+            self._batch(self._intake(), BatchInput(flush=True))
         self._remove(self._files)
         self.close()
 
@@ -230,20 +230,20 @@ class Job:
         number = self.state.number + 1
         return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us, left_out=left_out)
 
-    def _batch(self, intake: Intake, told: Told) -> None:
+    def _batch(self, intake: Intake, given: BatchInput) -> None:
         """Decide upon what was read, and write what follows; where nothing does, the files stay for a while."""
         number = intake.batch
-        made = decided(intake, self.state, flush=told.flush)
+        made = decided(intake, self.state, flush=given.flush)
         nodes = self._nodes.columns(made.decision, number)
-        if nodes is None and self._may_wait(made, told):
+        if nodes is None and self._may_wait(made, given):
             self.state.number -= 1
-            self._idle.append(told.files)
-            self._idle_names.update(name for name, _ in told.files)
-            self._idle_bytes += sum(len(content) for _, content in told.files)
+            self._idle.append(given.files)
+            self._idle_names.update(name for name, _ in given.files)
+            self._idle_bytes += sum(len(content) for _, content in given.files)
             return
-        told, names = told._replace(idle=tuple(self._idle)), [name for name, _ in (*self.idle, *told.files)]
+        given, names = given._replace(idle=tuple(self._idle)), [name for name, _ in (*self.idle, *given.files)]
         self._remove(self._files)  # they stand in the last decision, and this one names others
-        row = row_of(made, intake, names, self._kept(number, told))
+        row = row_of(made, intake, names, self._kept(number, given))
         self._done("decide", number)
         self._write(made, row, nodes)
         self._files, self._idle, self._idle_names = frozenset(names), [], set()
@@ -276,21 +276,21 @@ class Job:
         self._failures.report(filter(None, map(self.state.query, self.state.queries)), number)
         self._rows.forget(self.state.needed_us)
 
-    def _may_wait(self, made: Decided, told: Told) -> bool:
+    def _may_wait(self, made: Decided, given: BatchInput) -> bool:
         """Whether a decision changes no table, so that its files may stay until one does, for a while."""
-        if told.flush or told.left_out or not made.changes_nothing or time.monotonic() - self._wrote_s > IDLE_S:
+        if given.flush or given.left_out or not made.changes_nothing or time.monotonic() - self._wrote_s > IDLE_S:
             return False
         return len(self._idle_names) < IDLE_FILES and self._idle_bytes < IDLE_BYTES
 
-    def _kept(self, number: int, told: Told) -> bytes:
+    def _kept(self, number: int, given: BatchInput) -> bytes:
         """What the row of a batch says of the state after it."""
         took_s = self.steps.get("read", 0.0) + time.monotonic() - self._since_s
         return self._log.take(
             number,
-            told,
+            given,
             took_s,
             lambda: decision_checkpoint.dumps(self.decider, self.state, self.parts),
-            last=told.flush,
+            last=given.flush,
         )
 
     def _decide(self, row: TableRow, number: int) -> None:

@@ -1,7 +1,7 @@
 """What of a decision can be carried out, where rows of some of it cannot be made.
 
 A decision that stands in ops.batches is carried out before the next one is taken, so one window whose rows raise would
-stop the root at each start. Then it is tried what raises, and that is left out, told and declared: of those windows
+stop the root at each start. Then it is tried what raises, and that is left out, noted and declared: of those windows
 there are no rows, and ops.gaps says which.
 """
 

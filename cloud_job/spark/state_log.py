@@ -1,7 +1,7 @@
-"""The state of the decision in ops.batches: whole now and then, and in between what each batch was told.
+"""The state of the decision in ops.batches: whole now and then, and in between the input of each batch.
 
 The state of a large tree is megabytes, and a batch changes little of it. A decision follows from the state before and
-from what its batch was told: landing files, records that are left out of them, and what the tables said of sessions.
+from the input of its batch: landing files, records that are left out of them, and what the tables said of sessions.
 So a row holds these, and a run that starts decides again from the last whole state on. What it decides is compared with
 what stands in the rows: where they differ, nothing is written.
 
@@ -43,8 +43,8 @@ class Rules(NamedTuple):
     members: tuple[str, ...] = ()
 
 
-class Told(NamedTuple):
-    """What a batch was told. files: (name, content). longest: of sessions, what the tables said since the last one.
+class BatchInput(NamedTuple):
+    """The input of a batch. files: (name, content). longest: of sessions, what the tables said since the last one.
 
     idle: files of decisions before it upon which nothing was to be written.
     """
@@ -65,7 +65,7 @@ class StateLog:
     whole_bytes: int = 0
     since_bytes: int = 0
     since_s: float = 0.0
-    _told: list[tuple[QueryPlace, int]] = field(default_factory=list)
+    _longest: list[tuple[QueryPlace, int]] = field(default_factory=list)
 
     @property
     def behind(self) -> bool:
@@ -74,14 +74,16 @@ class StateLog:
 
     def longest(self, place: QueryPlace, longest_us: int) -> None:
         """The tables said how long a session of a query is: the next decision knows it."""
-        self._told.append((place, longest_us))
+        self._longest.append((place, longest_us))
 
-    def take(self, number: int, told: Told, took_s: float, whole: Callable[[], bytes], *, last: bool = False) -> bytes:
+    def take(
+        self, number: int, given: BatchInput, took_s: float, whole: Callable[[], bytes], *, last: bool = False
+    ) -> bytes:
         """The `state` of the row of a batch. took_s: to decide. whole: the whole state. last: of an orderly end."""
-        told = told._replace(longest=tuple(self._told))
-        self._told.clear()
-        if self.base >= 0 and not last and self.since_s + took_s <= AGAIN_S and _size(told) <= 4 * self.whole_bytes:
-            content = self._encode(told)
+        given = given._replace(longest=tuple(self._longest))
+        self._longest.clear()
+        if self.base >= 0 and not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
+            content = self._encode(given)
             if self.since_bytes + len(content) <= self.whole_bytes:
                 self.since_bytes += len(content)
                 self.since_s += took_s
@@ -92,30 +94,30 @@ class StateLog:
             if self.base < 0:
                 raise
             log.exception("root.state", extra={"batch": number, "whole": self.base})
-            return self._encode(told)
+            return self._encode(given)
         self.base, self.whole_bytes, self.since_bytes, self.since_s = number, len(content), 0, 0.0
         return content
 
-    def _encode(self, told: Told) -> bytes:
+    def _encode(self, given: BatchInput) -> bytes:
         limits = self.rules.limits
         plain = {
             "version": VERSION,
             "base": self.base,
             "rules": [limits.revise_every_us, limits.horizon_us, self.rules.grace_us, list(self.rules.members)],
-            "files": [list(file) for file in told.files],
-            "idle": [[list(file) for file in files] for files in told.idle],
+            "files": [list(file) for file in given.files],
+            "idle": [[list(file) for file in files] for files in given.idle],
             "left_out": [
                 [[record] if isinstance(record, str) else list(record), out.why, out.settled]
-                for record, out in told.left_out.items()
+                for record, out in given.left_out.items()
             ],
-            "flush": told.flush,
-            "longest": [[*place, us] for place, us in told.longest],
+            "flush": given.flush,
+            "longest": [[*place, us] for place, us in given.longest],
         }
         return MARK + zlib.compress(snapshot.dumps(plain), 1)
 
 
-def _size(told: Told) -> int:
-    return sum(len(content) for files in (told.files, *told.idle) for _, content in files)
+def _size(given: BatchInput) -> int:
+    return sum(len(content) for files in (given.files, *given.idle) for _, content in files)
 
 
 def base_of(state: bytes, number: int) -> int:
@@ -167,18 +169,18 @@ def idle_again(
 
 
 def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, Any]) -> None:
-    told, number = _decode(bytes(row["state"])), int(row["number"])
-    for *place, longest_us in told["longest"]:
+    given, number = _decode(bytes(row["state"])), int(row["number"])
+    for *place, longest_us in given["longest"]:
         state.sessions.stretch(QueryPlace(*place), longest_us)
     left_out = {
         record[0] if len(record) == 1 else (record[0], record[1], record[2]): LeftOut(why, settled)
-        for record, why, settled in told["left_out"]
+        for record, why, settled in given["left_out"]
     }
-    idle_again(decider, state, parts, str(row["owner"]), told["idle"])
+    idle_again(decider, state, parts, str(row["owner"]), given["idle"])
     intake = Intake(decider, parts, number, str(row["owner"]), state.decided_us, left_out=left_out)
-    for name, content in told["files"]:
+    for name, content in given["files"]:
         intake.read(content, name)
-    if decided(intake, state, flush=told["flush"]).work.dumps() != bytes(row["work"]):
+    if decided(intake, state, flush=given["flush"]).work.dumps() != bytes(row["work"]):
         raise PortError(
             f"batch {number} of ops.batches is decided otherwise than it was: start the version of headwater that "
             "wrote it once more, and stop it in order (SIGTERM); then this one goes on"

@@ -22,7 +22,7 @@ from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.recent_parts import RecentParts
 from cloud_job.spark.slice_cache import SliceCache, slices_of
 from cloud_job.spark.slice_cache_plan import kept_plans
-from cloud_job.spark.state_log import Told
+from cloud_job.spark.state_log import BatchInput
 from edge_agent.algebra.query.planner import plan as planned
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sliding import prefix_blocks
@@ -59,7 +59,7 @@ class Dry(Job):
         intake, told = self._intake(), tuple((str(number), body) for number, body in enumerate(files))
         for name, body in told:
             intake.read(body, name)
-        self._batch(intake, Told(told, flush=not files))
+        self._batch(intake, BatchInput(told, flush=not files))
 
     def _may_wait(self, *_: object) -> bool:
         """Each batch is written, so that a crash takes none but its own files with it."""
