@@ -71,7 +71,7 @@ def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, .
 
 
 def _expired(folder: str) -> list[dict[str, Any]]:
-    """What has been deleted, a row an epoch (cloud_job/delta/retention.py): readings, and rows without a count."""
+    """What has been deleted, a row a child (cloud_job/delta/retention.py): readings, and rows without a count."""
     if "readings" not in {field.name for field in _schema(folder, "bronze.messages")}:
         return []
     sql = "select node, readings, rows from t where kind = 'expired'"

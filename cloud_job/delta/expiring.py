@@ -37,6 +37,23 @@ def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]
     return out
 
 
+def over(decider: Decider, state: RootState, parts: Parts) -> list[EpochKey]:
+    """Epochs that have ended and of which no row may be needed any more; sessions and markers: as above.
+
+    parts: of the frames that have not taken effect.
+    """
+    waiting, found = {EpochKey(node, epoch) for node, epoch, _seq in parts}, []
+    for line, dictionary in decider.parent.dictionaries.items():
+        if line in decider.parent.inbox.epochs or line in waiting:
+            continue
+        plans = [each for each in dictionary.plans.values() if identity(*each) in state.plans]  # others have no rows
+        needed = [_needed_us(group, plan, decider, state) for group, plan in plans]
+        latest_us = state.extent.get(line, (NEVER_US, NEVER_US))[1]
+        if all(before_us is not None and latest_us < before_us for before_us in needed):
+            found.append(line)
+    return found
+
+
 def _needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
     """Rows of a plan that end before are in no row that may still be made; None: not known."""
     floor_us, served = state.floors.get(group), group in decider.parent.children.memberships

@@ -26,6 +26,7 @@ from cloud_job.delta.tables import (
     small,
 )
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config.node_file.node_tables import RootTable
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 KEPT_STATES: Final = 100  # batches whose state stays: the last one is needed, a few more help to see what happened
 MARKED: Final = 1_000  # every so many batches one row stays as long as results do: it says how old they are
-EXPIRED: Final = "expired"  # kind of the row of bronze.messages that counts what has been deleted of an epoch
+EXPIRED: Final = "expired"  # kind of the row of bronze.messages that counts what has been deleted of a child
+NO_EPOCH: Final = -1
 EXPIRED_PLAN: Final = -2
 _EXPIRING: Final = arrow("of_node string, of_epoch bigint, of_plan int, before bigint, had bigint, unknown int")
 _APPLIED: Final = arrow("of_node string, of_epoch bigint, low bigint, high bigint")
@@ -132,7 +134,7 @@ def expire(root: Job, found: list[Expiring], number: int) -> int:
     counts = _counted(root, entries, f"batch BETWEEN 0 AND {number} AND `end` < {latest_us}").collect()
     if not counts:
         return 0
-    told = [(row["node"], row["epoch"], EXPIRED_PLAN, None, row["had"], row["unknown"]) for row in counts]
+    told = [(row["node"], NO_EPOCH, EXPIRED_PLAN, None, row["had"], row["unknown"]) for row in counts]
     rows = [*((*each, None, None) for each in found), *told]
     small(spark, rows, _EXPIRING).createOrReplaceTempView(source)
     near = f"(t.batch = -1 OR t.batch <= {number} AND t.`end` < {latest_us})"
@@ -162,7 +164,7 @@ def expire(root: Job, found: list[Expiring], number: int) -> int:
 
 
 def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
-    """By epoch of the rows that go: readings in those that count, how many of them have no count, and all."""
+    """By child, of the rows that go: readings in those that count, how many of them have no count, and all."""
     from pyspark.sql import functions as F
 
     state, spark = root.state, root.spark
@@ -179,11 +181,22 @@ def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
     owned = (F.col("owner") == F.col("by")) & (F.col("batch") >= F.col("first")) & (F.col("batch") < F.col("until"))
     rows = rows.join(small(spark, owners, _OWNERS), owned, "left")
     counts = F.col("low").isNotNull() & F.col("by").isNotNull()
-    return rows.groupBy("node", "epoch").agg(
+    return rows.groupBy("node").agg(
         F.coalesce(F.sum(F.when(counts, F.col("readings"))), F.lit(0)).alias("had"),
         F.count_if(counts & F.col("readings").isNull()).cast("int").alias("unknown"),
         F.count("*").alias("all"),
     )
+
+
+def without_rows(root: Job, lines: list[EpochKey]) -> list[EpochKey]:
+    """Those of these epochs of which bronze.messages has no rows of readings."""
+    if not lines:
+        return []
+    rows = root.place.read(root.spark, MESSAGES).where("part > 0").select("node", "epoch").distinct()
+    asked = small(root.spark, [(*line, None, None) for line in lines], _APPLIED)
+    same = (rows["node"] == asked["of_node"]) & (rows["epoch"] == asked["of_epoch"])
+    found = asked.join(rows, same, "left_anti").select("of_node", "of_epoch").collect()
+    return [EpochKey(node, epoch) for node, epoch in found]
 
 
 def _added_up(root: Job, table: Table, old: int, columns: str, by: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cloud_job.delta import log_files, retention
-from cloud_job.delta.expiring import Expiring, expiring
+from cloud_job.delta.expiring import Expiring, expiring, over
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import POSITIONS, TABLES, Place, Table
 
@@ -136,6 +136,7 @@ class Expiry:
     """Deletes rows of readings in no row that may still be made, a batch after they were found.
 
     A start carries out the last decision once more, and that may need what has been of no use since that decision.
+    Epochs that have ended are forgotten with their last row.
     done: what has been deleted of each plan, in this run.
     """
 
@@ -156,7 +157,9 @@ class Expiry:
             every = expiring(root.decider, root.state, root.parts)
             self.found = [each for each in every if self.done.get(each[:3]) != each[3]]
             self.done = {each[:3]: self.done[each[:3]] for each in every if each[:3] in self.done}
-        return {"rows": rows} if rows else None
+        gone = retention.without_rows(root, over(root.decider, root.state, root.parts)[:MOST_EXPIRING])
+        root.forget_epochs(gone)
+        return {"rows": rows, "epochs": len(gone)} if rows or gone else None
 
 
 @dataclass(slots=True)

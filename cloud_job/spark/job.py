@@ -205,6 +205,11 @@ class Job:
         self.place.replace(BATCHES, tables.rows(self.spark, BATCHES, [row]), f"number = {number}")
         self._log, self._began_from = StateLog(self.settings.rules), number
 
+    def forget_epochs(self, lines: Sequence[EpochKey]) -> None:
+        """Forget epochs that have ended and have no rows in the tables; it is noted with the next decision."""
+        state_log.forget(self.decider, self.state, lines)
+        self._log.forgotten(lines)
+
     def committed(self, step: str) -> None:
         """Another step's commits are on the disk after this; nothing that they replace is needed any longer."""
         self._done(step, self.state.number)

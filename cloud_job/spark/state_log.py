@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from cloud_job.ingest.intake import NOTHING, Intake, Leave, LeftOut
 from cloud_job.spark import decision_checkpoint
 from cloud_job.spark.prepared_batch import decided
-from edge_agent.algebra.query.key import QueryPlace
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import PortError, WireError
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
@@ -47,6 +47,7 @@ class BatchInput(NamedTuple):
     """The input of a batch. files: (name, content). longest: of sessions, what the tables said since the last one.
 
     idle: files of decisions before it upon which nothing was to be written.
+    gone: epochs that were forgotten since then, because the tables have no rows of them any more.
     """
 
     files: tuple[File, ...] = ()
@@ -54,6 +55,7 @@ class BatchInput(NamedTuple):
     left_out: Leave = NOTHING
     flush: bool = False
     longest: tuple[tuple[QueryPlace, int], ...] = ()
+    gone: tuple[EpochKey, ...] = ()
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class StateLog:
     since_bytes: int = 0
     since_s: float = 0.0
     _longest: list[tuple[QueryPlace, int]] = field(default_factory=list)
+    _gone: list[EpochKey] = field(default_factory=list)
 
     @property
     def behind(self) -> bool:
@@ -76,12 +79,17 @@ class StateLog:
         """The tables said how long a session of a query is: the next decision knows it."""
         self._longest.append((place, longest_us))
 
+    def forgotten(self, lines: Iterable[EpochKey]) -> None:
+        """These epochs have been forgotten: the next decision knows nothing of them."""
+        self._gone += lines
+
     def take(
         self, number: int, given: BatchInput, took_s: float, whole: Callable[[], bytes], *, last: bool = False
     ) -> bytes:
         """The `state` of the row of a batch. took_s: to decide. whole: the whole state. last: of an orderly end."""
-        given = given._replace(longest=tuple(self._longest))
+        given = given._replace(longest=tuple(self._longest), gone=tuple(self._gone))
         self._longest.clear()
+        self._gone.clear()
         if self.base >= 0 and not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
             content = self._encode(given)
             if self.since_bytes + len(content) <= self.whole_bytes:
@@ -112,6 +120,7 @@ class StateLog:
             ],
             "flush": given.flush,
             "longest": [[*place, us] for place, us in given.longest],
+            "gone": [list(line) for line in given.gone],
         }
         return MARK + zlib.compress(snapshot.dumps(plain), 1)
 
@@ -168,10 +177,18 @@ def idle_again(
         state.number -= 1
 
 
+def forget(decider: Decider, state: RootState, lines: Iterable[EpochKey]) -> None:
+    """Forget what the numbers of these epochs mean, and which of their frames took effect."""
+    for line in lines:
+        for known in (decider.parent.dictionaries, state.applied, state.extent, state.repeats, state.too_late):
+            known.pop(line, None)
+
+
 def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, Any]) -> None:
     given, number = _decode(bytes(row["state"])), int(row["number"])
     for *place, longest_us in given["longest"]:
         state.sessions.stretch(QueryPlace(*place), longest_us)
+    forget(decider, state, [EpochKey(node, epoch) for node, epoch in given.get("gone", ())])
     left_out = {
         record[0] if len(record) == 1 else (record[0], record[1], record[2]): LeftOut(why, settled)
         for record, why, settled in given["left_out"]

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from cloud_job.spark import decision_checkpoint, state_log
 from cloud_job.spark import job as job_module
 from cloud_job.spark.job import JobSettings
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootLimits
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
@@ -214,6 +215,30 @@ def test_an_orderly_end_writes_what_waits(tmp_path: Path) -> None:
     assert all(job.took(name) for name, _ in files[len(names(kept)) :])
     job.finish()
     assert names(kept) == [name for name, _ in files]
+
+
+def test_an_epoch_that_was_forgotten_is_forgotten_where_it_is_decided_again(tmp_path: Path) -> None:
+    files, line = rounds(1, 1), EpochKey("gw-0", 1)
+    kept = Kept()
+    job = begun(tmp_path, kept)
+    job.process(files[:1])
+    then = Child("gw-0", (query(),), epoch=2)
+    job.process([("000000-2", tick(START) + record(then, START, then.birth((1, 0))))])
+    assert line in job.decider.parent.dictionaries
+    job.forget_epochs([line])
+    other = begun(tmp_path, kept)
+    assert line in other.decider.parent.dictionaries, "no row says so"
+    frame = then.rows(START + SECOND, np.array([START]), np.array([1.0]))
+    job.process([("000001", tick(START + SECOND) + record(then, START, frame))])
+    assert kept.batches[-1]["state"].startswith(state_log.MARK)
+    again = begun(tmp_path, kept)
+    assert again.decider.parent.dictionaries.keys() == job.decider.parent.dictionaries.keys()
+    assert line not in again.decider.parent.dictionaries
+    assert decision_checkpoint.dumps(*whole_of(again)) == decision_checkpoint.dumps(*whole_of(job))
+
+
+def whole_of(job: ListJob) -> Any:
+    return job.decider, job.state, job.parts
 
 
 ELSEWHERE = """

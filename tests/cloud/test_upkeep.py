@@ -54,18 +54,46 @@ def test_readings_go_a_batch_after_they_were_found_useless_and_the_books_balance
     root.start()
     assert root.results() == before
     root.take(tick(at(101)), one(child, 100, 101))
-    assert expiry(root.job) == {"rows": 4}
+    assert expiry(root.job) == {"rows": 4, "epochs": 0}
     assert stored(root) == {at(99), at(100)}
     root.take(tick(at(200)), one(child, 199, 200))
     expiry(root.job)
     root.take(tick(at(201)), one(child, 200, 201))
-    assert expiry(root.job) == {"rows": 3}, "of the seconds 99 and 100"
+    assert expiry(root.job) == {"rows": 3, "epochs": 0}, "of the seconds 99 and 100"
     (expired,) = root.rows(tables.MESSAGES, "kind = 'expired'")
-    assert (expired["node"], expired["epoch"], expired["readings"], expired["rows"]) == ("gw-1", child.epoch, 7, 0)
+    assert (expired["node"], expired["epoch"], expired["readings"], expired["rows"]) == ("gw-1", -1, 7, 0)
     after = root_book(root.place.root)
     assert after.stored == after.applied == {"gw-1": 9}
     assert book.stored == book.applied == {"gw-1": 6}
     assert before.items() <= root.results().items()
+
+
+def test_an_epoch_that_has_ended_is_forgotten_with_its_last_row(roots: Callable[..., Roots]) -> None:
+    first = Child("gw-1", (query(),))
+    root, expiry = born(roots, first), Expiry()
+    root.take(tick(at(1)), one(first, 0, 1))
+    then = Child("gw-1", (query(),), epoch=2)
+    root.take(tick(at(2)), record(then, at(2), then.birth((1, first.seq - 1))), one(then, 1, 2))
+    expiry(root.job)
+    root.take(tick(at(100)), one(then, 99, 100))
+    expiry(root.job)
+    lines = root.job.decider.parent.dictionaries
+    assert [line.epoch for line in lines] == [1, 2], "its rows are there"
+    root.take(tick(at(101)), one(then, 100, 101))
+    assert expiry(root.job) == {"rows": 2, "epochs": 1}
+    assert [line.epoch for line in lines] == [2]
+    root.start()
+    assert [line.epoch for line in root.job.decider.parent.dictionaries] == [1, 2], "no decision says so yet"
+    expiry(root.job)
+    for second in (102, 103):
+        root.take(tick(at(second)), one(then, second - 1, second))
+        found = root_book(root.place.root)
+        assert (found.stored, found.applied) == ({"gw-1": second - 97}, {"gw-1": second - 97})
+    assert root.job.needed_from < root.job.state.number, "a start decides again"
+    root.start()
+    assert [line.epoch for line in root.job.decider.parent.dictionaries] == [2]
+    root.take(tick(at(104)), record(first, at(104), first.rows(at(1))), one(then, 103, 104))
+    assert {row["readings"] for row in root.results().values()} == {1}
 
 
 def test_rows_that_do_not_count_are_not_counted_when_they_go(roots: Callable[..., Roots]) -> None:
@@ -80,7 +108,7 @@ def test_rows_that_do_not_count_are_not_counted_when_they_go(roots: Callable[...
     expiry = Expiry()
     expiry(root.job)
     root.take(tick(at(101)), one(child, 100, 101))
-    assert expiry(root.job) == {"rows": 2}
+    assert expiry(root.job) == {"rows": 2, "epochs": 0}
     found = root_book(root.place.root)
     assert (found.stored, found.doubled, found.uncounted) == ({"gw-1": 3}, (), 0)
 
