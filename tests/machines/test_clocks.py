@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -50,13 +51,17 @@ class Line:
     def clock_us(self) -> int:
         return self.now_us + self.wrong_us
 
+    def configure(self, *queries: Query) -> None:
+        """It serves these from now on."""
+        self.queries, texts = queries, tuple(canonical_query(query) for query in queries)
+        self.host.do(Configured((self.sensor,), queries, ("s",), texts), self.clock_us)
+
     def start(self) -> SimulatedHost[Gateway]:
         """A process begins on the disk."""
         machine = Gateway(NodeSettings("a"), Random(self.now_us), self.disk.restored(), self.disk.load)
         self.host = SimulatedHost(machine, self.disk)
         self.tell()
-        texts = tuple(canonical_query(query) for query in self.queries)
-        self.host.do(Configured((self.sensor,), self.queries, ("s",), texts), self.clock_us)
+        self.configure(*self.queries)
         self.host.accepted(self.clock_us)
         return self.host
 
@@ -133,6 +138,29 @@ def test_a_clock_that_was_ahead_for_five_seconds_costs_no_silence(
     got = {start: n for start, n in shown(line).items() if window.ends(np.array([start]))[0] <= upto_us}
     assert got == want
     assert max(got) == upto_us - window.longest_us
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("window", [Tumbling(S), Sliding(4 * S, S), Session(2 * S)])
+def test_what_changes_while_a_clock_is_ahead_holds_once_it_is_right(window: Tumbling | Session, restart: bool) -> None:
+    """protocol 6.3, 4.1: a query that is added, and one that is removed, of a gateway that promises by its clock."""
+    stays, goes, added = (replace(query(window), id=name) for name in ("stays", "goes", "added"))
+    line = Line(stays, goes)
+    line.seconds(20)
+    for second in range(40):
+        line.wrong_us = 3_600 * S if second >= 35 else 0
+        line.second(0)
+    line.configure(stays, added)
+    line.wrong_us = 0
+    changed_us = line.now_us
+    if restart:
+        line.start()
+    for second in range(68):
+        line.second(1 if 8 <= second < 28 else 0)
+        changed_us = line.now_us if second == 5 else changed_us
+    got = {name: {start for q, start in line.rows if q == name and start >= changed_us} for name in ("stays", "added")}
+    assert got["added"] == got["stays"] != set()
+    assert not [start for q, start in line.rows if q == "goes" and start >= changed_us]
 
 
 @pytest.mark.parametrize("restart", [False, True])

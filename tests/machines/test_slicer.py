@@ -319,3 +319,41 @@ def test_where_a_promise_falls_a_new_query_begins_after_what_left_as_late_too() 
     slicer.change((query("q", Tumbling(10)), query("added", Tumbling(2))))
     added = next(serving for serving in slicer.servings if serving.query == "added")
     assert added.start_from_us == 19
+
+
+def test_changes_beyond_a_promise_that_falls_hold_from_there_on() -> None:
+    """protocol 6.3, 4.1: added, revised twice and removed; one with an effective_from keeps it."""
+    asked = query("q", Tumbling(10))
+    slicer = started(asked, query("gone", Tumbling(10)))
+    slicer.push(batch([5]))
+    slicer.advance(1_000)
+    slicer.change((replace(asked, revision=2, window=Tumbling(20)),))
+    slicer.advance(2_000)
+    later = replace(query("later", Tumbling(10)), effective_from_us=500)
+    slicer.change((replace(asked, revision=3, window=Tumbling(5)), query("added", Tumbling(2)), later))
+    slicer.flush()
+    assert slicer.promise_anew(17)
+    assert set(slicer.servings) == {
+        Serving("q", 1, None, 17),
+        Serving("q", 3, 17),
+        Serving("gone", 1, None, None, 17),
+        Serving("added", 1, 17),
+        Serving("later", 1, 500),
+    }
+    slicer.push(batch([16, 18, 19]))
+    slicer.check()
+    rows = {(r.plan.queries, r.late): spans([r]) for r in slicer.flush()}
+    assert rows[(("added", 1), ("q", 1), ("q", 3)), False] == [(18, 20, "", 37.0)]
+    assert not slicer.promise_anew(15)
+
+
+def test_a_promise_that_falls_takes_no_reading_from_the_plan_that_it_was_for() -> None:
+    """protocol 6.3: a reading that lies where the clock was is in the plan of then only."""
+    asked = query("q", Tumbling(10))
+    slicer = started(asked)
+    slicer.push(batch([45]))
+    slicer.advance(100)
+    slicer.change((replace(asked, revision=2, window=Tumbling(2)),))
+    slicer.flush()
+    assert slicer.promise_anew(17)
+    assert slicer.servings == (Serving("q", 1, None, 46), Serving("q", 2, 46))

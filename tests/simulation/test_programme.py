@@ -70,6 +70,12 @@ def test_a_session_that_a_twin_had_open_is_declared_lost_from_its_beginning_on()
     assert programme.run(168, {"node.cloned"}, Shape(tiers=1, gateways=1, seconds=8)).wrong == ()
 
 
+def test_a_query_that_a_gateway_learns_while_its_clock_is_ahead_is_served_once_it_is_right() -> None:
+    """protocol 6.3, 4.1"""
+    shape = Shape(tiers=0, gateways=2, seconds=24, share=0.25)
+    assert programme.run(1005, {"clock.step", "process.crash"}, shape).wrong == ()
+
+
 def test_a_world_in_which_a_twin_counts_as_a_successor_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control, protocol 1.4: a parent that takes every birth for the next one of its child must be found."""
     monkeypatch.setattr(EpochFrames, "leads_to", lambda *_: True)

@@ -29,7 +29,7 @@ from edge_agent.machines.checkpoint.slots import (
     slot_name,
 )
 from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
-from edge_agent.machines.gateway.group_state import GroupState, withdrawn
+from edge_agent.machines.gateway.group_state import GroupState
 from edge_agent.machines.gateway.held_readings import HeldReadings
 from edge_agent.machines.gateway.silent_keys import SilentKeys
 from edge_agent.machines.gateway.source import Source
@@ -255,8 +255,7 @@ class Gateway(Node):
         elif sensor is not None and sensor.scale != state.slicer.scale:
             state.rows += state.slicer.flush()
             state.slicer = state.slicer.rescaled(sensor.scale)
-        serving = state.slicer.change(queries, moved)
-        state.serving = (*serving, *withdrawn(state.sent or (), serving))
+        state.serves(state.slicer.change(queries, moved))
         state.changed = True
 
     def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
@@ -332,7 +331,8 @@ class Gateway(Node):
         for group, state in self.groups.items():
             sources = [self.sources.get(name) for name in (group.source, *_marker_sources(group))]
             if all(source is not None and not source.own_clock and source.mark_us is None for source in sources):
-                state.slicer.promise_anew(self._aligned(state, now_us - group.lateness_us))
+                if state.slicer.promise_anew(self._aligned(state, now_us - group.lateness_us)):
+                    state.serves(state.slicer.servings)
                 state.frontier_us = min(state.frontier_us, state.slicer.frontier_us)
 
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:

@@ -27,6 +27,10 @@ class GroupState:
     rows: list[StepRows] = field(default_factory=list)
     changed: bool = True
 
+    def serves(self, serving: tuple[Serving, ...]) -> None:
+        """It serves these from now on."""
+        self.serving = (*serving, *withdrawn(self.sent or (), serving))
+
     def take_rows(self) -> list[StepRows]:
         rows, self.rows = self.rows, []
         return rows

@@ -130,6 +130,18 @@ class PlanTimeline:
                 at_us = interval.earliest_switch(trial, np.array(cuts, np.int64), at_us)
         return at_us
 
+    def begin_by(self, at_us: int) -> bool:
+        """Changes that lie after at_us, for a clock was ahead when they came, hold from there on. Returns whether any.
+
+        at_us: after all readings, which have left, and not before the frontier.
+        """
+        validities = query_validity.begun_by(self._validities, at_us)
+        if validities == self._validities:
+            return False
+        self._switch(at_us, [self._interval(*cut) for cut in query_validity.intervals(validities, at_us)])
+        self._hold(validities)
+        return True
+
     def _switch(self, at_us: int, fresh: list[PlanInterval]) -> int:
         """Puts new intervals in force from at_us on, and moves readings from then on into them."""
         outside = 0

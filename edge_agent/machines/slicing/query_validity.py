@@ -110,6 +110,28 @@ def changed(
     )
 
 
+def begun_by(validities: tuple[QueryValidity, ...], at_us: int) -> tuple[QueryValidity, ...]:
+    """The validities when changes that lie after event time at_us hold from there on, or from their `effective_from`.
+
+    A query that went to another group keeps its end: what that group serves takes the place of its rows.
+    """
+    out: list[QueryValidity] = []
+    followed: dict[str, tuple[int, int]] = {}  # query -> where its next revision began, and where it begins now
+    for each in reversed(validities):
+        before_us, from_us = followed.get(each.query.id, (FAR_US, FAR_US))
+        start_us, until_us, end_us = each.start_from_us, each.start_until_us, each.end_until_us
+        start_us = min(start_us, _start(each.query, at_us))
+        if until_us == before_us:
+            until_us = from_us
+        if end_us < FAR_US:
+            end_us = from_us if end_us == before_us else min(end_us, at_us)
+        followed[each.query.id] = each.start_from_us, start_us
+        earlier = replace(each, start_from_us=start_us, start_until_us=until_us, end_until_us=end_us)
+        if earlier.start_from_us < min(earlier.start_until_us, earlier.fed_until_us):
+            out.append(earlier)
+    return tuple(reversed(out))
+
+
 def _start(query: Query, at_us: int) -> int:
     return at_us if query.effective_from_us is None else max(at_us, query.effective_from_us)
 

@@ -280,17 +280,20 @@ class Slicer:
             "dropped": counters["dropped_late"],
         }
 
-    def promise_anew(self, frontier_us: int) -> None:
+    def promise_anew(self, frontier_us: int) -> bool:
         """Lower the frontier, after `flush` and a step back of the clock: later rows add to those that have left.
 
-        Where a marker beyond it has cut windows, the frontier stays: their order is given.
+        Changes of definitions that came while it was ahead hold from then on, or after what was read (6.3). Returns
+        whether there were any. Where a marker beyond it has cut windows, the frontier stays: their order is given.
         """
         if frontier_us >= self.frontier_us or (self._markers is not None and self._markers.cut_after(frontier_us)):
-            return
+            return False
         self.frontier_us = frontier_us
         self._timeline.gone_until(self.newest_us)  # late ones too, which are no longer: no plan begins before them
         for interval in self._timeline:
             interval.promise_anew(frontier_us)
+        self._count_out()
+        return self._timeline.begin_by(max(frontier_us, self.newest_us + 1))
 
     def hints(self) -> Hints | None:
         """The earliest start still open of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
