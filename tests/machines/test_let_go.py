@@ -120,3 +120,17 @@ def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sen
     assert (sender.outbox.epoch, 1) in parent.took_effect
     (past,) = [gap for gap in parent.losses if gap.groups]
     assert (past.reason, past.start_us, past.nodes) == (JOURNAL_LOST, 0, ("g",))
+
+
+def test_a_lost_birth_of_an_epoch_that_has_a_successor_is_passed_over_too() -> None:
+    """protocol 1.3, 1.2: what waits behind it takes effect as far as it can, and the child's line goes on."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    sender.birth()
+    first = sender.outbox.epoch
+    parent.take(rows(sender, 0))
+    parent.take(sender.birth(), rows(sender, 1))
+    parent.speaks(WAIT_US + 2 * S)
+    assert parent.took_effect[-2:] == [(sender.outbox.epoch, 0), (sender.outbox.epoch, 1)]
+    assert parent.frames.inbox.receipt("g", first).upto == 2
+    assert parent.frontiers == [20 * S]

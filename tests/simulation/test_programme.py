@@ -41,6 +41,7 @@ ONCE_WRONG = [
     (12041, {"clock.step", "disk.full"}),
     (12102, {"disk.flip_frame", "merger.move"}),
     (13048, {"clock.step", "link.lower", "merger.move"}),
+    (1555, {"disk.older", "epochs.many", "network.late", "network.repeat", "process.crash", "source.live"}),
     (5041, {"disk.wiped", "process.crash", "source.tokens"}),
 ]
 

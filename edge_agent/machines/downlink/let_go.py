@@ -64,7 +64,8 @@ class LetGo:
     def _holes(self, node: str, speaks_in: int | None) -> Iterator[tuple[Hole, int]]:
         """What the lines of a child wait for: its first frames that lack, with the last of them.
 
-        An epoch without a birth may be one for another journal, whose birth was discarded (1.2).
+        An epoch without a birth may be one for another journal, whose birth was discarded (1.2), unless one for this
+        journal names it.
         """
         inbox = self._inbox
         for epoch, frames in inbox.lines_of(node).items():
@@ -75,8 +76,8 @@ class LetGo:
                 yield (epoch, first), min(frames.waiting) - 1
             if first or not isinstance(predecessor, tuple) or predecessor[0] in inbox.ended.get(node, ()):
                 continue
-            before = inbox.epochs.get(EpochKey(node, predecessor[0]))
+            before, last = inbox.epochs.get(EpochKey(node, predecessor[0])), predecessor[1]
             if before is None:
-                yield (predecessor[0], 0), predecessor[1]
-            elif not before.lost and not before.waiting and before.applied.next <= predecessor[1]:
-                yield (predecessor[0], before.applied.next), predecessor[1]
+                yield (predecessor[0], 0), last
+            elif not before.lost and before.applied.next <= last and before.applied.next not in before.waiting:
+                yield (predecessor[0], before.applied.next), min((seq - 1 for seq in before.waiting), default=last)
