@@ -106,6 +106,25 @@ def test_a_group_promises_behind_all_its_rows() -> None:
     assert len(promised) == 60
 
 
+@pytest.mark.parametrize("many", [1, 100])
+def test_exceptions_end_with_the_last_leaf_that_goes(many: int) -> None:
+    """protocol 2.3, 1.5: a leaf that has left, or is retired, is behind until the tier above knows that it went."""
+    groups = [group(n) for n in range(20)]
+    left = ((Leaf("gone", 1), Leaf("gone", 2, 1)),)
+    retired = tuple(f"retired-{n}" for n in range(many))
+    for of in ({"left": left}, {"left": left, "stay": (Leaf("gone", 2, 1),)}, {"dropped": retired}):
+        pair = Pair(600, groups)
+        steps = tuple(GroupStep(each, T0, exceptions=(), promised_us=T0, **of) for each in groups)
+        frames = pair.box.put(Step(steps))
+        pair.hear(frames)
+        assert len(frames) > 1
+        ended: set[int] = set()
+        for frame in frames:
+            assert not ended & {members.group for members in frame.members}
+            ended |= {part.group for part in frame.groups if part.exceptions is not None}
+        assert len(ended) == 20
+
+
 def test_ten_thousand_groups_at_once_fit_frames_and_heartbeats() -> None:
     groups = [group(n) for n in range(12_000)]
     pair = Pair(MAX_FRAME_BYTES, groups)

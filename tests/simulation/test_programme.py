@@ -42,6 +42,7 @@ ONCE_WRONG = [
     (12102, {"disk.flip_frame", "merger.move"}),
     (13048, {"clock.step", "link.lower", "merger.move"}),
     (1555, {"disk.older", "epochs.many", "network.late", "network.repeat", "process.crash", "source.live"}),
+    (1447, {"clock.step", "frames.step", "node.late", "node.move"}),
     (5041, {"disk.wiped", "process.crash", "source.tokens"}),
 ]
 

@@ -1,7 +1,8 @@
 """What the end of a step states: gap records, leaves dropped, frontiers, exceptions and registers.
 
-Rules (docs/protocol.md): a group's frontier, and what goes with it, stands behind all rows of the group, but groups
-need not share a frame; gap records leave no later than the frontiers (2.3); a frame is built to its limit (2.1).
+Rules (docs/protocol.md): a group's frontier, and what goes with it, stands behind all rows of the group and all leaves
+that went, but groups need not share a frame; gap records leave no later than the frontiers (2.3); a frame is built to
+its limit (2.1).
 """
 
 from __future__ import annotations
@@ -63,17 +64,24 @@ def pages(
     for each in step.groups:
         number = numbers[each.group]
         own = registers.get(number, ())
-        if _states(each) or own:
-            part = GroupPart(number, each.frontier_us, exceptions=each.exceptions, registers=own)
-            page(_part_bytes(each) + REGISTER_BYTES * len(own)).parts.append(part)
         for listed, leaf in each.left:
             if listed is not None:
                 page(LEFT_BYTES).members.append(Members(number, (listed,)))
             page(LEFT_BYTES).members.append(Members(number, (leaf,), (leaf.node,)))
         for leaf in each.stay:
             page(LEFT_BYTES).members.append(Members(number, (leaf,)))
-        for some in _chunks(each.dropped, most_bytes):
+        # exceptions end in one frame with the last leaf that goes: until then each of these is behind (2.3)
+        own_bytes = _part_bytes(each) + REGISTER_BYTES * len(own) if _states(each) or own else 0
+        chunks = list(_chunks(each.dropped, max(most_bytes - own_bytes, 1)))
+        for some in chunks[:-1]:
             page(_names_bytes(some)).members.append(Members(number, (), some))
+        last = chunks[-1] if chunks else ()
+        if own_bytes or last:
+            with_it = page(own_bytes + _names_bytes(last))
+            if own_bytes:
+                with_it.parts.append(GroupPart(number, each.frontier_us, exceptions=each.exceptions, registers=own))
+            if last:
+                with_it.members.append(Members(number, (), last))
     return out
 
 
