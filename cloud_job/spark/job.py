@@ -213,6 +213,7 @@ class Job:
     def committed(self, step: str) -> None:
         """Another step's commits are on the disk after this; nothing that they replace is needed any longer."""
         self._done(step, self.state.number)
+        self.steps.pop(step)  # of no batch
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""

@@ -109,6 +109,8 @@ def test_rows_that_do_not_count_are_not_counted_when_they_go(roots: Callable[...
     expiry(root.job)
     root.take(tick(at(101)), one(child, 100, 101))
     assert expiry(root.job) == {"rows": 2, "epochs": 0}
+    root.job.committed("upkeep")
+    assert "upkeep" not in root.job.steps, "no step of a batch"
     found = root_book(root.place.root)
     assert (found.stored, found.doubled, found.uncounted) == ({"gw-1": 3}, (), 0)
 
