@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members, Receipt
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members, Receipt, Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.errors import PortError
@@ -461,6 +462,53 @@ def test_a_query_that_only_a_leaf_which_moved_away_served_is_not_believed_to_go_
     assert above.members["m"].leaves.keys() == {"b"}
     assert above.members["m"].serving.keys() == {("other", 1)}
     assert above.members["m"].serving == Member.restore(above.members["m"].snapshot()).serving
+
+
+def test_what_a_leaf_on_its_way_served_is_known_until_it_is_listed_again() -> None:
+    """protocol 1.5, 6.3: else rows would claim it beyond the removal of their query, or before it served that."""
+    group = family(a=10 * S)
+    ended, late, whole = Serving("ended", 1, None, None, 30 * S), Serving("late", 1, 20 * S), Serving("whole", 1)
+    group.change("b", Members(0, (Leaf("h", 9),), (), tuple(Serving(name, 1) for name in ("ended", "late", "whole"))))
+    group.member("b").promise(50 * S, 50 * S)
+    group.serving(0)
+    group.serving(60 * S)  # told, without g
+    group.change("a", Members(0, serving=(ended, late, whole)))
+    before = group.begins(), group.ends()
+    assert before == ({("late", 1): {"g": 20 * S}}, {("ended", 1): {"g": 30 * S}})
+    group.change("a", left(2, 1))
+    for each in (group, GroupMembership.restore(60 * S, group.snapshot())):
+        assert (each.begins(), each.ends()) == before
+    group.change("c", Members(0, (Leaf("g", 2, 1),), (), (ended, late, whole)))
+    assert group.moves.served == {}
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_merger_says_that_a_query_is_served_no_longer_after_it_has_reported_who_left(alone: bool) -> None:
+    """protocol 1.5, 6.3: the tier above knows then until when the leaf on its way served it."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    other = replace(query, id="other")
+    one, two = Sender("a", query, other), Sender("b", other)
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    births = [(one, one.birth(servings=(Serving("q", 1, None, None, 20 * S), Serving("other", 1))))]
+    births += [] if alone else [(two, two.birth())]
+    for sender, birth in births:
+        host.do(Arrived(((sender.node, journalled(birth, host.machine), None),)), T0)
+    for tick_us in (T0 + S, T0 + GRACE + 2 * S):
+        host.do(Tick(), tick_us)
+    above = GroupMembership(GRACE)
+    above.change("n", Members(0, (Leaf("c", 5),), (), (Serving("q", 1),)))
+    taken = apply(host, above, 0)
+    above.serving(T0)
+    assert above.ends() == {("q", 1): {"a": 20 * S} if alone else {"a": 20 * S, "b": 20 * S}}
+    host.do(Arrived((("a", leaving(one), None),)), T0 + GRACE + 3 * S)
+    for tick_us in (T0 + GRACE + 5 * S, T0 + GRACE + 7 * S):
+        host.do(Tick(), tick_us)
+        taken = apply(host, above, taken)
+        assert above.ends()[QueryKey("q", 1)]["a"] == 20 * S
+    assert ("q", 1) not in above.members["m"].serving
+    assert len(host.machine.parent.children.memberships) == (0 if alone else 1)
 
 
 def apply(host: SimulatedHost[Merger], above: GroupMembership, first: int) -> int:

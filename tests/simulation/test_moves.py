@@ -81,3 +81,9 @@ def test_a_query_that_is_removed_while_gateways_move_expects_nobody_who_does_not
     """protocol 6.3, 1.5: all who served it below a merger went elsewhere, and another came that never did."""
     on = {"network.repeat", "node.move", "process.crash"}
     assert programme.run(70, on, Shape(tiers=1, gateways=3, seconds=12)).wrong == ()
+
+
+def test_rows_claim_no_gateway_on_its_way_that_had_removed_their_query() -> None:
+    """protocol 1.5, 6.3: nobody listed it when the rows were made."""
+    on = {"clock.skew", "network.repeat", "parent.away", "process.crash", "source.tokens"}
+    assert programme.run(1697, on, Shape(tiers=1, gateways=2, seconds=16)).wrong == ()

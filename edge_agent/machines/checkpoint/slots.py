@@ -25,8 +25,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
 # the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
-# of a leaf, and where late rows lie
-VERSION: Final = 13
+# of a leaf, and where late rows lie, 14 what leaves on their way served
+VERSION: Final = 14
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -358,6 +358,7 @@ class MovesState:
     reports: list[tuple[Leaf | None, Leaf]]
     carried: dict[str, list[int]]
     ways: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    served: list[Serving] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,7 @@ class Children:
         for membership in self.memberships.values():
             membership.members.pop(node, None)
             membership.moves.transit.pop(node, None)
+            membership.moves.served.pop(node, None)
             for member in membership.members.values():
                 member.drop(node)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
@@ -265,16 +265,25 @@ class GroupMembership:
         return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
 
     def serves(self, key: QueryKey) -> bool:
-        """Whether any member says that it serves a query, whether that counts or not."""
-        return any(key in member.serving for member in self.expected().values())
+        """Whether any member says that it serves a query, whether that counts or not, or a leaf that left did."""
+        on_way = any(key in served for served in self.moves.served.values())
+        return on_way or any(key in member.serving for member in self.expected().values())
 
     def begins(self) -> dict[QueryKey, dict[str, int]]:
         """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
-        return self._agreement.begins(list(self.expected().values()))
+        members = list(self.expected().values())
+        return self._agreement.begins(members, self._on_way(members))
 
     def ends(self) -> dict[QueryKey, dict[str, int]]:
         """Leaves that stopped to serve a query before all others did: the latest window end that they serve (6.3)."""
-        return self._agreement.ends(list(self.expected().values()))
+        members = list(self.expected().values())
+        return self._agreement.ends(members, self._on_way(members))
+
+    def _on_way(self, members: Sequence[Member]) -> list[Serving]:
+        """What leaves in transit served, which no member lists."""
+        served = self.moves.served
+        away = (leaf for leaf in served if not any(leaf in member.leaves for member in members))
+        return [serving for leaf in away for serving in served[leaf].values()]
 
     # --- the spool -----------------------------------------------------------------------------------------------
 

@@ -85,6 +85,18 @@ class Member:
         """The whole new list of its exceptions (4.6)."""
         self.exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
 
+    def served_by(self, leaf: str) -> dict[QueryKey, Serving]:
+        """What one of its leaves serves, of the queries that it does not serve for all time."""
+        out = {}
+        for key, serving in self.serving.items():
+            from_us, _, end_us = serving.bounds_us
+            from_us = max(from_us, self.begins.get(key, {}).get(leaf, NEVER_US))
+            end_us = min(end_us, self.ends.get(key, {}).get(leaf, -NEVER_US))
+            if from_us > NEVER_US or end_us < -NEVER_US:
+                start_us, last_us = (None if abs(us) == -NEVER_US else us for us in (from_us, end_us))
+                out[key] = Serving(*key, start_us, serving.start_until_us, last_us, leaf)
+        return out
+
     def drop(self, leaf: str) -> None:
         """A leaf is below it no more."""
         self._definitions = self._roster = None

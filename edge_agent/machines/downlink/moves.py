@@ -11,12 +11,14 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, Leaf
+from edge_agent.algebra.frame import NEVER_US, Leaf, Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import MovesState
 from edge_agent.machines.downlink.member import Member
 
 KEPT_LEAVES: Final = 64  # of a leaf: the epoch before its last move is listed with every birth
 MOST_MOVED: Final = 20_000  # leaves of a group that have moved and that nobody lists now
+MOST_SERVED: Final = 1_000  # of these, leaves of which it is known from when and until when they serve their queries
 Bounds = tuple[int, int]  # frontier, session bound
 
 
@@ -26,6 +28,7 @@ class Moves:
     nobody lists that successor; reports come in any order. reports: what the tier above must hear: the entry that
     ended, and (leaf, next epoch, epoch left).
     carried: leaf -> epochs whose leave has not come, of entries that ended.
+    served: leaf in transit -> what it served, of queries that it did not serve for all time.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
@@ -33,6 +36,7 @@ class Moves:
     reports: list[tuple[Leaf | None, Leaf]] = field(default_factory=list)
     carried: dict[str, list[int]] = field(default_factory=dict)
     forgotten: int = 0  # beyond the bounds, since the process started
+    served: dict[str, dict[QueryKey, Serving]] = field(default_factory=dict)
     _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> the member that reported it last, since then
 
     def listed(self, leaf: Leaf, before: Leaf | None, member: str = "") -> None:
@@ -54,6 +58,14 @@ class Moves:
             self.transit[name] = ways
         else:
             self.transit.pop(name, None)
+            self.served.pop(name, None)
+
+    def passed_on(self) -> list[tuple[Leaf | None, Leaf]]:
+        """Returns the reports for the tier above, which expects leaves in transit from here on."""
+        reports, self.reports = self.reports, []
+        self.transit.clear()
+        self.served.clear()
+        return reports
 
     def leave(self, node: str, members: Mapping[str, Member], report: Leaf) -> None:
         """A member says that a leaf has left. report: with its next epoch, and the one that it left, or its merger."""
@@ -66,6 +78,8 @@ class Moves:
         if listed is not None:
             if listed.before_move is not None and self.awaited(listed):
                 self.carried[name] = [*self.carried.get(name, ())[1 - KEPT_LEAVES :], listed.before_move]
+            if len(self.served) < MOST_SERVED and (served := member.served_by(name)):
+                self.served[name] = served
             member.drop(name)
             member.fresh = True
         awaited = [each for each in self.carried.pop(name, ()) if each not in self.left[name]]
@@ -102,7 +116,7 @@ class Moves:
             for names in by_member.values():
                 for name in names[: max(len(names) - share, 0)]:
                     self.forgotten += 1
-                    for known in (self.left, self.transit, self.carried, self._reporters):
+                    for known in (self.left, self.transit, self.carried, self.served, self._reporters):
                         known.pop(name, None)
 
     def _has_left(self, name: str, epoch: int) -> None:
@@ -152,6 +166,7 @@ class Moves:
             reports=list(self.reports),
             carried=dict(self.carried),
             ways=[(name, of, *way) for name, ways in self.transit.items() for of, way in ways.items()],
+            served=[serving for servings in self.served.values() for serving in servings.values()],
         )
 
     @classmethod
@@ -161,7 +176,10 @@ class Moves:
         transit = {name: {way[1]: (way[0], way[2], way[3])} for name, way in state.transit.items()}
         for name, of, *way in state.ways:
             transit.setdefault(name, {})[of] = (way[0], way[1], way[2])
-        return cls(dict(state.left), transit, list(state.reports), dict(state.carried))
+        moves = cls(dict(state.left), transit, list(state.reports), dict(state.carried))
+        for serving in state.served:
+            moves.served.setdefault(serving.node, {})[serving.key] = serving
+        return moves
 
 
 def lowest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -58,8 +58,11 @@ class ServingAgreement:
         """The times at which queries were first seen move with the clock."""
         self._since = {key: us + by_us for key, us in self._since.items()}
 
-    def begins(self, every: Sequence[Member]) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
+    def begins(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
+        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5).
+
+        on_way: what leaves served that are on their way to another parent.
+        """
         out: dict[QueryKey, dict[str, int]] = {}
         for key, start_us in self._start_us.items():
             later, agreed_us = {}, NEVER_US if start_us is None else start_us
@@ -71,17 +74,23 @@ class ServingAgreement:
                 least_us = max(own_us, agreed_us)
                 own = member.begins.get(key, {})
                 later.update((leaf, us) for leaf, us in own.items() if us > least_us and leaf in member.leaves)
+            later.update((each.node, each.from_us) for each in on_way if each.key == key and each.from_us > agreed_us)
             if later:
                 out[key] = later
         return out
 
-    def ends(self, every: Sequence[Member]) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that stopped to serve a query before all others did: the latest window end that they serve (6.3)."""
+    def ends(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
+        """Leaves that stopped to serve a query before all others did: the latest window end that they serve (6.3).
+
+        on_way: as in `begins`.
+        """
         out: dict[QueryKey, dict[str, int]] = {}
         for key in self._start_us:
             members = [(member, member.serving[key]) for member in every if key in member.serving]
-            last_us = max((serving.bounds_us[2] for _, serving in members), default=-NEVER_US)
-            earlier = {}
+            away = [each for each in on_way if each.key == key]
+            known = (*(serving for _, serving in members), *away)
+            last_us = max((serving.bounds_us[2] for serving in known), default=-NEVER_US)
+            earlier = {each.node: each.bounds_us[2] for each in away if each.bounds_us[2] < last_us}
             for member, serving in members:
                 own_us = serving.bounds_us[2]
                 if own_us < last_us:

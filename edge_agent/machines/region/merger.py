@@ -271,7 +271,8 @@ class Merger(Node):
         memberships, steps = self.parent.children.memberships, []
         for group, frontier_us in self.parent.children.advance_frontiers(now_us).items():
             steps.append(self._group_step(group, frontier_us, now_us))
-            if memberships[group].gone and not self.store.holds(group):  # this step drops its leaves
+            over = memberships[group].gone and not self.groups[group].serving  # this step drops its leaves
+            if over and not self.store.holds(group):
                 del memberships[group], self.groups[group]
         gaps, self._gaps = tuple(self._gaps), []
         self._unpublished += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
@@ -328,10 +329,7 @@ class Merger(Node):
     @staticmethod
     def _left(membership: GroupMembership) -> tuple[tuple[Leaf | None, Leaf], ...]:
         """The leaves that have left for another parent, to be passed on."""
-        moves = membership.moves
-        reports, moves.reports = moves.reports, []
-        moves.transit.clear()  # they are expected above from here on
-        return tuple(reports)
+        return tuple(membership.moves.passed_on())
 
     def _after_commit(self) -> list[Action]:
         receipts, self._receipts = self._receipts, []
