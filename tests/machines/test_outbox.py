@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, Frame, Leaf, Plan, Receipt
+from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, Birth, Frame, Leaf, Plan, Receipt
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
-from edge_agent.machines.events import Publish, Relieve, SpooledFrame
+from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.pending_frames import POISON_TRIES, RESEND_US
@@ -157,6 +157,34 @@ def test_a_frame_that_later_ones_overtake_is_given_up_after_five_re_sendings() -
     assert gap.define == frame.define
     assert gap.groups[0].frontier_us == 9
     assert not gap.groups[0].sections
+
+
+@pytest.mark.parametrize(("journal", "kept"), [(7, True), (99, False)])
+@pytest.mark.parametrize("frames", [1, 3])
+def test_an_epoch_whose_birth_is_for_a_journal_that_is_no_more_is_not_sent_for_ever(
+    journal: int, frames: int, kept: bool
+) -> None:
+    """protocol 3.7, 1.2: of a node that lost its slots, and knows no journal; one that its parent may take goes on."""
+    past = opened(journal=journal)
+    spooled = {(past.epoch, 0): Frame(past.epoch, 0, Birth(past.epoch_id, journal, None, "1"))}
+    box = Outbox("a", Random(3), version="1", in_flight=10)
+    box.predecessor = LOST
+    box.take_over(tuple(SpooledFrame(past.epoch, seq, True) for seq in range(frames)))
+    box.draw()
+    box.open(Step())
+    box.link(up=True)
+    box.receipt(Receipt(0, 7, 0), lambda *key: spooled[key])
+    box.learnt_journal()
+    notes: list[Note] = []
+    for tries in range(POISON_TRIES + 2):
+        assert not notes or tries > POISON_TRIES
+        for publish in box.publish((tries + 1) * 200 * S):
+            box.sent(publish.epoch, publish.seq)
+        notes += box.receipt(Receipt(past.epoch, 7, 0), lambda *key: spooled[key])
+    assert (past.epoch in box.pending.epochs()) == kept
+    forgotten = [] if kept else [(past.epoch, seq) for seq in range(frames)]
+    assert box.take_forgotten() == forgotten
+    assert [note.fields for note in notes] == ([] if kept else [{"epoch": past.epoch, "seq": 0, "frames": frames}])
 
 
 def test_a_parent_that_is_only_down_never_makes_a_frame_poison() -> None:

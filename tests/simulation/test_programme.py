@@ -78,6 +78,12 @@ def test_a_query_that_a_gateway_learns_while_its_clock_is_ahead_is_served_once_i
     assert programme.run(1005, {"clock.step", "process.crash"}, shape).wrong == ()
 
 
+def test_births_for_a_journal_that_nobody_knows_any_more_leave_the_spool() -> None:
+    """protocol 3.7, 1.2"""
+    on = {"clock.unset", "command.sent", "disk.flip_slot", "disk.full", "frames.birth", "link.down", "process.crash"}
+    assert programme.run(1837, on, Shape(tiers=2, gateways=1, seconds=24, share=0.5)).wrong == ()
+
+
 def test_a_world_in_which_a_twin_counts_as_a_successor_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control, protocol 1.4: a parent that takes every birth for the next one of its child must be found."""
     monkeypatch.setattr(EpochFrames, "leads_to", lambda *_: True)

@@ -33,7 +33,7 @@ from edge_agent.machines.uplink.journal_change import (
     sort_out,
 )
 from edge_agent.machines.uplink.late_extents import LateExtents
-from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
+from edge_agent.machines.uplink.pending_frames import POISON_TRIES, Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
 KEPT_JOURNALS: Final = 8  # journals that were left: their receipts may still be under way
@@ -58,6 +58,7 @@ class Outbox(FrameQueue):
         elif receipt.journal != self.journal:
             return self._other_journal(receipt.journal)
         self._old_receipts = 0
+        notes += self._of_another_journal(receipt, load)
         gone, poison = self.pending.receipted(receipt, self._flying)
         self.forget += gone
         notes += [self._give_up(key, load(*key)) for key in poison]
@@ -290,6 +291,29 @@ class Outbox(FrameQueue):
         self.sent_readings -= frame.readings
         self.lost_readings += frame.readings
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
+
+    def _of_another_journal(self, receipt: Receipt, load: Load) -> list[Note]:
+        """An epoch that this node, whose slots were lost, sends in vain: its birth is for a journal that is no more.
+
+        What was in it is declared: the birth after it names no epoch before (1.2, 3.7).
+        """
+        key = (receipt.epoch, 0)
+        pending = self.pending.marked.get(key)
+        if receipt.upto or receipt.epoch == self.epoch or pending is None or pending.tries <= POISON_TRIES:
+            return []
+        try:
+            birth = load(*key).birth
+        except (PortError, WireError):
+            return []
+        if birth is None or birth.journal == self.journal:
+            return []
+        gone = [each for each in self.pending if each[0] == receipt.epoch]
+        for each in gone:
+            del self.pending[each]
+            self._flying.discard(each)
+        self.forget += gone
+        self.lost_frames += len(gone)
+        return [Note("frame.given_up", {"epoch": key[0], "seq": 0, "frames": len(gone)})]
 
     def damaged(self, epoch: int, seq: int) -> list[Note]:
         """A frame whose bytes are gone: a gap record takes its place, of whatever this epoch had (3.5, 3.6).
