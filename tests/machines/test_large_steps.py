@@ -121,6 +121,8 @@ def test_exceptions_end_with_the_last_leaf_that_goes(many: int) -> None:
         ended: set[int] = set()
         for frame in frames:
             assert not ended & {members.group for members in frame.members}
+            listed = {members.group for members in frame.members if Leaf("gone", 1) in members.leaves}
+            assert listed >= {members.group for members in frame.members if members.dropped == ("gone",)}
             ended |= {part.group for part in frame.groups if part.exceptions is not None}
         assert len(ended) == 20
 

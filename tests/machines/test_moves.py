@@ -13,6 +13,7 @@ from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.errors import PortError
+from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import Member
@@ -211,6 +212,21 @@ def test_a_leaf_that_left_stays_expected_where_it_was_until_it_is_listed() -> No
     group.change("b", Members(0, (Leaf("g", 2, 1),)))
     group.member("b").promise(30 * S, 30 * S)
     assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_of_a_leaf_that_came_and_left_in_one_frame_nobody_knows_how_far_it_had_come(at_once: bool) -> None:
+    """protocol 1.5: the merger's frontier is not its own, and exceptions of the frame are those behind the report."""
+    children = Children(60 * S)
+    came, went = (GROUP, Members(0, (Leaf("g", 1),))), (GROUP, left(2, 1))
+    children.membership(GROUP).member("m").promise(30 * S, 30 * S)
+    for changes in ([came, went],) if at_once else ([came], [went]):
+        children.change("m", changes)
+    reached_us = NEVER_US if at_once else 30 * S
+    assert children.membership(GROUP).leaf_frontiers() == {"g": (reached_us, reached_us)}
+    children.change("n", [(GROUP, Members(0, (Leaf("g", 2, 1),)))])
+    children.membership(GROUP).member("n").promise(40 * S, 40 * S)
+    assert children.membership(GROUP).leaf_frontiers() == {"g": (40 * S, 40 * S)}
 
 
 def test_a_leaf_whose_old_parent_has_not_been_heard_is_missing_for_every_window() -> None:

@@ -87,3 +87,9 @@ def test_rows_claim_no_gateway_on_its_way_that_had_removed_their_query() -> None
     """protocol 1.5, 6.3: nobody listed it when the rows were made."""
     on = {"clock.skew", "network.repeat", "parent.away", "process.crash", "source.tokens"}
     assert programme.run(1697, on, Shape(tiers=1, gateways=2, seconds=16)).wrong == ()
+
+
+def test_a_gateway_that_a_merger_lists_and_reports_gone_at_once_is_missing_until_it_is_listed_again() -> None:
+    """protocol 1.5: it had come less far than the merger."""
+    on = {"frames.step", "network.drop", "network.repeat", "node.late", "node.move", "process.crash"}
+    assert programme.run(2981, on).wrong == ()

@@ -204,8 +204,7 @@ class ChildFrames:
             effect = effect._replace(frame=frame)
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
-        for group, change in changes:
-            self.children.membership(group).change(effect.node, change)
+        self.children.change(effect.node, changes)
         if changes and effect.node in self._unplaced:
             self._unplaced.discard(effect.node)
             members = {group: self.children.membership(group).member(effect.node) for group, _ in changes}

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from edge_agent.algebra.frame import Members
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -116,6 +117,12 @@ class Children:
     def unheard(self) -> set[str]:
         """Named children never heard of."""
         return self.named - set(self.known) - self.retired
+
+    def change(self, node: str, changes: Iterable[tuple[Group, Members]]) -> None:
+        """All definition sections of a frame of a child, in order."""
+        new: dict[Group, set[str]] = {}
+        for group, change in changes:
+            self.membership(group).change(node, change, new.setdefault(group, set()))
 
     def retire(self, node: str) -> None:
         """Configuration says the node will not come back (1.5)."""

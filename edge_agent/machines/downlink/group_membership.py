@@ -47,8 +47,12 @@ class GroupMembership:
         """The member of that name, made when it is new."""
         return self.members.setdefault(node, Member())
 
-    def change(self, node: str, change: Members) -> None:
-        """A definition section of a child. A leaf that is listed and dropped in one has left for another parent."""
+    def change(self, node: str, change: Members, new: set[str] | None = None) -> None:
+        """A definition section of a child. A leaf that is listed and dropped in one has left for another parent.
+
+        new: leaves that its frame has listed for the first time so far; others are added.
+        """
+        new = set() if new is None else new
         gone = [leaf for leaf in change.leaves if leaf.node in change.dropped and leaf.before_move is not None]
         if gone:
             names = {leaf.node for leaf in gone}
@@ -59,13 +63,17 @@ class GroupMembership:
         member.change(change)
         for leaf in change.leaves:
             self.moves.listed(leaf, before[leaf.node], node)
+        new.update(leaf for leaf, listed in before.items() if listed is None)
         for leaf in gone:
-            self.leave(node, leaf)
+            self.leave(node, leaf, new)
 
-    def leave(self, node: str, report: Leaf) -> None:
-        """A leaf below a child has left for another parent. report: its successor, and the epoch that it left."""
+    def leave(self, node: str, report: Leaf, new: Container[str] = ()) -> None:
+        """A leaf below a child has left for another parent. report: its successor, and the epoch that it left.
+
+        new: leaves of which the child has not said yet how far they have come.
+        """
         self.member(node)
-        self.moves.leave(node, self.members, report)
+        self.moves.leave(node, self.members, report, new)
 
     def expected(self) -> dict[str, Member]:
         """Members that list leaves; a child that lists none is not counted (4.6)."""

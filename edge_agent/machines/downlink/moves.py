@@ -67,12 +67,16 @@ class Moves:
         self.served.clear()
         return reports
 
-    def leave(self, node: str, members: Mapping[str, Member], report: Leaf) -> None:
-        """A member says that a leaf has left. report: with its next epoch, and the one that it left, or its merger."""
+    def leave(self, node: str, members: Mapping[str, Member], report: Leaf, new: Container[str] = ()) -> None:
+        """A member says that a leaf has left. report: with its next epoch, and the one that it left, or its merger.
+
+        new: leaves that came and left in one frame. Of these nobody has said how far they have come: behind is safe.
+        """
         member = members[node]
         name, epoch = report.node, report.before_move
         assert epoch is not None
-        own, listed = member.leaf_frontiers().get(name), member.leaves.get(name)
+        own = None if name in new else member.leaf_frontiers().get(name)
+        listed = member.leaves.get(name)
         self.reports.append((listed, report))
         self._has_left(name, epoch)
         if listed is not None:

@@ -65,9 +65,8 @@ def pages(
         number = numbers[each.group]
         own = registers.get(number, ())
         for listed, leaf in each.left:
-            if listed is not None:
-                page(LEFT_BYTES).members.append(Members(number, (listed,)))
-            page(LEFT_BYTES).members.append(Members(number, (leaf,), (leaf.node,)))
+            left = [] if listed is None else [Members(number, (listed,))]
+            page(2 * LEFT_BYTES).members += [*left, Members(number, (leaf,), (leaf.node,))]
         for leaf in each.stay:
             page(LEFT_BYTES).members.append(Members(number, (leaf,)))
         # exceptions end in one frame with the last leaf that goes: until then each of these is behind (2.3)
