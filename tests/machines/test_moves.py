@@ -264,6 +264,20 @@ def test_a_leaf_that_moved_on_before_its_first_leave_came_is_still_missing_every
     assert group.leaf_frontiers()["g"] == (30 * S, 30 * S)
 
 
+def test_a_leaf_whose_next_line_was_here_and_has_left_in_a_later_epoch_is_not_on_its_way_there() -> None:
+    """protocol 1.5: it went from a to b, began another epoch there, and went on to c, before a reported the first."""
+    group = family(a=10 * S)
+    group.change("b", Members(0, (Leaf("g", 3, 1),)))
+    group.member("b").promise(20 * S, 20 * S)
+    group.change("b", left(4, 3))
+    group.change("c", Members(0, (Leaf("g", 4, 3),)))
+    group.member("c").promise(30 * S, 30 * S)
+    assert GroupMembership.restore(60 * S, group.snapshot()).leaf_frontiers() == {"g": (NEVER_US, NEVER_US)}
+    group.change("a", left(2, 1))
+    assert group.moves.transit == {}
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
 def test_a_leaf_on_its_way_stays_expected_when_an_older_move_is_reported_late() -> None:
     """protocol 1.5: reports of two members come in any order; a group that still has a leaf does not end."""
     group = family(a=10 * S, b=30 * S)

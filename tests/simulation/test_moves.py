@@ -93,3 +93,9 @@ def test_a_gateway_that_a_merger_lists_and_reports_gone_at_once_is_missing_until
     """protocol 1.5: it had come less far than the merger."""
     on = {"frames.step", "network.drop", "network.repeat", "node.late", "node.move", "process.crash"}
     assert programme.run(2981, on).wrong == ()
+
+
+def test_a_gateway_that_moved_on_from_a_later_epoch_than_a_late_report_names_is_not_on_its_way_for_ever() -> None:
+    """protocol 1.5"""
+    on = {"clock.step", "epochs.many", "node.move"}
+    assert programme.run(2704, on, Shape(tiers=3, gateways=2, seconds=16, share=0.0625)).wrong == ()

@@ -78,6 +78,7 @@ class Moves:
         own = None if name in new else member.leaf_frontiers().get(name)
         listed = member.leaves.get(name)
         self.reports.append((listed, report))
+        went_on = epoch in self.carried.get(name, ())  # its next line was here and has left, maybe in a later epoch
         self._has_left(name, epoch)
         if listed is not None:
             if listed.before_move is not None and self.awaited(listed):
@@ -92,7 +93,7 @@ class Moves:
         ways = {of: way for of, way in self.transit.get(name, {}).items() if way[0] != epoch}
         elsewhere = [each.leaves[name] for m, each in members.items() if m != node and name in each.leaves]
         here = any(leaf.epoch == report.epoch or leaf.before_move == epoch for leaf in elsewhere)
-        if not here and report.epoch not in self.left[name]:  # else it has gone on from there
+        if not here and not went_on and report.epoch not in self.left[name]:  # else it has gone on from there
             frontier_us, bound_us = own or (NEVER_US, NEVER_US)
             if len(ways) >= KEPT_LEAVES:
                 del ways[next(iter(ways))]
