@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from random import Random
 
 from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Receipt
 from edge_agent.algebra.query.query import Query
@@ -75,7 +76,7 @@ def test_an_epoch_of_which_nothing_is_in_any_spool_is_passed_over() -> None:
     sender.birth()
     rows(sender, 2)
     parent.take(sender.birth(), rows(sender, 3))
-    parent.speaks(WAIT_US + 2 * S)
+    parent.speaks(WAIT_US + PAUSE_US + 2 * S)
     assert parent.took_effect[-2:] == [(sender.outbox.epoch, 0), (sender.outbox.epoch, 1)]
     assert {gap.reason for gap in parent.losses} == {LET_GO}
     assert parent.frontiers == [40 * S]
@@ -134,3 +135,19 @@ def test_a_lost_birth_of_an_epoch_that_has_a_successor_is_passed_over_too() -> N
     assert parent.took_effect[-2:] == [(sender.outbox.epoch, 0), (sender.outbox.epoch, 1)]
     assert parent.frames.inbox.receipt("g", first).upto == 2
     assert parent.frontiers == [20 * S]
+
+
+def test_what_a_line_before_a_lost_spool_waits_for_is_not_settled_while_the_newer_line_speaks() -> None:
+    """protocol 1.2, 1.4: its child read its sources again, and what took effect of the older line counted twice."""
+    before, after = Sender("g", QUERY), Sender("g", QUERY)
+    before.outbox.random, after.outbox.random = Random(1), Random(2)
+    parent = Parent(after)
+    before.birth()
+    rows(before, 0)
+    parent.take(after.birth(), rows(after, 0))
+    parent.take(before.birth(), rows(before, 1))
+    parent.speaks(WAIT_US + 2 * S)
+    assert parent.losses == []
+    assert parent.took_effect == [(after.outbox.epoch, 0), (after.outbox.epoch, 1)]
+    assert parent.frames.let_go is not None
+    assert not parent.frames.let_go.waiting

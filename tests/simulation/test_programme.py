@@ -84,6 +84,12 @@ def test_births_for_a_journal_that_nobody_knows_any_more_leave_the_spool() -> No
     assert programme.run(1837, on, Shape(tiers=2, gateways=1, seconds=24, share=0.5)).wrong == ()
 
 
+def test_what_waits_of_a_line_before_a_wiped_spool_does_not_take_the_place_of_the_line_that_speaks() -> None:
+    """protocol 1.3, 1.4: its hole was settled as lost, and its rows counted again."""
+    on = {"disk.wiped", "epochs.many", "network.drop", "process.crash"}
+    assert programme.run(2771, on, Shape(tiers=1, gateways=2, seconds=12, share=0.25)).wrong == ()
+
+
 def test_a_world_in_which_a_twin_counts_as_a_successor_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control, protocol 1.4: a parent that takes every birth for the next one of its child must be found."""
     monkeypatch.setattr(EpochFrames, "leads_to", lambda *_: True)

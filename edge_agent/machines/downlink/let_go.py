@@ -43,6 +43,13 @@ class LetGo:
         passed_us = min(max(now_us - self._heard_us.get(node, now_us), 0), PAUSE_US)
         self._heard_us[node] = now_us
         holes = dict(self._holes(node, speaks_in))
+        if (
+            now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
+        ):  # else what waits is what it goes on in
+            current = self._inbox.current.get(node)
+            holes = {
+                hole: last for hole, last in holes.items() if hole[0] == current
+            }  # others are of a second line (1.4)
         if self._inbox.refused != self._refused:  # frames are turned away here, and sent again later
             self._refused = self._inbox.refused
             self._waited_us.clear()
