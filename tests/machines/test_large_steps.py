@@ -127,6 +127,25 @@ def test_exceptions_end_with_the_last_leaf_that_goes(many: int) -> None:
         assert len(ended) == 20
 
 
+@pytest.mark.parametrize("frame_bytes", [250, 333, 600])
+def test_a_group_whose_only_leaf_left_and_is_back_is_never_over(frame_bytes: int) -> None:
+    """protocol 1.5: between the frame that drops the leaf and one that lists it again a root would end the group."""
+    groups = [group(n) for n in range(20)]
+    pair = Pair(frame_bytes, groups)
+    kept = pair.parent.children.memberships
+    pair.hear(pair.box.put(Step(tuple(GroupStep(each, None, leaves=(Leaf(each.node, 3, 2),)) for each in groups))))
+    for each in groups:  # another child has reported that the line between has ended
+        kept[each].moves.left[each.node] = [2]
+    steps = []
+    for each in groups:
+        left = ((Leaf(each.node, 1), Leaf(each.node, 2, 1)),)
+        steps.append(GroupStep(each, T0, exceptions=(), promised_us=T0, left=left, stay=(Leaf(each.node, 3, 2),)))
+    for frame in pair.box.put(Step(tuple(steps))):
+        pair.hear([frame])
+        assert not [each for each in groups if kept[each].gone]
+    assert all(kept[each].member("m").leaves == {each.node: Leaf(each.node, 3, 2)} for each in groups)
+
+
 def test_ten_thousand_groups_at_once_fit_frames_and_heartbeats() -> None:
     groups = [group(n) for n in range(12_000)]
     pair = Pair(MAX_FRAME_BYTES, groups)

@@ -64,11 +64,13 @@ def pages(
     for each in step.groups:
         number = numbers[each.group]
         own = registers.get(number, ())
+        stay = {leaf.node: Members(number, (leaf,)) for leaf in each.stay}
         for listed, leaf in each.left:
             left = [] if listed is None else [Members(number, (listed,))]
-            page(2 * LEFT_BYTES).members += [*left, Members(number, (leaf,), (leaf.node,))]
-        for leaf in each.stay:
-            page(LEFT_BYTES).members.append(Members(number, (leaf,)))
+            left.append(Members(number, (leaf,), (leaf.node,)))
+            # in one frame: behind one that drops the last leaf of a group the group would be over
+            left += [stay[leaf.node]] if leaf.node in stay else []
+            page(len(left) * LEFT_BYTES).members += left
         # exceptions end in one frame with the last leaf that goes: until then each of these is behind (2.3)
         own_bytes = _part_bytes(each) + REGISTER_BYTES * len(own) if _states(each) or own else 0
         chunks = list(_chunks(each.dropped, max(most_bytes - own_bytes, 1)))
