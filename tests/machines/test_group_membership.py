@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Members, Serving
 from edge_agent.algebra.query.query import Group
@@ -215,6 +217,22 @@ def test_a_new_member_whose_clock_is_ahead_never_counts() -> None:
     family.member("a").promise(3_610 * S, 10 * S)
     assert family.advance_frontier(10 * S, loud(family)) == NEVER_US
     assert family.members["a"].out
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_promise_that_a_parent_took_because_its_own_clock_was_ahead_too_holds_for_nothing_once_it_is_right(
+    far: bool,
+) -> None:
+    """protocol 4.4: rows above the parent do not claim the child up to a time that has not come; far: nobody else."""
+    family = family_of("a") if far else family_of("a", "b")
+    ahead_us = 3_600 * S
+    for node in family.members:
+        family.member(node).promise(10 * S if node == "b" else ahead_us, ahead_us)
+    assert family.advance_frontier(ahead_us, loud(family)) == (ahead_us if far else 10 * S)
+    family.stepped_back(40 * S)
+    assert family.leaf_frontiers()["a"][0] == (NEVER_US if far else 10 * S)
+    family.member("a").promise(39 * S, 40 * S)
+    assert family.leaf_frontiers()["a"][0] == 39 * S
 
 
 def test_a_parent_whose_clock_goes_back_promises_anew() -> None:

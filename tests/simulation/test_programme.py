@@ -43,6 +43,11 @@ ONCE_WRONG = [
     (13048, {"clock.step", "link.lower", "merger.move"}),
     (1555, {"disk.older", "epochs.many", "network.late", "network.repeat", "process.crash", "source.live"}),
     (1447, {"clock.step", "frames.step", "node.late", "node.move"}),
+    (
+        1947,
+        LOSSY - {"network.repeat"}
+        | {"clock.step", "clock.unset", "frames.birth", "frames.flush", "merger.move", "network.late", "parent.away"},
+    ),
     (5041, {"disk.wiped", "process.crash", "source.tokens"}),
 ]
 

@@ -147,9 +147,12 @@ class GroupMembership:
         """The clock of this parent went back: what it promised while it was ahead holds in the epoch before only."""
         self.forget_history()
         self.moved_us = min(self.moved_us, now_us)
+        likely_us = now_us + AHEAD_US
         for member in self.members.values():
-            member.ahead = member.ahead or member.frontier_us > now_us + AHEAD_US
-        if self.published_us > now_us + AHEAD_US:
+            if member.frontier_us > likely_us:  # by both clocks; what it had promised before it, nobody knows any more
+                member.ahead = True
+                member.frontier_us = self.published_us if self.published_us <= likely_us else NEVER_US
+        if self.published_us > likely_us:
             self.published_us = now_us
 
     def forget_history(self) -> None:
