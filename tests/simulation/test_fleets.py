@@ -62,7 +62,7 @@ def test_rows_near_the_removal_of_a_query_claim_no_gateway_that_removed_it_earli
 
 
 def test_without_ends_of_leaves_such_rows_would_claim_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServingAgreement, "ends", lambda _self, _every: {})
+    monkeypatch.setattr(ServingAgreement, "ends", lambda _self, _every, _on_way: {})
     assert any("claims gateways that do not serve it" in line for line in fleets([1_002, 1_007], lossy, changes=True))
 
 
