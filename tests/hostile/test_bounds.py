@@ -112,6 +112,7 @@ GROWS: dict[type, dict[str, str]] = {
         "left": "moves.MOST_MOVED beside those that somebody lists, KEPT_LEAVES of each, `beyond_bounds`",
         "transit": "of `left`, KEPT_LEAVES of each",
         "carried": "of `left`, KEPT_LEAVES of each",
+        "served": "moves.MOST_SERVED leaves of `transit`",
         "_reporters": "of `left`",
         "reports": COMMIT,
     },
