@@ -46,7 +46,7 @@ MOST_BYTES: Final = 20 + 4 * MOST_LEVELS + 16 + 8 * sum(_rooms(MOST_LEVELS))
 
 def lift(values: Floats, groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
-    return _packed(values + 0.0, groups.spread(np.arange(len(groups))), len(groups))
+    return _packed(values + 0.0, groups)
 
 
 def of_bags(values: Floats, counts: Ints, starts: Ints) -> Array:
@@ -81,7 +81,7 @@ def combine(column: Array, groups: Segments) -> Array:
         parts = [_levels(cells[row])[0] for row in rows.tolist()]
         of_part = np.repeat(owner[rows], [len(part) for part in parts])
         labels = np.cumsum(plain) - 1
-        out[plain] = _packed(np.concatenate(parts), labels[of_part], int(plain.sum()))
+        out[plain] = _packed(np.concatenate(parts), Segments.coded(labels[of_part], int(plain.sum())))
     order = np.argsort(owner, kind="stable")
     ends = np.cumsum(np.bincount(owner, minlength=len(groups))).tolist()
     for group in np.flatnonzero(~plain).tolist():
@@ -90,19 +90,18 @@ def combine(column: Array, groups: Segments) -> Array:
     return out
 
 
-def _packed(values: Floats, owner: Ints, groups: int) -> NDArray[Any]:
-    """Readings with the group of each, in any order, as sketches; no group is empty."""
-    if groups > 1 and bool((owner[1:] < owner[:-1]).any()):
-        order = np.argsort(owner, kind="stable")
-        values, owner = values[order], owner[order]
-    ends = np.cumsum(np.bincount(owner, minlength=groups)).tolist()
-    if len(values) >= _LONG * groups:
-        values = np.array(values)
+def _packed(values: Floats, groups: Segments) -> NDArray[Any]:
+    """Readings as one sketch a group. values: shape (k,), the caller's no more."""
+    count = groups.count()
+    if groups.starts is None:
+        values = values[np.argsort(groups.spread(np.arange(len(groups))), kind="stable")]
+    ends = np.cumsum(count).tolist()
+    if len(values) >= _LONG * len(groups):
         for first, last in zip([0, *ends], ends, strict=False):
             values[first:last].sort()
     else:
-        values = values[np.lexsort((values, owner))]
-    out = np.empty(groups, object)
+        values = values[np.lexsort((values, np.repeat(np.arange(len(groups)), count)))]
+    out = np.empty(len(groups), object)
     first = 0
     for row, end in enumerate(ends):
         mine = values[first:end]

@@ -29,9 +29,7 @@ _LONG: Final = 64  # hashes a group from which groups are sorted one by one
 
 def lift(values: Floats, groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
-    hashes = hashed(values)[0] >> np.uint64(1)
-    owner = groups.spread(np.arange(len(groups)))
-    return _packed(hashes, owner, np.full(len(groups), ALL, np.uint64))
+    return _packed(hashed(values)[0] >> np.uint64(1), groups, np.full(len(groups), ALL, np.uint64))
 
 
 def combine(column: Array, groups: Segments) -> Array:
@@ -43,34 +41,40 @@ def combine(column: Array, groups: Segments) -> Array:
     hashes = np.concatenate([kept for _, kept in read]) if read else np.zeros(0, np.uint64)
     owner = np.repeat(owner, [len(kept) for _, kept in read])
     below = hashes < bounds[owner]
-    return _packed(hashes[below], owner[below], bounds)
+    return _packed(hashes[below], Segments.coded(owner[below], len(groups)), bounds)
 
 
-def _packed(hashes: Hashes, owner: Ints, bounds: Hashes) -> NDArray[Any]:
-    """Hashes below the bound of their group, in any order, as sketches."""
-    groups = len(bounds)
-    if groups > 1:
-        order = np.argsort(owner, kind="stable")
-        hashes, owner = hashes[order], owner[order]
-    if len(hashes) >= _LONG * groups:
-        hashes = np.array(hashes)
-        ends = np.cumsum(np.bincount(owner, minlength=groups)).tolist()
-        for first, last in zip([0, *ends], ends, strict=False):
-            hashes[first:last].sort()
+def _packed(hashes: Hashes, groups: Segments, bounds: Hashes) -> NDArray[Any]:
+    """Hashes below the bound of their group as sketches. hashes: shape (k,), the caller's no more."""
+    count = groups.count()
+    if groups.starts is None:
+        hashes = hashes[np.argsort(groups.spread(np.arange(len(groups))), kind="stable")]
+    if len(hashes) >= _LONG * len(groups):
+        least = [_least(part) for part in _parts(hashes, count)]
     else:
+        owner = np.repeat(np.arange(len(groups)), count)
         hashes = hashes[np.lexsort((hashes, owner))]
-    new = begins_run(hashes, owner)
-    hashes = hashes[new]
-    ends = np.cumsum(np.bincount(owner[new], minlength=groups)).tolist()
-    out = np.empty(groups, object)
-    first = 0
-    for row, end in enumerate(ends):
-        bound = bounds[row]
-        if end - first > MOST:
-            bound = hashes[first + MOST]
-        out[row] = _cell(int(bound), hashes[first : min(end, first + MOST)])
-        first = end
+        new = begins_run(hashes, owner)
+        least = _parts(hashes[new], np.bincount(owner[new], minlength=len(groups)))
+    out = np.empty(len(groups), object)
+    for row, mine in enumerate(least):
+        bound = mine[MOST] if len(mine) > MOST else bounds[row]
+        out[row] = _cell(int(bound), mine[:MOST])
     return out
+
+
+def _parts(hashes: Hashes, count: Ints) -> list[Hashes]:
+    """The hashes of each group, as views."""
+    ends = np.cumsum(count).tolist()
+    return [hashes[first:last] for first, last in zip([0, *ends], ends, strict=False)]
+
+
+def _least(hashes: Hashes) -> Hashes:
+    """Different hashes in order: more than MOST, from the least on, or all. hashes: put in order in place."""
+    hashes.sort()
+    few = hashes[: 2 * MOST]
+    few = few[begins_run(few)]
+    return few if len(few) > MOST or len(hashes) <= 2 * MOST else hashes[begins_run(hashes)]
 
 
 def _cell(bound: int, kept: Hashes) -> bytes:
