@@ -156,8 +156,9 @@ class Node(Parents):
         if self._may_commit(now_us):
             out += self._commit(now_us)
         out += self.outbox.publish(now_us)
-        if self.outbox.epoch_id and not self._committing:  # a heartbeat names what is committed (2.5)
-            beat = self.outbox.beat(now_us, self.settings.heartbeat_us, self._frontiers())
+        heartbeat_us = self.settings.heartbeat_us
+        if self.outbox.epoch_id and not self._committing and self.outbox.beat_due(now_us, heartbeat_us):
+            beat = self.outbox.beat(now_us, heartbeat_us, self._frontiers())  # it names what is committed (2.5)
             out += [] if beat is None else [Beat(beat)]
         return out
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from edge_agent.machines.node_clock import ClockReading, ClockState, NodeClock
 
@@ -87,10 +88,16 @@ class JudgedClock(SystemClock):
 def vouched(run: Path = Path("/run")) -> bool | None:
     """Whether a time service says that the clock is right; None: there is no service to ask."""
     buffer = ctypes.create_string_buffer(TIMEX_BYTES)  # modes 0: nothing is set
-    try:
-        failed = ctypes.CDLL(None).adjtimex(buffer) < 0
-    except (OSError, AttributeError):  # another kernel, or none that may be asked
-        failed = True
-    if not failed and not struct.unpack_from("@Illlli", buffer)[5] & UNSYNCED:
+    ask = _adjtimex()
+    if ask is not None and ask(buffer) >= 0 and not struct.unpack_from("@Illlli", buffer)[5] & UNSYNCED:
         return True
     return False if any((run / name).exists() for name in SERVICES) else None
+
+
+@cache
+def _adjtimex() -> Any:
+    """adjtimex(2); None: another kernel, or one that may not be asked."""
+    try:
+        return ctypes.CDLL(None).adjtimex
+    except (OSError, AttributeError):
+        return None

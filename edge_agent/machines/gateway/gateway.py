@@ -162,6 +162,8 @@ class Gateway(Node):
             self._gaps.append(Gap(self._of_source(name), start_us, booted_us + 1, many, (node,), NEVER_KNOWN))
 
     def _slice(self, source: Source) -> None:
+        if not (source.batches or source.markers):
+            return
         batches = source.drain()
         markers, source.markers = source.markers, []
         changes: list[tuple[int, float]] | None = None
@@ -430,7 +432,8 @@ class Gateway(Node):
         if self._ended_book:
             rows |= ENDED_BOOK.write(dict(self._ended_book))
         for name, source in self.sources.items():
-            rows |= SOURCE.write(source.snapshot(), name)
+            if (changed := source.changed()) is not None:
+                rows |= SOURCE.write(changed, name)
         rows |= dict.fromkeys(row for row in self._restored if row.startswith(OF_GROUPS))
         self._restored = {}
         for gone in self._dropped:

@@ -36,6 +36,7 @@ class Source:
     markers: list[Marker] = field(default_factory=list)
     changes: ValueChanges = field(default_factory=ValueChanges)
     buffered: int = 0
+    stored: SourceState | None = None  # as the last commit wrote it
 
     def take(self, read: Read, now_us: int) -> None:
         """Buffer the readings of an event until the next step; many small batches are sliced as one."""
@@ -85,6 +86,14 @@ class Source:
         if now_us - self.heard_us >= self.sensor.timeout_us:
             reached_us = max(reached_us, clock_us - self.sensor.delay_us)
         return reached_us
+
+    def changed(self) -> SourceState | None:
+        """What to commit, if it differs from what was committed last."""
+        state = self.snapshot()
+        if state == self.stored:
+            return None
+        self.stored = state
+        return state
 
     def snapshot(self) -> SourceState:
         return SourceState(

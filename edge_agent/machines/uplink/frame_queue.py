@@ -239,9 +239,13 @@ class FrameQueue:
         """In whose name this parent is asked for its journal: nobody else's answer names it."""
         return (self.epoch_id + self._asked) & 0xFFFFFFFF
 
+    def beat_due(self, now_us: int, interval_us: int) -> bool:
+        """Whether nothing was sent for an interval."""
+        return self.link_up and now_us - self.spoke_us >= interval_us
+
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
-        """A heartbeat if nothing was sent for an interval. Before the journal is known it asks for a receipt."""
-        if not self.link_up or now_us - self.spoke_us < interval_us:
+        """A heartbeat if one is due. Before the journal is known it asks for a receipt."""
+        if not self.beat_due(now_us, interval_us):
             return None
         self.spoke_us = now_us
         if self.journal is None or self.births or self.outdated or self.leaving:

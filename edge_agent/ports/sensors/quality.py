@@ -6,7 +6,7 @@ A value that is no number never becomes one: it is counted by kind, and a few of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -58,7 +58,10 @@ class Counters:
 
     def as_dict(self) -> dict[str, int]:
         """Plain values, for status and logs."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in COUNTERS}
+
+
+COUNTERS: Final = tuple(each.name for each in fields(Counters))
 
 
 class CheckedSensor:
