@@ -42,7 +42,7 @@ def rate_of(name: str, fn: str) -> None:
     @bench(name, budget_s=60)
     def rate() -> None:
         readings = bench_slicer.batches(1)[:64]
-        how = "batches of 65 536 different floats, 1 M readings/s of event time, tumbling 1 s, one key, one core, CPU time"
+        how = "batches of 65 536 different floats, 1 M readings/s of event time, tumbling 1 s, one key, CPU time"
         value = bench_slicer.rate(readings, (asked(fn, SECOND),), None) * len(readings) / bench_slicer.BATCHES
         record(name, value, "readings/s", f"{how}; {fn}")
 

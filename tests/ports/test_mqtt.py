@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -233,3 +235,14 @@ def test_an_expired_message_is_not_delivered(net: Net, mosquitto: Mosquitto) -> 
 def test_a_url_that_names_no_broker_is_refused_with_the_form_it_wants(url: str) -> None:
     with pytest.raises(ConfigError, match="mqtt://host"):
         Connection(Link(url, "x"))
+
+
+def test_paho_brings_neither_http_nor_email_and_urllib_works_where_it_is_used() -> None:
+    code = (
+        "import sys; import edge_agent.ports.mqtt.paho_client; "
+        "print([name for name in ('http.client', 'email') if name in sys.modules]); "
+        "from urllib.request import Request; print(Request('http://a/b').host, 'http.client' in sys.modules); "
+        "import urllib.request; print(urllib.request.Request is Request)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split("\n")[:3] == ["[]", "a True", "True"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, Final
 
 from edge_agent.ports.mqtt.backoff import Backoff
@@ -57,7 +58,7 @@ class Connection:
         self._outgoing = Outgoing(self._send, now)
         self._tokens = 0
         self._subscribing: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
-        self._buffer = bytearray(READ_BYTES)
+        self._buffer = mmap(-1, READ_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)  # pages that no read has reached cost nothing
 
     # --- life ----------------------------------------------------------------------------------------------------
 

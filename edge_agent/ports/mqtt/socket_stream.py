@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from mmap import mmap
 from typing import Final
 
 from edge_agent.ports.mqtt.packets import Splitter
@@ -18,7 +19,7 @@ class SocketStream:
     buffer: at least READ_BYTES, kept by the owner from one connection to the next.
     """
 
-    def __init__(self, sock: socket.socket, splitter: Splitter, buffer: bytearray) -> None:
+    def __init__(self, sock: socket.socket, splitter: Splitter, buffer: bytearray | mmap) -> None:
         self.sock = sock
         self.splitter = splitter
         self.ready = b""  # whole packets that paho has not read yet
