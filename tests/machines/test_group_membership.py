@@ -74,6 +74,21 @@ def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None
     assert published == 62 * S
 
 
+def test_frontiers_between_pauses_of_the_parent_are_not_remembered_for_ever() -> None:
+    """protocol 4.4: no time passes in a pause, so the last of them is the one that is past first."""
+    family = family_of("a", "b")
+    for second in range(0, 1000, 10):
+        family.shift(10 * S)
+        for node in ("a", "b"):
+            family.member(node).promise(second * S, second * S)
+        family.advance_frontier(second * S, loud(family))
+    assert len(family.snapshot().history) == 1
+    for second in (991, 1051):
+        family.member("a").promise(second * S, second * S)
+        frontier_us = family.advance_frontier(second * S, loud(family))
+    assert frontier_us == 1051 * S, "b was behind a minute ago"
+
+
 def test_a_frontier_far_in_the_future_is_left_out() -> None:
     """protocol 4.4."""
     family = family_of("a", "b")

@@ -129,6 +129,8 @@ class GroupMembership:
             low = NEVER_US
         if second == 2**62:
             second = NEVER_US
+        if self._history and self._history[-1][0] == now_us:
+            self._history.pop()  # both would go at once: where each decision follows a pause, no time passes
         if not self._history or self._history[-1][1:] != (low, whose, second):
             self._history.append((now_us, low, whose, second))
         while len(self._history) > 1 and self._history[1][0] <= now_us - self.grace_us:
