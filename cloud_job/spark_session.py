@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,7 @@ LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": f"{32 * 1024 * 1024}",
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": f"{64 * 1024 * 1024}",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # [root] keep_versions says it
+    "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits of each VACUUM, whatever it deletes
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
@@ -82,9 +84,23 @@ def start(
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        with _stdout_as_stderr():
+            return builder.getOrCreate()
     except Exception as err:  # py4j raises what the JVM or the launcher gave it; none of it is ours
         raise PortError(f"Spark did not start: {_reason(err)}") from err
+
+
+@contextmanager
+def _stdout_as_stderr() -> Iterator[None]:
+    """What is started within it writes to stderr: the JVM says on stdout how many files each VACUUM deletes."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def check_java() -> None:
