@@ -7,6 +7,7 @@ one JVM one fails. A step looks after one table. One that fails is logged, count
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from cloud_job.delta import log_files, retention
 from cloud_job.delta.expiring import Expiring, expiring, over
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import POSITIONS, TABLES, Place, Table
+from cloud_job.spark.possible_work import jvm_is_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,15 +54,20 @@ class Upkeep:
     """
 
     def __init__(
-        self, kept: Kept, every_us: int, clock: Callable[[], float] = time.monotonic, steps: list[Step] | None = None
+        self,
+        kept: Kept,
+        every_us: int,
+        clock: Callable[[], float] = time.monotonic,
+        steps: list[Step] | None = None,
+        note: Callable[[str, str], None] = lambda why, step: None,
     ) -> None:
-        """every_us: between two runs of a step. clock: seconds. steps: all, if not given."""
-        self._clock, self._pause_until_s = clock, 0.0
+        """every_us: between two runs of a step. clock: seconds. steps: all, if not given. note: gets why one failed."""
+        self._clock, self._pause_until_s, self._note = clock, 0.0, note
         self.done = self.failed = 0
         self.steps = steps_of(kept, every_us) if steps is None else steps
-        begin_s = clock()
-        for at, step in enumerate(self.steps):  # not all at once, and none before the root has settled
-            step.due_s = begin_s + step.every_s * (at + 1) / len(self.steps)
+        begin_s, order = clock(), random.sample(self.steps, len(self.steps))
+        for at, step in enumerate(order):  # not all at once; each comes to its turn where starts follow one another
+            step.due_s = begin_s + every_us / 1e6 * (at + 1) / len(order)
 
     def between(self, root: Job) -> None:
         """Do the step that is due the longest, if there is one and it is time. Called between batches."""
@@ -74,23 +81,29 @@ class Upkeep:
             self._pause_until_s = ended_s + SHARE * (ended_s - now_s)
 
     def _do(self, step: Step, root: Job, now_s: float) -> None:
+        log.debug("upkeep.step", extra={"step": step.name})
         try:
             found = step.act(root)
             root.committed("upkeep")
         except Exception as err:  # a conflict, a full disk, whatever Spark raises: the line goes on
+            if jvm_is_gone(err):  # nothing does: without batches nobody else would notice
+                raise
             self.failed += 1
             step.failures += 1
-            again_s = min(RETRY_S * 2 ** (step.failures - 1), MOST_RETRY_S)
+            again_s = min(RETRY_S * 2 ** min(step.failures - 1, 10), MOST_RETRY_S)
             step.due_s = self._clock() + again_s
             why = f"{type(err).__name__}: {(str(err).splitlines() or [''])[0][:200]}"
             log.warning(
                 "upkeep.failed", extra={"step": step.name, "failed": self.failed, "again_s": again_s, "why": why}
             )
+            self._note(why, f"{step.name}, {step.failures} in a row")
             return
         self.done += 1
         step.failures, step.due_s = 0, now_s + step.every_s
-        if found is not None:
-            took_s = round(self._clock() - now_s, 2)
+        took_s = round(self._clock() - now_s, 2)
+        if found is None:
+            log.debug("upkeep.nothing", extra={"step": step.name, "took_s": took_s})
+        else:
             log.info("upkeep.done", extra={"step": step.name, "took_s": took_s, "steps": self.done, **found})
 
 
@@ -112,7 +125,7 @@ def steps_of(kept: Kept, every_us: int) -> list[Step]:
     ]
     for table in TABLES:
         steps.append(Step(f"compact {table.name}", every_s, Compaction(table, kept)))
-        steps.append(Step(f"clean {table.name}", hourly_s, partial(clean, table=table, kept=kept)))
+        steps.append(Step(f"clean {table.name}", hourly_s, Cleaning(table, kept)))
     return steps
 
 
@@ -183,15 +196,40 @@ class Compaction:
         return {"files": before, "files_after": after} if before != after else None
 
 
-def clean(root: Job, table: Table, kept: Kept) -> Figures | None:
-    """Delete files and commits of versions that are too old."""
+@dataclass(slots=True)
+class Cleaning:
+    """Deletes files and commits of versions that are too old, until there can be none.
+
+    clock: seconds. version: as it was found last, first at seen_s. clean: nothing of the versions before is left.
+    """
+
+    table: Table
+    kept: Kept
+    clock: Callable[[], float] = time.monotonic
+    version: int | None = None
+    seen_s: float = 0.0
+    clean: bool = False
+
+    def __call__(self, root: Job) -> Figures | None:
+        now_s, version = self.clock(), version_of(root.spark, root.place, self.table)
+        if version != self.version:
+            self.version, self.seen_s, self.clean = version, now_s, False
+        if self.clean:
+            return None
+        commits = clean(root, self.table, self.kept)
+        self.version = version_of(root.spark, root.place, self.table)  # on a cluster Delta notes this as commits
+        self.clean = now_s - self.seen_s > self.kept.versions_us / 1e6 and commits < log_files.MOST
+        return {"commits": commits} if commits else None
+
+
+def clean(root: Job, table: Table, kept: Kept) -> int:
+    """Delete files and commits of versions that are too old. Returns how many commits went."""
     hours = kept.versions_us / HOUR_US
     root.spark.sql(f"VACUUM {root.place.sql(table)} RETAIN {hours:.6f} HOURS")
     root.committed("vacuum")
     if root.place.guarded:  # Delta cuts the log itself there, by days
-        return None
-    commits = log_files.cut(Path(root.place.path(table)), kept.versions_us)
-    return {"commits": commits} if commits else None
+        return 0
+    return log_files.cut(Path(root.place.path(table)), kept.versions_us)
 
 
 def compact(spark: SparkSession, place: Place, table: Table) -> tuple[int, int]:

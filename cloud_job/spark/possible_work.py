@@ -16,6 +16,13 @@ from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import Islands, Ordering, TableRow, WindowRange, Work
 
+GONE: Final = (  # what errors say where there is no JVM any more
+    "An error occurred while trying to connect to the Java server",
+    "Answer from Java side is empty",
+    "Error while sending or receiving",
+    "Error while receiving",
+    "cannot call methods on a stopped SparkContext",
+)
 WORLD: Final = (  # what errors that come through the JVM say when nothing that was read is at fault
     "No space left on device",
     "OutOfMemoryError",
@@ -23,9 +30,7 @@ WORLD: Final = (  # what errors that come through the JVM say when nothing that 
     "Input/output error",
     "Too many open files",
     "Permission denied",
-    "An error occurred while trying to connect to the Java server",
-    "Answer from Java side is empty",
-    "cannot call methods on a stopped SparkContext",
+    *GONE,
 )
 PIECES: Final = ("closing", "revising", "islands", "ordering", "beyond", "refused")  # of Work: each entry gets rows
 MOST_TRIES: Final = 100  # of one field; then all that has not been made by then is left out
@@ -133,6 +138,11 @@ def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) 
     """Raise what no reading is at fault for: a disk, the JVM. cause: of the error, if that only wraps it."""
     if isinstance(cause or error, PortError | OSError) or any(text in str(error) for text in WORLD):
         raise error
+
+
+def jvm_is_gone(error: Exception) -> bool:
+    """Whether there is no JVM any more: then whatever is tried later raises too, and only a new process helps."""
+    return isinstance(error, ConnectionError | EOFError) or any(text in str(error) for text in GONE)
 
 
 def text_of(error: Exception) -> str:

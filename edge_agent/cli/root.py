@@ -77,8 +77,9 @@ def main(args: argparse.Namespace) -> int:
 
     landing = Path(settings.lander.folder)
     starts = StartRecord(landing / f"root.{NAME}", SAME_STARTS)
-    guard = BatchGuard(begin_run, RootReport(landing).note, starts)
-    upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us)
+    report = RootReport(landing)
+    guard = BatchGuard(begin_run, report.note, starts)
+    upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us, note=report.upkeep_failed)
     loop = LandingLoop(
         guard, once=args.once, trigger_us=settings.root.trigger_us, between=lambda: upkeep.between(guard.job)
     )

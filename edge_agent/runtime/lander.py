@@ -155,7 +155,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self._unsaved = False  # numbers of definitions
         self._save_us = 0  # when to try again to save them
         self._logged_us = self._refused_shown = 0
-        self._left_out_shown: object = {}  # by the root
+        self._of_root: dict[str, object] = {}  # what the root reports, as shown
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
@@ -176,9 +176,10 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             self._save(now_us)
         if now_us - self._logged_us >= LOG_EVERY_US:
             self._logged_us = now_us
-            left_out = root_report.read(self.folder.folder).get("left_out", {})
-            if self.refusals.total != self._refused_shown or left_out != self._left_out_shown:
-                self._refused_shown, self._left_out_shown = self.refusals.total, left_out
+            report = root_report.read(self.folder.folder)
+            of_root = {part: report[part] for part in root_report.PARTS if report.get(part)}
+            if self.refusals.total != self._refused_shown or of_root != self._of_root:
+                self._refused_shown, self._of_root = self.refusals.total, of_root
                 self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
             log.info("landed", extra={"messages": self.messages, "files": self.files, "bytes": self.bytes})
 
@@ -373,6 +374,6 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             status["alarms"] = self._watch.alarms
         if online and self.refusals.total:
             status["refused"] = self.refusals.plain()
-        if online and self._left_out_shown:
-            status["left_out"] = self._left_out_shown
+        if online:
+            status |= self._of_root
         return json.dumps(status, separators=(",", ":")).encode()

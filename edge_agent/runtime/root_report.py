@@ -1,6 +1,7 @@
-"""What the root left out, for `headwater status`: it is connected to no broker, so the lander says it in its status.
+"""What the root left out, and what fails of its upkeep, for `headwater status`.
 
-A small file in the landing folder, which both have.
+It is connected to no broker, so the lander says it in its status: by a small file in the landing folder, which both
+have.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ log = logging.getLogger("headwater.root")
 NAME: Final = "root.json"
 SHOWN_US: Final = 7 * 86_400_000_000  # after that a former run's word is no news
 MOST_BYTES: Final = 65_536
+LEFT_OUT: Final = "left_out"
+UPKEEP_FAILED: Final = "upkeep_failed"
+PARTS: Final = (LEFT_OUT, UPKEEP_FAILED)  # of the file and of the status, each with counts by reason
 
 
 class RootReport:
@@ -26,21 +30,31 @@ class RootReport:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
-        self._refusals = Refusals()
         before = read(folder)
         at_us = before.get("at_us")
         fresh = isinstance(at_us, int) and time.time_ns() // 1000 - at_us < SHOWN_US
-        self._refusals.restore(before.get("left_out") if fresh else None)
+        self._counted = {part: Refusals() for part in PARTS}
+        for part, counted in self._counted.items():
+            counted.restore(before.get(part) if fresh else None)
 
     def note(self, why: str, example: str) -> None:
-        """Count what was left out. A disk error is logged and has no other effect."""
-        self._refusals.add(why, example)
-        text = json.dumps({"at_us": time.time_ns() // 1000, "left_out": self._refusals.plain()}, ensure_ascii=False)
-        part = self._path.with_name(f".{NAME}.tmp")
+        """Count what was left out."""
+        self._add(LEFT_OUT, why, example)
+
+    def upkeep_failed(self, why: str, step: str) -> None:
+        """Count a step of upkeep that failed."""
+        self._add(UPKEEP_FAILED, why, step)
+
+    def _add(self, part: str, why: str, example: str) -> None:
+        """A disk error is logged and has no other effect."""
+        self._counted[part].add(why, example)
+        counted = {name: found.plain() for name, found in self._counted.items() if found.total}
+        text = json.dumps({"at_us": time.time_ns() // 1000, **counted}, ensure_ascii=False)
+        beside = self._path.with_name(f".{NAME}.tmp")
         try:
-            part.touch(mode=0o600)
-            part.write_text(text, encoding="utf-8")
-            part.replace(self._path)
+            beside.touch(mode=0o600)
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(self._path)
         except OSError as err:
             log.error("report.failed", extra={"file": str(self._path), "why": err.strerror or str(err)})
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from cloud_job.audit.root_book import root_book
 from cloud_job.delta import log_files, retention, tables, upkeep
 from cloud_job.delta.retention import Kept
-from cloud_job.delta.upkeep import Expiry, Step, Upkeep, WhenWritten
+from cloud_job.delta.upkeep import Cleaning, Expiry, Step, Upkeep, WhenWritten
+from cloud_job.spark.job import Job
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots, same
 
@@ -210,12 +212,52 @@ def test_a_step_that_fails_is_tried_again_later_and_the_line_goes_on(roots: Call
         if len(tries) < 3:
             raise RuntimeError("DELTA_CONCURRENT_APPEND\nand more")
 
-    kept = upkeep.Upkeep(Kept(1, 1), 10, lambda: clock[0], [Step("bad", 10.0, fails)])
+    noted: list[tuple[str, str]] = []
+    kept = upkeep.Upkeep(
+        Kept(1, 1), 10 * SECOND, lambda: clock[0], [Step("bad", 10.0, fails)], lambda *found: noted.append(found)
+    )
     for second in range(300):
         clock[0] = float(second)
         kept.between(root.job)
     assert tries[:3] == [10.0, 70.0, 190.0]
     assert (kept.failed, tries[3]) == (2, 200.0)
+    assert noted == [("RuntimeError: DELTA_CONCURRENT_APPEND", f"bad, {n} in a row") for n in (1, 2)]
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), Py4JNetworkError("Answer from Java side is empty")])
+def test_a_step_without_a_jvm_ends_the_root(roots: Callable[..., Roots], error: Exception) -> None:
+    """An idle root does nothing else with it: each step would fail for ever."""
+    root = born(roots, Child("gw-1", (query(),)))
+    clock = [0.0]
+
+    def fails(_root: object) -> None:
+        raise error
+
+    kept = upkeep.Upkeep(Kept(1, 1), 10 * SECOND, lambda: clock[0], [Step("bad", 10.0, fails)])
+    clock[0] = 10.0
+    with pytest.raises(type(error)):
+        kept.between(root.job)
+
+
+def test_a_table_that_is_clean_is_left_alone_until_it_is_written_to(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned, real, clock = [], upkeep.clean, [0.0]
+
+    def clean(root: Job, table: tables.Table, kept: Kept) -> int:
+        cleaned.append(clock[0])
+        return real(root, table, kept)
+
+    monkeypatch.setattr(upkeep, "clean", clean)
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    cleaning = Cleaning(tables.RESULTS, Kept(30 * SECOND, DAY_US), lambda: clock[0])
+    for second in range(0, 200, 10):
+        if second == 100:
+            root.take(tick(at(1)), one(child, 0, 1))
+        clock[0] = float(second)
+        cleaning(root.job)
+    assert cleaned == [0, 10, 20, 30, 40, 100, 110, 120, 130, 140], "and no commits of its own count"
 
 
 def test_files_and_versions_are_cut_and_the_rows_stay(

@@ -14,7 +14,7 @@ from edge_agent.runtime.root_report import RootReport
 
 
 def shown(folder: Path) -> list[str]:
-    return left_out({"status": {"left_out": root_report.read(folder).get("left_out", {})}})
+    return left_out({"status": root_report.read(folder)})
 
 
 def test_it_counts_by_reason_and_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -26,6 +26,16 @@ def test_it_counts_by_reason_and_goes_on_after_a_restart(tmp_path: Path) -> None
         line == "LEFT OUT by the root, in ops.quarantine: 2 times: cannot be handled: RuntimeError: #; such as record 2"
     )
     assert (tmp_path / root_report.NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_steps_of_upkeep_that_failed_are_shown_beside_what_was_left_out(tmp_path: Path) -> None:
+    RootReport(tmp_path).note("cannot be handled", "record 1")
+    for n in (1, 2):
+        RootReport(tmp_path).upkeep_failed("OSError: No space left on device", f"clean gold.results, {n} in a row")
+    first, second = shown(tmp_path)
+    assert first == "LEFT OUT by the root, in ops.quarantine: 1 times: cannot be handled; such as record 1"
+    failed = "OSError: No space left on device; such as clean gold.results, 2 in a row"
+    assert second == f"UPKEEP of the root's tables failed: 2 times: {failed}"
 
 
 def test_what_a_run_of_long_ago_left_out_is_no_news(tmp_path: Path) -> None:

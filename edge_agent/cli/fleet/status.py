@@ -142,11 +142,17 @@ def losses(node: Mapping[str, Any]) -> list[str]:
 
 
 def left_out(node: Mapping[str, Any]) -> list[str]:
-    """What the root could not take: how often and why, with the newest example."""
-    found, lines = node.get("status", {}).get("left_out"), []
-    for why, of in found.items() if isinstance(found, dict) else ():
-        count, example = (of.get("count"), of.get("example")) if isinstance(of, dict) else (None, None)
-        lines.append(f"LEFT OUT by the root, in ops.quarantine: {count} times: {why}; such as {example}")
+    """What the root could not take, and which steps of its upkeep failed: how often and why, with the newest."""
+    words = {
+        "left_out": "LEFT OUT by the root, in ops.quarantine",
+        "upkeep_failed": "UPKEEP of the root's tables failed",
+    }
+    lines = []
+    for part, text in words.items():
+        found = node.get("status", {}).get(part)
+        for why, of in found.items() if isinstance(found, dict) else ():
+            count, example = (of.get("count"), of.get("example")) if isinstance(of, dict) else (None, None)
+            lines.append(f"{text}: {count} times: {why}; such as {example}")
     return lines
 
 
