@@ -4,6 +4,7 @@
 - landed_root: the rows that follow from the landing files
 - storm: `make storm`: kill -9 of every role, then a comparison with all readings
 - restarts: 72 starts of a gateway without its parent, at the end of `make storm`
+- root_kills: `make kills`: kill -9 of a Spark root and its JVM while it looks after its tables
 - powercut: `make powercut`: traced writes, replayed up to any cut
 - fuzz: `make fuzz`: bad messages at the brokers of a running tree, between its good ones
 - upgrade: `make upgrade`: a running tree goes on with newer code, roots first
