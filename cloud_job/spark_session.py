@@ -39,6 +39,7 @@ LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.databricks.delta.optimize.minFileSize": f"{16 * 1024 * 1024}",
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": f"{32 * 1024 * 1024}",
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": f"{64 * 1024 * 1024}",
+    "spark.databricks.delta.optimize.batchSize": str(16 * 1024 * 1024),  # a commit after so much: upkeep may stop there
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # [root] keep_versions says it
     "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits of each VACUUM, whatever it deletes
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

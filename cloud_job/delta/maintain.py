@@ -72,7 +72,7 @@ def expire(root: Job, say: Callable[[str], None]) -> None:
 
 
 def _compacted(root: Job, table: Table, say: Callable[[str], None], keep_hours: int) -> Done:
-    before, after = upkeep.compact(root.spark, root.place, table)
+    before, after, _whole = upkeep.compact(root.spark, root.place, table)
     if before:
         say(f"{table.name}: {before} files, now {after}")
         root.committed("upkeep")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ SHARE: Final = 4  # after a step so many times as long none: batches have four f
 RETRY_S: Final = 60.0  # after a failure; doubled with each further one
 MOST_RETRY_S: Final = 3_600.0
 VERSIONS: Final = 50  # commits of a table after which it is worth compacting
+LONGEST_S: Final = 20.0  # of merging files, about; the next batch waits for so long
+LOOK_S: Final = 0.5
+MORE: Final = "more"  # of what there is to tell: a part is done, and the rest is due after the pause
 MOST_EXPIRING: Final = 20_000  # plans of epochs a step
 HOUR_US: Final = 3_600_000_000
 Figures = Mapping[str, object]
@@ -99,7 +103,8 @@ class Upkeep:
             self._note(why, f"{step.name}, {step.failures} in a row")
             return
         self.done += 1
-        step.failures, step.due_s = 0, now_s + step.every_s
+        again = found is not None and MORE in found
+        step.failures, step.due_s = 0, now_s if again else now_s + step.every_s
         took_s = round(self._clock() - now_s, 2)
         if found is None:
             log.debug("upkeep.nothing", extra={"step": step.name, "took_s": took_s})
@@ -177,12 +182,16 @@ class Expiry:
 
 @dataclass(slots=True)
 class Compaction:
-    """Makes few files of the many small ones of a table, where it has got some."""
+    """Makes few files of the many small ones of a table, where it has got some; of very many in several steps.
+
+    longest_s: of a step, about.
+    """
 
     table: Table
     kept: Kept
     version: int | None = None  # after the last time
     tuned: bool = False
+    longest_s: float = LONGEST_S
 
     def __call__(self, root: Job) -> Figures | None:
         if not self.tuned:
@@ -191,9 +200,10 @@ class Compaction:
         version = version_of(root.spark, root.place, self.table)
         if self.version is not None and version - self.version < VERSIONS:
             return None
-        before, after = compact(root.spark, root.place, self.table)
-        self.version = version_of(root.spark, root.place, self.table)
-        return {"files": before, "files_after": after} if before != after else None
+        before, after, whole = compact(root.spark, root.place, self.table, self.longest_s)
+        self.version = version_of(root.spark, root.place, self.table) if whole else None
+        more = {} if whole else {MORE: True}
+        return {"files": before, "files_after": after, **more} if before != after or more else None
 
 
 @dataclass(slots=True)
@@ -232,12 +242,47 @@ def clean(root: Job, table: Table, kept: Kept) -> int:
     return log_files.cut(Path(root.place.path(table)), kept.versions_us)
 
 
-def compact(spark: SparkSession, place: Place, table: Table) -> tuple[int, int]:
-    """Files before and after."""
-    before = files_of(spark, place, table)
-    if before > 1:
+def compact(spark: SparkSession, place: Place, table: Table, longest_s: float | None = None) -> tuple[int, int, bool]:
+    """Files before and after, and whether it was done to its end.
+
+    longest_s: after about so long it ends at the next commit, and what has been merged by then is; None: at its end.
+    """
+    before, whole = files_of(spark, place, table), True
+    if before > 1 and longest_s is not None and not place.guarded:
+        whole = _optimized(spark, place, table, longest_s)
+    elif before > 1:
         spark.sql(f"OPTIMIZE {place.sql(table)}")
-    return before, files_of(spark, place, table) if before > 1 else before
+    return before, files_of(spark, place, table) if before > 1 else before, whole
+
+
+def _optimized(spark: SparkSession, place: Place, table: Table, longest_s: float) -> bool:
+    """Whether an OPTIMIZE came to its end. It is stopped from a thread: its call returns at the end only."""
+    ended, lock, stopped = threading.Event(), threading.Lock(), False
+    folder = Path(place.path(table))
+    first = log_files.newest(folder)
+
+    def stop() -> None:
+        nonlocal stopped
+        ended.wait(longest_s)
+        while not ended.wait(LOOK_S):  # each time a part of it has been merged at least
+            with lock:
+                if not ended.is_set() and log_files.newest(folder) > first:
+                    stopped = True
+                    spark.sparkContext.cancelAllJobs()  # there are no others between two batches
+
+    watch = threading.Thread(target=stop, name="upkeep", daemon=True)
+    watch.start()
+    try:
+        spark.sql(f"OPTIMIZE {place.sql(table)}")
+    except Exception:
+        if not stopped:
+            raise
+        return False
+    finally:
+        with lock:
+            ended.set()
+        watch.join()
+    return True
 
 
 def files_of(spark: SparkSession, place: Place, table: Table) -> int:

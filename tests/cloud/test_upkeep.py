@@ -15,13 +15,15 @@ from py4j.protocol import Py4JNetworkError
 from cloud_job.audit.root_book import root_book
 from cloud_job.delta import log_files, retention, tables, upkeep
 from cloud_job.delta.retention import Kept
-from cloud_job.delta.upkeep import Cleaning, Expiry, Step, Upkeep, WhenWritten
+from cloud_job.delta.upkeep import Cleaning, Compaction, Expiry, Step, Upkeep, WhenWritten
 from cloud_job.spark.job import Job
+from cloud_job.spark_session import LOCAL_CONF
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots, same
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 DAY_US = 86_400 * SECOND
+SIZES = [f"spark.databricks.delta.optimize.{name}" for name in ("batchSize", "maxFileSize", "minFileSize")]
 
 
 def at(second: float) -> int:
@@ -224,6 +226,30 @@ def test_a_step_that_fails_is_tried_again_later_and_the_line_goes_on(roots: Call
     assert noted == [("RuntimeError: DELTA_CONCURRENT_APPEND", f"bad, {n} in a row") for n in (1, 2)]
 
 
+def test_very_many_files_are_merged_in_several_steps(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stops at a commit; the line waits for no more than a step."""
+    monkeypatch.setattr(upkeep, "LOOK_S", 0.01)
+    root = born(roots, Child("gw-1", (query(),)))
+    content = [{"node": "gw-1", "batch": number} for number in range(24)]
+    for row in content:
+        root.place.append(tables.LATE, tables.rows(root.spark, tables.LATE, [row]), "test", 0)
+    compaction, found = Compaction(tables.LATE, Kept(DAY_US, DAY_US), longest_s=0), list[object]()
+    for name in SIZES:  # some three files make one
+        root.spark.conf.set(name, "10000")
+    try:
+        while compaction.version is None:
+            found.append(compaction(root.job))
+    finally:
+        for name in SIZES:
+            root.spark.conf.set(name, LOCAL_CONF[name])
+    assert len(found) > 1
+    assert all(isinstance(each, dict) and each["more"] for each in found[:-1])
+    assert upkeep.files_of(root.spark, root.place, tables.LATE) < 12
+    assert sorted(row["batch"] for row in root.rows(tables.LATE)) == [row["batch"] for row in content]
+
+
 @pytest.mark.parametrize("error", [ConnectionRefusedError(), Py4JNetworkError("Answer from Java side is empty")])
 def test_a_step_without_a_jvm_ends_the_root(roots: Callable[..., Roots], error: Exception) -> None:
     """An idle root does nothing else with it: each step would fail for ever."""
@@ -237,6 +263,29 @@ def test_a_step_without_a_jvm_ends_the_root(roots: Callable[..., Roots], error: 
     clock[0] = 10.0
     with pytest.raises(type(error)):
         kept.between(root.job)
+
+
+def test_a_step_that_is_done_in_part_goes_on_after_the_pause_and_holds_up_no_other(
+    roots: Callable[..., Roots],
+) -> None:
+    root, clock, done = born(roots, Child("gw-1", (query(),))), [0.0], list[tuple[str, float]]()
+
+    def part(_root: object) -> dict[str, bool]:
+        done.append(("part", clock[0]))
+        clock[0] += 1
+        return {"more": True} if len(done) < 5 else {}
+
+    def other(_root: object) -> None:
+        done.append(("other", clock[0]))
+
+    keep = Upkeep(Kept(1, 1), SECOND, lambda: clock[0], [Step("part", 100.0, part), Step("other", 8.0, other)])
+    for second in range(30):
+        clock[0] = max(clock[0], float(second))
+        keep.between(root.job)
+    parts = [at_s for name, at_s in done if name == "part"]
+    assert all(5.0 <= b - a <= 6.0 for a, b in itertools.pairwise(parts))
+    assert len(parts) in (3, 4)
+    assert len(done) - len(parts) >= 2
 
 
 def test_a_table_that_is_clean_is_left_alone_until_it_is_written_to(
