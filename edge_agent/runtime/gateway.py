@@ -67,7 +67,7 @@ class GatewayLoop(NodeLoop):
         self.fleet = FleetCommands(restored)
         cached = REGISTRY.read(restored)
         self.registry = DefinitionRegistry(self._node, limits, definitions, cached, local_broker=local is not None)
-        self._given_back = (0, self.machine.outbox.epoch)  # by the machine, when memory went back last
+        self._given_back = (0, self.machine.outbox.epoch, 0)  # by the machine, when memory went back last
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)
         self._known_sources = POSITIONS_OF.read(restored) or {}
@@ -228,7 +228,8 @@ class GatewayLoop(NodeLoop):
         """Memory of silent keys: what the sensors had goes first, then the tables, then the numbers of the epoch."""
         machine = self.machine
         assert isinstance(machine, Gateway)
-        given_back = (machine.silent_keys.given_back, machine.outbox.epoch)
+        outbox = machine.outbox
+        given_back = (machine.silent_keys.given_back, outbox.epoch, outbox.former[0])
         if self.sensors.give_back(now_us) or given_back != self._given_back:
             self._given_back = given_back
             trim()

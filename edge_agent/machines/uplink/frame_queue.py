@@ -199,6 +199,8 @@ class FrameQueue:
     def take_forgotten(self) -> list[tuple[int, int]]:
         """Receipted frames since the last call, for the commit that is being made."""
         out, self.forget = self.forget, []
+        if out and self.former[0] not in self.pending.epochs() | self.former_lines.epochs():
+            self.former = (0, self.encoder)  # the keys of an epoch may be many (2.4)
         return out
 
     def publish(self, now_us: int) -> list[Publish]:
