@@ -1,7 +1,7 @@
 """Decides which rows of bronze.messages no result can need any more (docs/protocol.md 8.4). Pure.
 
-They expire by plan: those of sessions and of windows between markers stay, because a row of them may reach back without
-bound.
+They expire by plan: those of sessions and of windows between markers stay while somebody serves their group, because a
+row of them may reach back without bound.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]
     for line, dictionary in decider.parent.dictionaries.items():
         for number, (group, plan) in dictionary.plans.items():
             before_us = _needed_us(group, plan, decider, state)
+            if before_us is None:
+                before_us = _ended_us(group, plan, decider, state)
             if before_us is not None:
                 out.append((*line, number, min(before_us, waiting.get(line, before_us))))
     return out
@@ -70,3 +72,17 @@ def _needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> 
         put_off = [after_us for place in places for after_us, _ in state.pending.get(place, ())]
         return min(closed_us, floor_us, *put_off) - max(extent_us(query.window) for query in queries)
     return None
+
+
+def _ended_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
+    """The same of a group that nobody serves any more, none of whose rows can change; None: it is another one.
+
+    Should somebody serve it again, it is from about then on: two horizons are far from it.
+    """
+    if group in decider.parent.children.memberships or identity(group, plan) in state.plans:
+        return None
+    reaches = [state.reach(key) for key in plan.keys]
+    if None in reaches:
+        return None
+    longest_us = max((us for us in reaches if us is not None), default=0)
+    return state.decided_us - 2 * state.limits.horizon_us - longest_us

@@ -18,6 +18,8 @@ from cloud_job.delta.retention import Kept
 from cloud_job.delta.upkeep import Cleaning, Compaction, Expiry, Step, Upkeep, WhenWritten
 from cloud_job.spark.job import Job
 from cloud_job.spark_session import LOCAL_CONF
+from edge_agent.algebra.frame import Members
+from edge_agent.algebra.windows import Session, Tumbling
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots, same
 
@@ -98,6 +100,28 @@ def test_an_epoch_that_has_ended_is_forgotten_with_its_last_row(roots: Callable[
     assert [line.epoch for line in root.job.decider.parent.dictionaries] == [2]
     root.take(tick(at(104)), record(first, at(104), first.rows(at(1))), one(then, 103, 104))
     assert {row["readings"] for row in root.results().values()} == {1}
+
+
+@pytest.mark.parametrize("window", [Tumbling(SECOND), Session(SECOND)])
+def test_readings_of_a_group_that_nobody_serves_any_more_go(
+    roots: Callable[..., Roots], window: Tumbling | Session
+) -> None:
+    first, other = Child("gw-1", (query(window=window),)), Child("gw-2", (query("r", source="t"),))
+    root, expiry = born(roots, first), Expiry()
+    root.take(tick(at(1)), one(first, 0, 1), record(other, at(1), other.birth()))
+    root.take(tick(at(40)), record(first, at(40), first.rows(at(40))), one(other, 39, 40))
+    left = first._next(members=(Members(0, dropped=("gw-1",)),))
+    root.take(tick(at(41)), record(first, at(41), left), one(other, 40, 41))
+    assert list(root.job.decider.parent.children.memberships) == [other.queries[0].group]
+    before = root.results()
+    for second in (42, 50):
+        root.take(tick(at(second)), one(other, second - 1, second))
+        expiry(root.job)
+    assert at(0) not in stored(root), "two horizons ago"
+    root.start()
+    assert root.results().items() >= before.items()
+    book = root_book(root.place.root)
+    assert (book.stored, book.doubled, book.uncounted) == (book.applied, (), 0)
 
 
 def test_rows_that_do_not_count_are_not_counted_when_they_go(roots: Callable[..., Roots]) -> None:
