@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import bench
 from tests.benchmarks.document import readable, section
 from tests.benchmarks.targets import TARGETS
@@ -27,6 +28,25 @@ def test_a_figure_replaces_its_own_older_entry_and_no_other() -> None:
         "b": (2.0, "once"),
     }
     assert all(set(entry) == {"name", "value", "unit", "how", "at"} for entry in bench.load())
+
+
+def test_what_takes_long_runs_only_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[bench.Benchmark] = []
+    chosen: list[list[str]] = []
+    for place in (bench, benchmarks):
+        monkeypatch.setattr(place, "REGISTERED", registered)
+    monkeypatch.setattr(benchmarks, "find", lambda: None)
+
+    def run_all(found: list[bench.Benchmark]) -> int:
+        chosen.append([each.names[0] for each in found])
+        return 0
+
+    monkeypatch.setattr(benchmarks, "run_all", run_all)
+    bench.bench("short")(lambda: None)
+    bench.bench("long", alone=True)(lambda: None)
+    for names in ([], ["long"], ["short"]):
+        benchmarks.main(names)
+    assert chosen == [["short"], ["long"], ["short"]]
 
 
 def test_writers_at_one_time_lose_nothing() -> None:

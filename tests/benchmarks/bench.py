@@ -23,22 +23,28 @@ def results_file() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One measurement. names: the figures that run() records; budget_s: then it is ended."""
+    """One measurement. names: the figures that run() records; budget_s: then it is ended.
+
+    alone: it takes so long that it runs only where it is named.
+    """
 
     names: tuple[str, ...]
     run: Callable[[], None]
     module: str
     budget_s: float
+    alone: bool = False
 
 
 REGISTERED: Final[list[Benchmark]] = []
 
 
-def bench(*names: str, budget_s: float = 120.0) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def bench(
+    *names: str, budget_s: float = 120.0, alone: bool = False
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Register a function without arguments that records these figures. Each runs in a process of its own."""
 
     def register(run: Callable[[], None]) -> Callable[[], None]:
-        REGISTERED.append(Benchmark(names, run, run.__module__, budget_s))
+        REGISTERED.append(Benchmark(names, run, run.__module__, budget_s, alone))
         return run
 
     return register
