@@ -188,6 +188,12 @@ def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
     )
 
 
+def first_batch(root: Job) -> int:
+    """The oldest batch of which bronze.messages has rows; the last one, where it has none."""
+    found = root.place.read(root.spark, MESSAGES).where("batch >= 0").agg({"batch": "min"}).collect()[0][0]
+    return root.state.number if found is None else int(found)
+
+
 def without_rows(root: Job, lines: list[EpochKey]) -> list[EpochKey]:
     """Those of these epochs of which bronze.messages has no rows of readings."""
     if not lines:

@@ -154,7 +154,7 @@ class Expiry:
     """Deletes rows of readings in no row that may still be made, a batch after they were found.
 
     A start carries out the last decision once more, and that may need what has been of no use since that decision.
-    Epochs that have ended are forgotten with their last row.
+    Epochs that have ended are forgotten with their last row, and so are runs of the root.
     done: what has been deleted of each plan, in this run.
     """
 
@@ -177,6 +177,8 @@ class Expiry:
             self.done = {each[:3]: self.done[each[:3]] for each in every if each[:3] in self.done}
         gone = retention.without_rows(root, over(root.decider, root.state, root.parts)[:MOST_EXPIRING])
         root.forget_epochs(gone)
+        if len(root.state.owners) > 1:
+            root.forget_runs(min(retention.first_batch(root), root.needed_from))
         return {"rows": rows, "epochs": len(gone)} if rows or gone else None
 
 

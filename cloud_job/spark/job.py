@@ -210,6 +210,12 @@ class Job:
         state_log.forget(self.decider, self.state, lines)
         self._log.forgotten(lines)
 
+    def forget_runs(self, first: int) -> None:
+        """Forget runs that decided batches before that one only, of which the tables have no rows; noted as above."""
+        if len(self.state.owners) > 1:
+            self.state.disown(first)
+            self._log.without_rows(first)
+
     def committed(self, step: str) -> None:
         """Another step's commits are on the disk after this; nothing that they replace is needed any longer."""
         self._done(step, self.state.number)

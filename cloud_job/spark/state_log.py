@@ -48,6 +48,7 @@ class BatchInput(NamedTuple):
 
     idle: files of decisions before it upon which nothing was to be written.
     gone: epochs that were forgotten since then, because the tables have no rows of them any more.
+    rows_from: nor of batches before that one.
     """
 
     files: tuple[File, ...] = ()
@@ -56,6 +57,7 @@ class BatchInput(NamedTuple):
     flush: bool = False
     longest: tuple[tuple[QueryPlace, int], ...] = ()
     gone: tuple[EpochKey, ...] = ()
+    rows_from: int = 0
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class StateLog:
     since_s: float = 0.0
     _longest: list[tuple[QueryPlace, int]] = field(default_factory=list)
     _gone: list[EpochKey] = field(default_factory=list)
+    _rows_from: int = 0
 
     @property
     def behind(self) -> bool:
@@ -83,13 +86,18 @@ class StateLog:
         """These epochs have been forgotten: the next decision knows nothing of them."""
         self._gone += lines
 
+    def without_rows(self, before: int) -> None:
+        """The tables have no rows of batches before that one: the next decision knows none of their runs."""
+        self._rows_from = before
+
     def take(
         self, number: int, given: BatchInput, took_s: float, whole: Callable[[], bytes], *, last: bool = False
     ) -> bytes:
         """The `state` of the row of a batch. took_s: to decide. whole: the whole state. last: of an orderly end."""
-        given = given._replace(longest=tuple(self._longest), gone=tuple(self._gone))
+        given = given._replace(longest=tuple(self._longest), gone=tuple(self._gone), rows_from=self._rows_from)
         self._longest.clear()
         self._gone.clear()
+        self._rows_from = 0
         if self.base >= 0 and not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
             content = self._encode(given)
             if self.since_bytes + len(content) <= self.whole_bytes:
@@ -121,6 +129,7 @@ class StateLog:
             "flush": given.flush,
             "longest": [[*place, us] for place, us in given.longest],
             "gone": [list(line) for line in given.gone],
+            "rows_from": given.rows_from,
         }
         return MARK + zlib.compress(snapshot.dumps(plain), 1)
 
@@ -189,6 +198,7 @@ def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, A
     for *place, longest_us in given["longest"]:
         state.sessions.stretch(QueryPlace(*place), longest_us)
     forget(decider, state, [EpochKey(node, epoch) for node, epoch in given.get("gone", ())])
+    state.disown(given.get("rows_from", 0))
     left_out = {
         record[0] if len(record) == 1 else (record[0], record[1], record[2]): LeftOut(why, settled)
         for record, why, settled in given["left_out"]

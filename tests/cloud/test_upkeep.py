@@ -102,6 +102,33 @@ def test_an_epoch_that_has_ended_is_forgotten_with_its_last_row(roots: Callable[
     assert {row["readings"] for row in root.results().values()} == {1}
 
 
+def test_a_run_is_forgotten_with_its_last_row(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(),))
+    root, expiry, kept = born(roots, child), Expiry(), Kept(DAY_US, 20 * SECOND)
+    for second in (1, 2, 100, 101):
+        root.start()
+        root.take(tick(at(second)), one(child, second - 1, second))
+    owners = list(root.job.state.owners)
+    assert [first for first, _ in owners] == [0, 1, 2, 3, 4]
+    expiry(root.job)
+    assert root.job.state.owners == owners, "their rows are there"
+    for second in (102, 103):
+        root.take(tick(at(second)), one(child, second - 1, second))
+        expiry(root.job)
+        retention.ops(root.job, kept)
+    assert root.job.state.owners == owners[3:]
+    root.take(tick(at(104)), one(child, 103, 104))
+    assert root.job.needed_from < root.job.state.number, "a start decides again"
+    before = root.results()
+    root.start()
+    assert root.job.state.owners == owners[3:]
+    root.take(tick(at(105)), one(child, 99.5, 105, late=True))
+    assert root.results()["q", "site=a", at(99)]["readings"] == 2
+    assert len(before) == len(root.results())
+    book = root_book(root.place.root)
+    assert (book.stored, book.doubled, book.uncounted) == (book.applied, (), 0)
+
+
 @pytest.mark.parametrize("window", [Tumbling(SECOND), Session(SECOND)])
 def test_readings_of_a_group_that_nobody_serves_any_more_go(
     roots: Callable[..., Roots], window: Tumbling | Session

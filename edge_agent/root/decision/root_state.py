@@ -105,6 +105,11 @@ class RootState:
         if not self.owners or self.owners[-1][1] != owner:
             self.owners.append((number, owner))
 
+    def disown(self, first: int) -> None:
+        """Forget runs all of whose batches lie before one: the tables have no rows of these any more."""
+        while len(self.owners) > 1 and self.owners[1][0] <= first:
+            del self.owners[0]
+
     def owner_of(self, number: int) -> str:
         """The run that decided a batch."""
         return next(owner for first, owner in reversed(self.owners) if first <= number)
