@@ -66,6 +66,22 @@ def test_a_backward_step_of_the_clock_begins_an_epoch() -> None:
     assert host.frames[-1].birth is not None
 
 
+def test_readings_that_a_clock_ahead_made_late_go_before_the_promise_that_is_made_anew() -> None:
+    """protocol 4.1: else a parent that hears the birth first says that a row without them is complete."""
+    host = gateway_host()
+    read(host, T0 + 3_600 * S, 1, T0 + 3_600 * S)  # an hour ahead
+    host.do(Tick(), T0 + 3_601 * S)
+    read(host, T0 + S, 5, T0 + 3_601 * S + 1)  # of a source whose times are right
+    host.do(Tick(), T0 + 60 * S)  # the clock is set
+    (born,) = (at for at, frame in enumerate(host.frames) if frame.birth is not None and at)
+    ((promise_us,),) = ({part.frontier_us for part in frame.groups} for frame in host.frames[born : born + 1])
+    assert promise_us is not None
+    assert promise_us > T0 + S
+    late = [at for at, frame in enumerate(host.frames) if any(part.late for part in frame.groups)]
+    assert late
+    assert max(late) < born
+
+
 def test_messages_are_acknowledged_after_the_commit_and_an_early_one_comes_when_they_wait() -> None:
     """protocol 3.1."""
     host = gateway_host()

@@ -113,3 +113,9 @@ def test_a_world_that_trusts_the_broker_loses_readings(monkeypatch: pytest.Monke
     monkeypatch.setattr(Outbox, "sent", let_go)
     wrong = [line for seed in range(6) for line in programme.run(seed, {"network.drop", "broker.restart"}).wrong]
     assert any(line.startswith("missing") for line in wrong), wrong
+
+
+def test_what_a_gateway_read_while_its_clock_was_ahead_goes_before_what_it_promises_once_it_is_right() -> None:
+    """protocol 4.1: the root took rows for complete of which it had half the readings."""
+    on = {"clock.step", "disk.full", "frames.flush", "frames.step", "link.down"}
+    assert programme.run(3053, on).wrong == ()

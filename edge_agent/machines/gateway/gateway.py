@@ -296,7 +296,12 @@ class Gateway(Node):
     # --- a commit -----------------------------------------------------------------------------------------------
 
     def _flush_step(self, now_us: int) -> Step:
-        """All open rows, as the last frames of the epoch that the spool was in (1.3)."""
+        """All open rows, as the last frames of the epoch that the spool was in (1.3).
+
+        Readings that are here already go with them: the birth may promise anew, beyond their times (4.1).
+        """
+        for source in self.sources.values():
+            self._slice(source)
         steps = []
         for group, state in self.groups.items():
             rows = (*state.take_rows(), *state.slicer.flush())
