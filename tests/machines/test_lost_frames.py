@@ -178,3 +178,17 @@ def test_a_loss_begins_where_late_rows_of_its_epoch_do() -> None:
         root.file(5, child, sent[5], stated=(replace(received(7), earliest_us=earliest_us),))
         decision = root.file(26, child)
         assert [root.coverage(decision, second).complete for second in range(5)] == [s < lost for s in range(5)]
+
+
+@pytest.mark.parametrize("past", [None, "lost"])
+def test_a_gateway_without_its_spool_that_had_promised_nothing_yet_may_have_lost_all_until_now(
+    past: str | None,
+) -> None:
+    """protocol 1.2: what it had read was in its spool, and a parent that knows it must say so."""
+    first, second, root = Child("gw-1", (query(),)), Child("gw-1", (query(),), epoch=2), Root()
+    assert root.file(1, first, first.birth()).gaps == ()
+    root.file(9, second, second.birth(past), rows(second, 40))
+    decision = root.file(31, second, rows(second, 41))  # without a past it might be a second device until then
+    ((node, gap),) = root.decider.gaps
+    assert (node, gap.groups, gap.nodes) == ("gw-1", (GROUP,), ("gw-1",))
+    assert [root.coverage(decision, at).complete for at in (0, 8, 40)] == [False, False, True]

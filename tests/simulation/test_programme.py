@@ -119,3 +119,9 @@ def test_what_a_gateway_read_while_its_clock_was_ahead_goes_before_what_it_promi
     """protocol 4.1: the root took rows for complete of which it had half the readings."""
     on = {"clock.step", "disk.full", "frames.flush", "frames.step", "link.down"}
     assert programme.run(3053, on).wrong == ()
+
+
+def test_a_gateway_that_loses_its_spool_before_its_first_promise_may_have_lost_all_until_then() -> None:
+    """protocol 1.2: the readings that its broker took for delivered were in the spool."""
+    on = {"disk.wiped", "frames.birth", "process.crash", "source.tokens"}
+    assert programme.run(3830, on, Shape(tiers=0, gateways=2, seconds=24, share=0.125)).wrong == ()

@@ -289,7 +289,12 @@ class ChildFrames:
         if anew:
             for group, membership in self.children.memberships.items():
                 member = membership.members.get(effect.node)
-                if member is not None and member.frontier_us > NEVER_US:
+                if member is None:
+                    continue
+                if member.frontier_us == NEVER_US:  # what it had sent was nothing yet
+                    if effect.node in member.leaves and self._strange[0] != (effect.node, effect.epoch):
+                        yield loss_records.of_past(group, member.leaves, now_us)
+                else:
                     start_us = max(min(member.lowest_us, now_us), 0)
                     end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), PAST_LOST)
