@@ -125,3 +125,17 @@ def test_a_gateway_that_loses_its_spool_before_its_first_promise_may_have_lost_a
     """protocol 1.2: the readings that its broker took for delivered were in the spool."""
     on = {"disk.wiped", "frames.birth", "process.crash", "source.tokens"}
     assert programme.run(3830, on, Shape(tiers=0, gateways=2, seconds=24, share=0.125)).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("seed", "on", "shape"),
+    [
+        (4666, {"command.sent", "network.drop", "node.late"}, Shape(tiers=1, gateways=2, seconds=24)),
+        (6580, {"disk.full", "node.late", "process.crash"}, Shape(tiers=3, gateways=3, seconds=24)),
+    ],
+)
+def test_a_session_that_is_stated_again_holds_what_waits_to_be_joined_to_it(
+    seed: int, on: set[str], shape: Shape
+) -> None:
+    """protocol 5.4, 4.7: it said that it was complete with the leaf whose readings it left out."""
+    assert programme.run(seed, on, shape).wrong == ()

@@ -141,16 +141,19 @@ class OpenSessions:
         self._touch(now)
         bound, shut = _by_code(names, view.hints, view.frontier_us), _by_code(names, self.shut, self.shut_us)
         reach = self.end - 1 + gap_us
-        done = self._unjoined(bound[self.code] > reach, reach)
+        complete = bound[self.code] > reach
+        done = self._unjoined(complete, reach)
         touched_code = np.zeros(len(names.texts), np.bool_)
         touched_code[self.code[done & self.again]] = True
         again = done & touched_code[self.code]  # all of such a key, so that one range of time says which they are
         first_rows = done & ~again
         ready = again & (bound >= shut)[self.code] & now.due
         differs = (bound < view.frontier_us) | (shut < self.shut_us)
-        keyed = self._keyed(names, (bound, shut), again, differs, gap_us)
-        low_us = int(self.start[first_rows].min()) if first_rows.any() else None
         touched = self.touched if now.due else None
+        # a row that is stated again says what has come, also where that waits for something open further on
+        made_again = again if touched is None else again | (complete & self.again)
+        keyed = self._keyed(names, (bound, shut), made_again, differs, gap_us)
+        low_us = int(self.start[first_rows].min()) if first_rows.any() else None
         if touched is not None and not now.fallen(self.shut, self.shut_us):
             self.touched = None
         first = self._first(names, first_rows, reach) if low_us is not None else None
