@@ -56,7 +56,7 @@ KEYS: Final = ("site=a", "site=b", "site=c")
 FILES_A_RUN: Final = 12  # of a second each: a run that starts meets fewer of them than the horizon has seconds
 FEED_S: Final = 0.3  # between two
 STEPS: Final = (1, 1, 1, 2)  # of a run before it is killed; each run begins with others, after each is a pause
-MOMENT_S: Final = 3.0  # after the beginning of the last of them, at most: some kills meet the batch after it
+MOMENT_S: Final = 3.0  # of every other kill, after its last step has begun, at most: it may meet the batch after it
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
 COUNT: Final = 10  # readings of a count window
@@ -209,7 +209,8 @@ class Killed:
         """Kill one while files land: a moment after the beginning of some step."""
         process = self._started()
         java = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        goal, moment_s = self._seen("upkeep.step") + self.chance.choice(STEPS), self.chance.uniform(0, MOMENT_S)
+        goal = self._seen("upkeep.step") + self.chance.choice(STEPS)
+        moment_s = self.chance.uniform(0, MOMENT_S) if self.outcome.kills.total() % 2 else 0.0
         last = self.fleet.files + FILES_A_RUN
 
         def come() -> bool:
