@@ -127,6 +127,21 @@ def test_back_at_a_former_parent_the_birth_follows_the_leave_there() -> None:
     assert (birth.journal, birth.predecessor) == (OLD, (left.epoch, left.seq))
 
 
+def test_a_merger_that_moves_on_lists_in_the_leave_whose_leave_at_the_parent_before_is_awaited() -> None:
+    """protocol 1.5: else the report of that, where it comes last, has the leaf awaited for ever."""
+    spool = Spooled()
+    box = outbox(spool, sent=1, unsent=0)
+    first = box.epoch
+    move(box, spool, "region-2")
+    box.receipt(Receipt(box.ask_epoch, NEW, 0), load(spool))
+    spool.add(box.learnt_journal())
+    box.marks()
+    box.committed()
+    box.publish(0)
+    (left,) = move(box, spool, "region-3")
+    assert [leaf for change in left.members for leaf in change.leaves] == [Leaf("g", 1, before_move=first)]
+
+
 def test_frames_that_nobody_got_go_to_the_new_parent_as_they_are() -> None:
     """protocol 1.5: a parent that never answered is left without a word."""
     spool = Spooled()

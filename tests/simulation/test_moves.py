@@ -99,3 +99,17 @@ def test_a_gateway_that_moved_on_from_a_later_epoch_than_a_late_report_names_is_
     """protocol 1.5"""
     on = {"clock.step", "epochs.many", "node.move"}
     assert programme.run(2704, on, Shape(tiers=3, gateways=2, seconds=16, share=0.0625)).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("seed", "on", "shape"),
+    [
+        (7536, {"merger.move", "network.drop", "node.move", "parent.away"}, Shape(tiers=4, gateways=3, seconds=24)),
+        (4842, {"keys.many", "merger.move", "network.repeat", "parent.away"}, Shape(tiers=2, gateways=1, seconds=16)),
+    ],
+)
+def test_a_leaf_of_a_merger_that_moves_twice_is_not_awaited_where_its_first_move_is_reported_last(
+    seed: int, on: set[str], shape: Shape
+) -> None:
+    """protocol 1.5"""
+    assert programme.run(seed, on, shape).wrong == ()

@@ -139,12 +139,13 @@ class Outbox(FrameQueue):
         assert line_end is not None
         back = self.former_lines.lines.get(self.parent)
         self.predecessor = None if back is None else back.end
-        frames = list(leave_frames((line_end[0], line_end[1] + 1), self.epoch, leaves, self.frame_bytes))
+        listed = {group: [self.as_moved(group, leaf) for leaf in each] for group, each in leaves.items()}
+        frames = list(leave_frames((line_end[0], line_end[1] + 1), self.epoch, listed, self.frame_bytes))
         for frame in frames:
             line.pending.add(frame.epoch, frame.seq)
             self._uncommitted.append((frame.epoch, frame.seq))
         line.end = (line_end[0], frames[-1].seq)
-        self.moved_from = line_end[0], {group: {leaf.node: leaf for leaf in listed} for group, listed in leaves.items()}
+        self.moved_from = line_end[0], {group: {leaf.node: leaf for leaf in each} for group, each in leaves.items()}
         return frames
 
     def _readdress_all(self, back: FormerLine | None, load: Load) -> None:
