@@ -109,3 +109,22 @@ def test_publishes_wait_for_an_answer_since_the_last_one_came() -> None:
     assert outgoing.unanswered_s == 5
     outgoing.answered(2)
     assert outgoing.unanswered_s == 0
+
+
+def test_a_publish_that_later_ones_overtook_has_waited_since_the_first_of_them_was_answered() -> None:
+    broker, now = Broker(), [100.0]
+    outgoing = Outgoing(broker.send, lambda: now[0])
+    for token in (1, 2, 3, 4):
+        outgoing.add(QueuedPublish(token, "t", b"", retain=False, expiry_s=None))
+    now[0] += 10
+    for token in (2, 3):
+        outgoing.answered(token)
+        now[0] += 7
+    assert outgoing.unanswered_s == 14
+    outgoing.answered(1)  # of a broker that answers in an order of its own
+    now[0] += 3
+    assert outgoing.unanswered_s == 3
+    outgoing.clear()
+    outgoing.add(QueuedPublish(5, "t", b"", retain=False, expiry_s=None))
+    now[0] += 2
+    assert outgoing.unanswered_s == 2

@@ -25,7 +25,7 @@ from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 IDLE_BYTES: Final = 64 * 1024  # after a smaller read the next one waits `read_every_s`
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
 ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: the broker goes on
-ANSWER_KEEPALIVES: Final = 2  # without an answer to a publish, while pings have theirs
+ANSWER_KEEPALIVES: Final = 2  # without an answer to a publish, while pings or later publishes have theirs
 PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
 
 
@@ -101,8 +101,9 @@ class Connection:
         elif not self.up:
             self._drop("no answer to CONNECT")
         elif self._outgoing.unanswered_s > ANSWER_KEEPALIVES * self.link.keepalive_s:
-            # A broker whose queue to us was full may have dropped them; its quota is used up until we connect again.
-            self._drop(f"no answer to any publish for {self._outgoing.unanswered_s:.0f} s")
+            # A broker whose queue for a reader is full drops publishes to it unanswered: they are lost, and the quota
+            # that they take is free only once we connect again.
+            self._drop(f"no answer to a publish for {self._outgoing.unanswered_s:.0f} s")
         else:
             self._due = now + 1.0
             self._client.loop_misc()

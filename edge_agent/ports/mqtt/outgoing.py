@@ -26,6 +26,7 @@ class Outgoing:
         self.quota = 65535
         self._send, self._now = send, now
         self._moved_s = 0.0  # when the last answer came, or the first publish after it was sent
+        self._overtaken_s: float | None = None  # when a later publish was first answered before the oldest one
         self._open: dict[int, int] = {}  # number on the connection -> token of publishes without PUBACK
         self._waiting: deque[QueuedPublish] = deque()
 
@@ -42,12 +43,22 @@ class Outgoing:
     def answered(self, number: int) -> int | None:
         """Handle a PUBACK. Returns the token; None for an unknown packet id."""
         self._moved_s = self._now()
+        oldest = next(iter(self._open), None)
+        if number == oldest:
+            self._overtaken_s = None
+        elif number in self._open and self._overtaken_s is None:
+            self._overtaken_s = self._moved_s
         return self._open.pop(number, None)
 
     @property
     def unanswered_s(self) -> float:
-        """For how long publishes have waited for any PUBACK; 0 if none does."""
-        return self._now() - self._moved_s if self._open else 0.0
+        """For how long publishes have waited for any PUBACK, or the oldest since a later one had its own; 0 if none do.
+
+        A broker answers in the order of the publishes (MQTT 5, section 4.6): what was overtaken it will not answer.
+        """
+        if not self._open:
+            return 0.0
+        return self._now() - (self._moved_s if self._overtaken_s is None else self._overtaken_s)
 
     def send_waiting(self) -> None:
         """Send as many as the quota allows."""
@@ -58,6 +69,7 @@ class Outgoing:
         """Drop all publishes: the connection is lost."""
         self._open.clear()
         self._waiting.clear()
+        self._overtaken_s = None
 
     def _send_now(self, publish: QueuedPublish) -> None:
         number = self._send(publish)
