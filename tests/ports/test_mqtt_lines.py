@@ -154,6 +154,33 @@ def test_a_broker_that_leaves_a_publish_unanswered_is_connected_to_anew(net: Net
         client.close()
 
 
+def test_a_publish_whose_answer_mosquitto_dropped_costs_the_connection_though_later_ones_are_answered(
+    net: Net, tmp_path: Path
+) -> None:
+    broker = Mosquitto(tmp_path, "max_queued_messages 5")
+    try:
+        client, flood = (
+            net.connect(link(broker, "client", keepalive_s=1), "flood", qos=0),
+            net.connect(link(broker, "f")),
+        )
+        net.open.remove(client)  # it does not read for a while
+        for _ in range(40):
+            flood.publish("flood", bytes(1_000_000), qos=0)
+        net.settled(flood)
+        lost = client.publish("t", b"x")
+        net.settled(flood)
+        net.open.append(client)
+        net.until(lambda: client.publish("t", b"y") is None, within_s=10)
+        (down,) = net.of(client, Down)
+        assert "no answer to a publish for" in down.why
+        answered = [taken.token for taken in net.of(client, Taken)]
+        assert answered
+        assert lost not in answered
+        net.until(lambda: client.up)
+    finally:
+        broker.stop()
+
+
 def test_two_clients_with_one_id_slow_down_and_say_what_may_be_wrong(net: Net, mosquitto: Mosquitto) -> None:
     """Both are thrown out by each other for ever: each connect succeeds, so only our own back-off grows."""
     one = net.connect(link(mosquitto, "twin"))
