@@ -325,13 +325,17 @@ class Node(Parents):
         before, self.outbox.withheld = self.outbox.withheld, self._too_many_hints(step)
         if self.outbox.withheld and not before:
             self._told.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
-        for part in self._parts(without_promise(step) if self.outbox.withheld else step):
+        for part in self._parts(self._withhold(step) if self.outbox.withheld else step):
             try:
                 frames += self.outbox.put(part)
             except KeysExhausted:
                 frames += self._open_on_the_way(now_us)
                 frames += self.outbox.put(part)
         return frames
+
+    def _withhold(self, step: Step) -> Step:
+        """A step whose promise must wait, because its registers are more than an epoch numbers (5.2)."""
+        return without_promise(step)
 
     def _note_late(self, step: Step, now_us: int) -> None:
         """Remember where late rows lie: they are below what the parent promised, should its journal be lost (3.7)."""

@@ -31,9 +31,11 @@ SUMS = Query("sums", 1, "s", Tumbling(10 * S), (Aggregate("sum", "sum"),), by=("
 VISITS = Query("visits", 1, "s", Session(5 * S), (Aggregate("sum", "sum"),), by=("k",), lateness_us=0)
 
 
-def started(disk: Disk | None, now_us: int, query: Query, journal: int, **limits: Any) -> SimulatedHost[Gateway]:
+def started(
+    disk: Disk | None, now_us: int, query: Query, journal: int, *, node: str = "a", **limits: Any
+) -> SimulatedHost[Gateway]:
     """A process of the gateway that has heard its parent."""
-    settings = NodeSettings("a", **limits)
+    settings = NodeSettings(node, **limits)
     disk = disk or Disk()
     host = SimulatedHost(Gateway(settings, Random(now_us), disk.restored(), disk.load), disk)
     host.do(Configured((SENSOR,), (query,), (), (canonical_query(query),)), now_us)
@@ -68,10 +70,10 @@ def crossed(frames: Iterable[Frame]) -> list[Frame]:
     return [frame for frame in out if isinstance(frame, Frame)]
 
 
-def region(disk: Disk | None, now_us: int) -> SimulatedHost[Merger]:
+def region(disk: Disk | None, now_us: int, *, grace_us: int = 600 * S, **limits: Any) -> SimulatedHost[Merger]:
     """A process of the merger."""
     disk = disk or Disk()
-    merger = Merger(NodeSettings("m"), Random(now_us), disk.restored(), disk.load, grace_us=600 * S)
+    merger = Merger(NodeSettings("m", **limits), Random(now_us), disk.restored(), disk.load, grace_us=grace_us)
     host = SimulatedHost(merger, disk)
     host.accepted(now_us)
     host.do(LowerLink(up=True), now_us)
@@ -149,6 +151,40 @@ def test_a_group_with_more_open_sessions_than_an_epoch_numbers_promises_nothing_
     host.do(Tick(), T0 + 62 * S)
     heard(root, "a", host, T0 + 62 * S)
     assert newest(root.step(T0 + 63 * S, flush=True)) == {(f"k={n}", T0): (4.0, True) for n in range(9)}
+
+
+def test_a_leaf_that_is_back_counts_once_its_registers_can_be_sent() -> None:
+    """protocol 4.6, 5.2: until then it is an exception still, or rows would be complete without its open sessions."""
+    below, root = region(None, T0, grace_us=10 * S, max_keys=3), NumpyRoot(JOURNAL, grace_us=600 * S)
+    hosts = {node: started(None, T0, VISITS, below.machine.journal, node=node) for node in ("a", "b")}
+    seen = dict.fromkeys(hosts, 0)
+
+    def pass_on(now_us: int, *nodes: str) -> dict[tuple[str, int], tuple[float | None, bool]]:
+        for node in nodes:
+            hosts[node].do(Tick(), now_us)
+            frames = spooled(hosts[node])
+            below.do(Arrived(tuple((node, frame, None) for frame in frames[seen[node] :])), now_us)
+            seen[node] = len(frames)
+            beats = [action.heartbeat for action in hosts[node].done if isinstance(action, Beat)]
+            below.do(Arrived(tuple((node, beat, None) for beat in beats[-1:])), now_us)
+        below.do(Tick(), now_us)
+        heard(root, "m", below, now_us)
+        return newest(root.step(now_us, flush=True))
+
+    push(hosts["b"], T0, [1])
+    push(hosts["a"], T0 + 2 * S, [1])
+    pass_on(T0 + 2 * S, "a", "b")
+    found: dict[tuple[str, int], tuple[float | None, bool]] = {}
+    for second in range(3, 30):  # b goes on reading, but nobody hears it
+        now_us = T0 + second * S
+        push(hosts["a"], now_us, [0])
+        push(hosts["b"], now_us, [1, 2, 3, 4, 5])
+        found |= pass_on(now_us, *(("a",) if second < 25 else ("a", "b")))
+    assert [note.name for note in below.done if isinstance(note, Note)].count("sessions.too_many") == 1
+    assert found == {("k=1", T0 + 2 * S): (1.0, False)}
+    for second in range(30, 50):
+        found |= pass_on(T0 + second * S, "a", "b")
+    assert found["k=1", T0] == (29.0, True)
 
 
 def test_between_the_frames_of_a_birth_no_group_ends_and_nobody_is_missing() -> None:

@@ -310,6 +310,18 @@ class Merger(Node):
             stay=tuple(after.leaves[name] for name in gone if name in after.leaves),
         )
 
+    def _withhold(self, step: Step) -> Step:
+        """Without registers of a leaf that is back no exception of it may end: it would count as far as the promise."""
+        groups = []
+        for each in super()._withhold(step).groups:
+            sent = self.groups.get(each.group)
+            if sent is not None and each.exceptions is not None:
+                kept = tuple(one for one in sent.excepted if one.node in sent.leaves)
+                sent.exceptions = sent.excepted = kept
+                each = replace(each, exceptions=kept)
+            groups.append(each)
+        return replace(step, groups=tuple(groups))
+
     @staticmethod
     def _no_longer(before: GroupState, after: GroupState, membership: GroupMembership) -> list[Serving]:
         """Ranges that were stated and hold no more.
