@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.checkpoint.slots import SOURCE
 from edge_agent.machines.events import (
     Ack,
     Beat,
@@ -14,9 +19,11 @@ from edge_agent.machines.events import (
     Failed,
     LinkUp,
     Note,
+    Read,
     Receipted,
     Tick,
 )
+from edge_agent.machines.gateway.source import same_position
 from edge_agent.machines.node import FAILED, QUIET_US
 from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, gateway_host, read
 
@@ -91,6 +98,42 @@ def test_messages_are_acknowledged_after_the_commit_and_an_early_one_comes_when_
     kinds = [type(a) for a in out]
     assert Ack((("m1"),)) in out
     assert kinds.index(Commit) < kinds.index(Ack)
+
+
+def test_what_a_broker_may_repeat_is_committed_also_where_no_reading_is_newer() -> None:
+    """protocol 3.1: the position of a sensor at a broker holds arrays, and readings of one time come one by one."""
+    host = gateway_host()
+    host.accepted(T0)
+    one = np.ones(1, np.int64)
+    for number in range(1, 5):
+        position = {"id": np.arange(number, dtype=np.uint16), "crc": np.arange(number, dtype=np.uint32)}
+        host.do(Read("s", Batch(one * T0, one, one * 0, [()]), position=position), T0 + number * S)
+        host.do(Tick(), T0 + number * S)
+        host.do(Tick(), T0 + number * S + S // 2)
+        ((_, stored),) = SOURCE.each(host.disk.restored().state)
+        assert len(stored.position["id"]) == number
+    assert host.machine.sources["s"].changed() is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (None, None, True),
+        ([1, 2], [1, 2], True),
+        ([1, 2], [1, 3], False),
+        ([1, 2], (1, 2, 3), False),
+        ({"id": np.arange(3)}, {"id": np.arange(3)}, True),
+        ({"id": np.arange(3)}, {"id": np.arange(4)}, False),
+        ({"id": np.arange(3)}, {"id": np.array([0, 1, 5])}, False),
+        ({"id": np.arange(3)}, {"crc": np.arange(3)}, False),
+        ([np.arange(2), 7], [np.arange(2), 7], True),
+        (np.arange(2), None, False),
+        (1, "1", False),
+    ],
+)
+def test_positions_are_compared_with_their_arrays(one: object, other: object, same: bool) -> None:
+    assert same_position(one, other) == same
+    assert same_position(other, one) == same
 
 
 def test_a_function_that_failed_is_told_upward_once_and_no_reading_counts_as_lost() -> None:

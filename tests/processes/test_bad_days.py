@@ -17,7 +17,7 @@ from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit
 from edge_agent.runtime.build import build
-from tests.support.processes.broker_clients import ask, retained
+from tests.support.processes.broker_clients import ask, publish, retained
 from tests.support.processes.tree import Top, commits, gateway, region
 from tests.support.waiting import eventually
 
@@ -78,6 +78,36 @@ def test_bad_messages_are_quarantined_and_the_line_goes_on(tmp_path: Path, ended
     assert {entry["node"] for entry in kept} == {"gw-1", "gw-2"}
     assert any(bytes.fromhex(entry["hex"]) == b"\xff" for entry in kept)
     assert merger.alive
+
+
+@pytest.mark.broker
+def test_readings_of_one_time_that_come_over_many_commits_all_count(
+    tmp_path: Path, ended: Begin, brokers: Brokers
+) -> None:
+    """protocol 3.1: what the broker of the sensors may repeat changes, and no reading is newer."""
+    sensor = '[sensor.door]\ndriver = "mqtt"\ntopic = "door/+"\nqos = 1\nvalue = "/v"\ntime = "/at"\ntimeout = "2s"\n'
+    query = '[query.second]\nsource = "door"\nwindow = {type = "tumbling", length = "1s"}\naggregates = ["count"]\n'
+    (broker,) = brokers(1)
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))  # the first whole window
+    with Top(broker.url, "region-1") as top:
+        node = ended(
+            gateway(
+                "gw-1",
+                tmp_path / "gw-1",
+                broker.url,
+                "region-1",
+                f'[local]\nbroker = "{broker.url}"\n' + sensor + query,
+            )
+        )
+        eventually(lambda: node.tail(100).count("link.up") == 2)
+        for number in range(12):
+            publish(broker.url, f"door/{number % 3}", json.dumps({"v": number, "at": at}), retain=False)
+            if number % 3 == 2:
+                commits(node, 1)
+        (row,) = eventually(lambda: [row for row in top.results().values() if row.complete], 20)
+        assert row.values["count"] == 12
+    assert "left_out" not in node.tail(1000)
+    assert not (tmp_path / "gw-1" / "quarantine.jsonl").exists()
 
 
 @pytest.mark.broker

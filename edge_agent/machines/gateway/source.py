@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,12 @@ class Source:
 
     def changed(self) -> SourceState | None:
         """What to commit, if it differs from what was committed last."""
-        state = self.snapshot()
-        if state == self.stored:
+        state, stored = self.snapshot(), self.stored
+        if (
+            stored is not None
+            and same_position(state.position, stored.position)
+            and replace(state, position=None) == replace(stored, position=None)
+        ):
             return None
         self.stored = state
         return state
@@ -111,6 +116,19 @@ class Source:
         self.changes = ValueChanges(dict(state.changes))
         if state.clock_us is not None:
             self.own_clock, self.clock_us = True, state.clock_us
+
+
+def same_position(one: object, other: object) -> bool:
+    """Whether two positions of a driver are equal. They are plain values, and arrays within maps and lists."""
+    if one is other:
+        return True
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(np.asarray(one), np.asarray(other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same_position(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_position, one, other))
+    return bool(one == other)
 
 
 def _joined(run: list[Batch]) -> Batch:
