@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
-from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.let_go import LET_GO, PAUSE_US, WAIT_US
+from edge_agent.machines.downlink.loss_records import narrowed
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 
 QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
@@ -120,7 +122,13 @@ def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sen
     parent.take(sender.birth(), rows(sender, 1))
     assert (sender.outbox.epoch, 1) in parent.took_effect
     (past,) = [gap for gap in parent.losses if gap.groups]
-    assert (past.reason, past.start_us, past.nodes) == (JOURNAL_LOST, 0, ("g",))
+    assert (past.reason, past.start_us, past.nodes) == (LET_GO, 0, ("g",))
+    above = ChildFrames(JOURNAL, GRACE)  # had the leaf's promise by the spool that is lost; late rows lie before it
+    (group,) = past.groups
+    above.children.membership(group).member("m").leaves["g"] = Leaf("g", 1)
+    above.children.membership(group).member("m").promise(50 * S, 0)
+    assert narrowed(above.children.memberships, "m", past) == [past]
+    assert narrowed(above.children.memberships, "m", replace(past, reason=JOURNAL_LOST))[0].start_us == 50 * S
 
 
 def test_a_lost_birth_of_an_epoch_that_has_a_successor_is_passed_over_too() -> None:

@@ -208,7 +208,9 @@ class ChildFrames:
         if changes and effect.node in self._unplaced:
             self._unplaced.discard(effect.node)
             members = {group: self.children.membership(group).member(effect.node) for group, _ in changes}
-            losses += tuple(loss_records.of_past(group, each.leaves, received_us) for group, each in members.items())
+            losses += tuple(
+                loss_records.of_past(group, each.leaves, received_us, LET_GO) for group, each in members.items()
+            )
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)

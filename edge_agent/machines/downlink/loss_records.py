@@ -52,9 +52,12 @@ def _earliest(member: Member, since_us: int | None) -> int:
     return min((min(each) for each in (*member.leaf_frontiers().values(), *member.reached.values())), default=0)
 
 
-def of_past(group: Group, leaves: Iterable[str], now_us: int) -> Gap:
-    """What is lost of a child that this parent had heard of and does not know any more: the tier above narrows it."""
-    return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), JOURNAL_LOST)
+def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:
+    """What is lost of a child that this parent had heard of and does not know any more: the tier above narrows it.
+
+    reason: another one where late rows may be among it: then the record stands as wide as it is.
+    """
+    return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason)
 
 
 def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
