@@ -241,10 +241,10 @@ class Node(Parents):
         if self.outbox.leaving:
             for part in self.outbox.moved_steps(self._load, MOVED_AT_ONCE):
                 frames += self._put(part, now_us)
-            step = Step()
+            step = self._in_no_slot()  # closes nothing: what is moved comes before the next promise
         else:
             step = self._step(now_us)
-            step, self._declared = replace(step, gaps=(*step.gaps, *self._declared)), ()
+        step, self._declared = replace(step, gaps=(*step.gaps, *self._declared)), ()
         if self._failed:
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
         frames += self._put(step, now_us)
@@ -332,6 +332,10 @@ class Node(Parents):
                 frames += self._open_on_the_way(now_us)
                 frames += self.outbox.put(part)
         return frames
+
+    def _in_no_slot(self) -> Step:
+        """Rows and losses that no slot of a commit holds: they must leave with it, or a kill would lose them."""
+        return Step()
 
     def _withhold(self, step: Step) -> Step:
         """A step whose promise must wait, because its registers are more than an epoch numbers (5.2)."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
+from edge_agent.algebra.partials.partial import Batch
 from edge_agent.cli.fleet.status import losses
+from edge_agent.machines.checkpoint.slots import SOURCE
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.loss_records import narrowed
-from edge_agent.machines.events import LinkUp, Publish, Receipted, Sent, Tick
+from edge_agent.machines.events import Commit, LinkUp, Publish, Read, Receipted, Sent, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.uplink.journal_change import Spooled, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
@@ -138,3 +142,22 @@ def test_the_status_says_that_a_parent_lost_its_spool() -> None:
     meet(host, NEW, T0 + 6 * S)
     card = NodeStatus("a", "gateway", "hall", "1").card(host.machine, FakeClock())
     assert losses({"status": card}) == ["LOSS: hall lost its spool once: what it held is in ops.gaps"]
+
+
+def test_what_comes_while_frames_move_is_in_the_commit_that_names_it() -> None:
+    """protocol 3.1, 3.7: a position is committed with its readings, and a kill right after it loses none."""
+    host = at_work(published=False)
+    now_us, one = T0 + 5 * S + 600_000, np.ones(1, np.int64)
+    host.do(LinkUp(), now_us)
+    loss = Gap((QUERY.group,), T0, T0 + 1, -1, ("a",), "lost in a test")
+    host.machine._gaps.append(loss)
+    host.do(Read("s", Batch(one * now_us, one, one * 0, [()]), position=6), now_us)
+    met = host.machine.handle(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), now_us)
+    (commit,) = [action for action in met if isinstance(action, Commit)]
+    host.disk.commit(commit)  # and no other: the process is killed
+    ((_, stored),) = SOURCE.each(host.disk.restored().state)
+    assert stored.position == 6
+    assert loss.reason in [gap.reason for frame in commit.frames for gap in frame.gaps]
+    again = gateway_host(host.disk, now_us + 2 * S)
+    again.do(Tick(), now_us + 20 * S)
+    assert again.machine.book()["sent"] == 7

@@ -363,6 +363,17 @@ class Gateway(Node):
             )
         return Step(tuple(steps), self._texts[1], self._texts[0])
 
+    def _in_no_slot(self) -> Step:
+        for source in self.sources.values():
+            self._slice(source)
+        gaps, self._gaps = tuple(self._gaps), []
+        return Step(
+            tuple(
+                GroupStep(group, rows=tuple(state.take_rows())) for group, state in self.groups.items() if state.rows
+            ),
+            gaps=gaps,
+        )
+
     def _step(self, now_us: int) -> Step:
         """What closed. A frame that goes anyway carries every frontier that moved; else heartbeats do."""
         for source in self.sources.values():

@@ -310,6 +310,10 @@ class Merger(Node):
             stay=tuple(after.leaves[name] for name in gone if name in after.leaves),
         )
 
+    def _in_no_slot(self) -> Step:
+        gaps, self._gaps = tuple(self._gaps), []
+        return Step(gaps=gaps)
+
     def _withhold(self, step: Step) -> Step:
         """Without registers of a leaf that is back no exception of it may end: it would count as far as the promise."""
         groups = []
