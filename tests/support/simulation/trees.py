@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, cast
 
+import numpy as np
+
 from edge_agent.algebra.frame import MAX_KEYS
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Command, Commit, Read
@@ -98,7 +100,10 @@ class SourceHost(GatewayHost):
         """Readings with what the kind of source goes on from."""
         if self.kind == "file":
             return super().event_of(part)
-        return Read("s", self.batch_of(part), token=self.position if self.kind == "tokens" else None)
+        if self.kind != "tokens":
+            return Read("s", self.batch_of(part))
+        known = np.arange(self.position, dtype=np.uint16)  # what the broker of the sensors may repeat: arrays
+        return Read("s", self.batch_of(part), position={"id": known, "crc": known}, token=self.position)
 
     def performing(self, commit: Commit) -> None:
         """All that was read so far is in this commit."""
