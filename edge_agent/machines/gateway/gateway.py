@@ -366,13 +366,13 @@ class Gateway(Node):
     def _in_no_slot(self) -> Step:
         for source in self.sources.values():
             self._slice(source)
+        waiting = ((group, state) for group, state in self.groups.items() if state.rows)
+        steps = tuple(GroupStep(group, rows=tuple(state.take_rows())) for group, state in waiting)
+        return Step(steps, gaps=self._losses())
+
+    def _losses(self) -> tuple[Gap, ...]:
         gaps, self._gaps = tuple(self._gaps), []
-        return Step(
-            tuple(
-                GroupStep(group, rows=tuple(state.take_rows())) for group, state in self.groups.items() if state.rows
-            ),
-            gaps=gaps,
-        )
+        return gaps
 
     def _step(self, now_us: int) -> Step:
         """What closed. A frame that goes anyway carries every frontier that moved; else heartbeats do."""
@@ -396,8 +396,7 @@ class Gateway(Node):
             hints = self._hints(group, state.slicer)
             steps.append(GroupStep(group, promise, rows, None, leaves, (), news, state.frontier_us, hints))
         self._drop_drained(steps)
-        gaps, self._gaps = tuple(self._gaps), []
-        return Step(tuple(steps), self._texts[1], self._texts[0], gaps)
+        return Step(tuple(steps), self._texts[1], self._texts[0], self._losses())
 
     def _hints(self, group: Group, slicer: Slicer) -> Hints | None:
         """What is open, unless it can never end: after the last marker of a source that has ended nothing closes."""

@@ -274,7 +274,7 @@ class Merger(Node):
             over = memberships[group].gone and not self.groups[group].serving  # this step drops its leaves
             if over and not self.store.holds(group):
                 del memberships[group], self.groups[group]
-        gaps, self._gaps = tuple(self._gaps), []
+        gaps = self._losses()
         self._unpublished += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
         return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), gaps)
 
@@ -311,8 +311,11 @@ class Merger(Node):
         )
 
     def _in_no_slot(self) -> Step:
+        return Step(gaps=self._losses())
+
+    def _losses(self) -> tuple[Gap, ...]:
         gaps, self._gaps = tuple(self._gaps), []
-        return Step(gaps=gaps)
+        return gaps
 
     def _withhold(self, step: Step) -> Step:
         """Without registers of a leaf that is back no exception of it may end: it would count as far as the promise."""
