@@ -12,7 +12,11 @@ from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.let_go import LET_GO, PAUSE_US, WAIT_US
 from edge_agent.machines.downlink.loss_records import narrowed
+from edge_agent.machines.events import Arrived, LowerLink, SendReceipt, Tick
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
+from tests.support.machines.simulated_host import SimulatedHost
 
 QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
 
@@ -159,3 +163,26 @@ def test_what_a_line_before_a_lost_spool_waits_for_is_not_settled_while_the_newe
     assert parent.took_effect == [(after.outbox.epoch, 0), (after.outbox.epoch, 1)]
     assert parent.frames.let_go is not None
     assert not parent.frames.let_go.waiting
+
+
+def test_a_merger_says_which_frames_it_settled_until_its_child_begins_anew() -> None:
+    """protocol 1.3, 2.4: nothing of the child comes meanwhile but heartbeats, and a receipt may be lost."""
+    sender, now_us = Sender("g", QUERY), 100 * S
+    merger = SimulatedHost(Merger(NodeSettings("m"), Random(1), grace_us=GRACE))
+    merger.accepted(now_us)
+    merger.do(LowerLink(up=True), now_us)
+    sender.birth()
+    merger.do(Arrived((("g", rows(sender, 0), None),)), now_us)
+    beat = Heartbeat(sender.outbox.epoch, sender.outbox.seq - 1, ())
+    told = []
+    for _ in range(WAIT_US // S + 4):
+        now_us += S
+        out = [*merger.do(Arrived((("g", beat, None),)), now_us), *merger.do(Tick(), now_us)]
+        told.append(any(isinstance(each, SendReceipt) and each.receipt.quarantined[:1] == (0,) for each in out))
+    assert told[-3:] == [True, True, True]
+    assert sum(told) < 6
+    merger.do(Arrived((("g", sender.birth(), None),)), now_us)
+    beat = Heartbeat(sender.outbox.epoch, sender.outbox.seq - 1, ())
+    merger.do(Tick(), now_us + S)
+    out = [*merger.do(Arrived((("g", beat, None),)), now_us + 2 * S), *merger.do(Tick(), now_us + 2 * S)]
+    assert not any(isinstance(each, SendReceipt) and each.receipt.quarantined for each in out)

@@ -422,6 +422,11 @@ class Inbox:
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and self.current.get(node) == epoch and frames.applied.next > seq
 
+    def unborn(self, node: str, epoch: int) -> bool:
+        """Whether the birth of an epoch was settled as bad: its node must hear so, and begins another one (2.4)."""
+        frames = self.epochs.get(EpochKey(node, epoch))
+        return frames is not None and 0 in frames.quarantined
+
     def receipt(self, node: str, epoch: int) -> Receipt:
         """The frames received of an epoch; of an unknown one an empty receipt, which names the journal (3.2, 3.7)."""
         if epoch in self.ended.get(node, ()):

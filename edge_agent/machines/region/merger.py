@@ -181,13 +181,20 @@ class Merger(Node):
     def _owe(self, child: str, message: Any) -> None:
         """Frames always get a receipt; a heartbeat only when it shows that the child knows less than it could."""
         beat = not isinstance(message, (Frame, BadFrame))
-        if not beat or message.last_seq < 0 or not self.parent.inbox.known(child, message.epoch):
+        inbox = self.parent.inbox
+        if (
+            not beat
+            or message.last_seq < 0
+            or not inbox.known(child, message.epoch)
+            or inbox.unborn(child, message.epoch)
+        ):
             self._owed.add(EpochKey(child, message.epoch))
 
     def _apply(self, child: str, applied: Applied, message: Any, now_us: int) -> list[Action]:
         effect, frame = applied.effect, applied.effect.frame
         self._gaps += applied.losses
         if frame is None:
+            self._owed.add(EpochKey(child, effect.epoch))  # it may have to say everything anew (2.4)
             payload = message.payload if isinstance(message, BadFrame) else b""
             return [Quarantine(child, effect.why, payload)]
         of = EpochKey(child, effect.epoch)
