@@ -9,6 +9,7 @@
 - definitions: what a parent asks about definitions of queries
 - let_go: frames that a child has deleted and a parent with an older copy of its spool waits for
 - loss_records: gap records of what a parent cannot use or has lost
+- earlier_lives: what is lost of a gateway that began anew and does not know that it lived before
 - repeats: rows that a child which lost its past may send a second time
 - moves: leaves that change their parent
 - room: how much of a group one child may make its parent keep

@@ -39,6 +39,7 @@ from edge_agent.machines.checkpoint.slots import (
 from edge_agent.machines.downlink import loss_records
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
+from edge_agent.machines.downlink.earlier_lives import losses_before
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -193,6 +194,7 @@ class ChildFrames:
         )
         if effect.stale:
             return Applied(effect, dictionary, losses)
+        losses += tuple(losses_before(effect.node, frame, self.inbox, self.children.memberships))
         self.inbox.count(effect.node, readings)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
             gaps = tuple(

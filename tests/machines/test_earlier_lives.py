@@ -1,0 +1,85 @@
+"""A gateway without a spool begins as a new one; its parent may know that it lived before (protocol 1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.uplink.step import Step
+from edge_agent.root.numpy.executor import NumpyRoot
+from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
+from tests.support.machines.simulated_host import S
+
+QUERY = Query("q", 1, "s", Tumbling(5 * S), (Aggregate("count", "count"),), lateness_us=0)
+
+
+def rows(sender: Sender, *starts: int, upto: int) -> Frame:
+    """A frame with a reading in each window that starts there. upto: its frontier."""
+    return sender.send(*((s * S, (s + 5) * S, "", 1.0) for s in starts), frontier_us=upto * S)
+
+
+def began(sender: Sender) -> Frame:
+    """A frame which says that the sensor was heard from the ninth second on."""
+    (frame,) = sender.outbox.put(Step(gaps=(Gap((QUERY.group,), 8 * S, 9 * S, -1, ("a",), BEGAN),)))
+    return frame
+
+
+def lives(count: int) -> list[Sender]:
+    """One gateway again and again, each time without what it knew."""
+    out = [Sender("a", QUERY) for _ in range(count)]
+    for seed, sender in enumerate(out):
+        sender.outbox.random.seed(seed)
+    return out
+
+
+def lost(frames: Sequence[Frame]) -> list[tuple[int, int]]:
+    """What the root declares lost of an earlier life."""
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
+    for frame in frames:
+        root.take("a", frame, 12 * S)
+    root.step(12 * S)
+    gaps = (gap for _, gap in root.decider.gaps if gap.reason == JOURNAL_LOST)
+    return [(gap.start_us, gap.end_us) for gap in gaps if gap.nodes == ("a",)]
+
+
+@pytest.mark.parametrize("birth", ["lost on the way", "for another journal", "behind one that is lost"])
+def test_frames_that_wait_of_a_life_before_are_declared_lost_up_to_where_the_new_one_began(birth: str) -> None:
+    old, new = lives(2)
+    first = old.birth()
+    assert first.birth is not None
+    waiting = [rows(old, 0, upto=5)]
+    if birth == "for another journal":
+        waiting.insert(0, replace(first, birth=replace(first.birth, journal=JOURNAL + 1)))
+    if birth == "behind one that is lost":
+        waiting = [old.birth()]
+    assert lost([*waiting, new.birth(), began(new), rows(new, 10, upto=15)]) == [(0, 9 * S)]
+
+
+def test_a_gateway_that_is_new_has_lost_nothing() -> None:
+    (new,) = lives(1)
+    assert lost([new.birth(), began(new), rows(new, 10, upto=15)]) == []
+
+
+def test_of_a_line_that_is_known_no_more_is_declared_than_what_came_after_it() -> None:
+    """Frames wait of an epoch of it whose birth did not come; its spool is damaged then."""
+    old, new = lives(2)
+    known = [old.birth(), rows(old, 0, upto=5)]
+    old.birth()
+    birth = new.birth()
+    assert birth.birth is not None
+    birth = replace(birth, birth=replace(birth.birth, predecessor=LOST))
+    assert lost([*known, rows(old, 5, upto=10), birth, began(new), rows(new, 10, upto=15)]) == []
+
+
+def test_epochs_that_follow_the_first_one_and_come_before_it_are_no_life_before() -> None:
+    """Whatever waits for the first one to be here to its end."""
+    (new,) = lives(1)
+    first = [new.birth(), began(new)]
+    second = [new.birth(), rows(new, 10, upto=15)]
+    third = [new.birth(), rows(new, 15, upto=20)]
+    assert lost([*third, *second, *first]) == []
