@@ -6,6 +6,7 @@ world         time and nodes: machines in the real executor, crashes between any
 network       messages under way, as bytes
 spools        a node's disk in memory, as bytes of the real codec
 trees         trees of up to four tiers, drawn small; verdict: whether their rows are right
+lives         what gateways read before they lost their spools, and who could know of it
 root_host     lander and numpy root
 limits        limits of the protocol that a seed draws small
 fleets        trees, queries and readings; altered_fleets, marker_fleets, ordered_fleets: of other kinds

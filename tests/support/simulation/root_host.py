@@ -84,11 +84,7 @@ class RootHost:
     def down(self, until_us: int) -> None:
         """The process dies, and is started again at that time."""
         self.lander, self.down_until_us = None, until_us
-        self.world.died(self)
-
-    def remembers(self, node: str) -> bool:
-        """Whether a message of a node has landed."""
-        return any(f"/{node}/".encode() in content for _, content in self.landed)
+        self.world.lives.died(self.name)
 
     def heal(self) -> None:
         """Its clock is right from now on."""
@@ -98,6 +94,7 @@ class RootHost:
         found = [record for record in land.objects if isinstance(record, bytes)]
         tick = landing.encode_tick(land.now_us, self.journal, found, land.statement, connected=True)
         content = b"".join([tick, *found])
+        self.world.lives.landed(self.name, content)
         if self.world.faults.happens("landing.cut"):  # found by the root: it was whole when it was receipted
             content = content[: self.world.faults.stream("landing.cut").randrange(1, len(content))]
         self.landed.append((land.now_us, content))
@@ -107,6 +104,8 @@ class RootHost:
         self.received.update(copy.deepcopy(dict(land.received)))
 
     def deliver(self, message: Message, now_us: int) -> None:
+        if self.lander is not None:
+            self.world.lives.heard(self.name, message.payload)
         now_us += self.offset_us
         record = landing.encode(message.topic, now_us, message.payload)
         epoch: int | None = None

@@ -49,6 +49,8 @@ class SimulatedSpool:
         self.notes: list[Note] = []
         self.commits = 0  # that succeeded
         self.found_empty = True  # at the last start
+        self.suffered = False  # at the last start
+        self._lost = False  # the slots that the last start found count for nothing
         self._faults, self._now, self._committed = faults, now, committed
         self._full_until_us = 0
         self._copies: list[Stored] = []
@@ -58,13 +60,15 @@ class SimulatedSpool:
 
     def open(self) -> Restored:
         """What a new process finds. Births come decoded, as the runtime hands them over."""
+        before, bad_before = self.stored, len(self.stored.bad)
         if self.stored.slots:
             self._suffer()
+        self.suffered = self.stored is not before or len(self.stored.bad) > bad_before
         self.found_empty = not self.stored.slots
         bad = {each for each in self.stored.bad if isinstance(each, str)}
         good = {name: snapshot.loads(value) for name, value in self.stored.slots.items() if name not in bad}
         left = remains(good, bad)
-        self._obsolete = set(left.obsolete)
+        self._obsolete, self._lost = set(left.obsolete), left.lost
         found = tuple(self._found(key, *row) for key, row in self.stored.frames.items())
         return Restored(left.state, found, left.lost)
 
@@ -128,6 +132,12 @@ class SimulatedSpool:
             self._committed()
         if self._faults.on("disk.older") and self.commits % COPY_EVERY == 0:
             self._copies = [*self._copies[-4:], self.stored.copy()]
+
+    def readable(self) -> list[bytes]:
+        """What the last start could use: slots, unless they count for nothing, and frames."""
+        stored = self.stored
+        slots = [value for name, value in stored.slots.items() if name not in stored.bad and not self._lost]
+        return slots + [payload for key, (payload, _) in stored.frames.items() if key not in stored.bad]
 
     @property
     def used_bytes(self) -> int:

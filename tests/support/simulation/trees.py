@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
@@ -79,22 +79,15 @@ class SourceHost(GatewayHost):
             self.position = self._durable
         elif self.kind == "live":
             self.position = sum(reading.arrives_us < now_us for reading in self.readings)
-        if self.kind != "file" and self.disk.found_empty and not self.world.heard_of(self.name):
-            self._begin_here()
+        if self.kind != "file" and self.disk.found_empty:
+            self.world.lives.begins(self.name, self.position)
         if self.kind != "file" and self._started:
             self.world.faults.hits[f"source.{self.kind}"] += 1
         self._started = True
 
-    def _begin_here(self) -> None:
-        """Nobody listened before, or nobody can know of it: the disk is empty, and no parent has heard a frame.
-
-        The truth begins here too, as what the node says of itself does (`began`, 3.1).
-        """
-        tree = cast("Tree", self.fleet)
-        self.readings = tree.truth[self.name] = self.readings[self.position :]
-        self.on_time.clear()
-        self.position = self._durable = self._in_commit = 0
-        tree.times = None
+    def publish(self, topic: str, payload: bytes) -> int:
+        self.world.lives.speaks(self.name, payload)
+        return super().publish(topic, payload)
 
     def event_of(self, part: list[Reading]) -> Read:
         """Readings with what the kind of source goes on from."""
@@ -201,7 +194,17 @@ class Tree(Fleet):
                 world.run(world.now_us + 2 * SECOND, self.check)
                 calm_us = calm_us + 2 * SECOND if self.settled_down() else 0
             self.root_host.flush()
+        self._end_of_truth()
         return [*self.problems, *verdict.of(self)]
+
+    def _end_of_truth(self) -> None:
+        """What nobody can know of is no reading of the truth: see `lives`."""
+        under_way = [message.payload for _, _, message in self.world.network.queue]
+        for name in self.gateways:
+            host = self.world.hosts[name]
+            assert isinstance(host, SourceHost)
+            self.truth[name] = self.world.lives.readings(name, host.readings, under_way)
+        self.times = None
 
     def _say_all_again(self) -> None:
         """What an operator does where frames with definitions are lost: the root knows no child without its birth."""

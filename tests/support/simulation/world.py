@@ -34,8 +34,8 @@ from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts
 from edge_agent.runtime.region import heard, pack, unpack
 from edge_agent.runtime.status_and_commands import NodeStatus
 from edge_agent.wire import receipts
-from edge_agent.wire.frames import envelope
 from tests.support.simulation.failpoints import MS, SECOND, CrashError, Faults
+from tests.support.simulation.lives import Lives
 from tests.support.simulation.network import Message, Network
 from tests.support.simulation.root_host import RootHost
 from tests.support.simulation.spools import SimulatedSpool
@@ -140,7 +140,10 @@ class Host:
     def start(self, now_us: int) -> None:
         if self.world.faults.happens("clock.unset"):
             self.offset_us, self._right_us = 10 * SECOND - now_us, now_us + 5 * SECOND
-        self.machine = machine = self.build(self.disk.open())
+        found = self.disk.open()
+        if self.disk.suffered:
+            self.world.lives.disk_lost(self.name, self.disk.readable())
+        self.machine = machine = self.build(found)
         self._taken.clear()
         this = cast("Any", self)  # connection, waiter and quarantine file
         status = NodeStatus(self.name, "node", self.parent, "sim")
@@ -184,8 +187,10 @@ class Host:
     def deliver(self, message: Message, now_us: int) -> None:
         if message.address.kind == "receipt":
             self.do(Receipted(receipts.decode(message.payload)), now_us)
-        else:
-            self.do(Arrived(((message.address.sender, heard(message.payload), None),)), now_us)
+            return
+        if self.machine is not None:
+            self.world.lives.heard(self.name, message.payload)
+        self.do(Arrived(((message.address.sender, heard(message.payload), None),)), now_us)
 
     def tick(self, now_us: int) -> None:
         faults = self.world.faults
@@ -232,11 +237,7 @@ class Host:
         """The process dies, and is started again at that time."""
         self.machine = self.executor = None
         self.down_until_us = until_us
-        self.world.died(self)
-
-    def remembers(self, node: str) -> bool:
-        """Whether the name of a node stands on its disk."""
-        return any(node.encode() in value for value in self.disk.stored.slots.values())
+        self.world.lives.died(self.name)
 
     def heal(self) -> None:
         """Clock and disk are right from now on."""
@@ -256,6 +257,13 @@ class MergerHost(Host):
         return self._build(self, restored)
 
     _lower_until_us = 0
+
+    def performing(self, commit: Commit) -> None:
+        del commit
+        self.world.lives.commits(self.name)
+
+    def committed(self) -> None:
+        self.world.lives.committed(self.name)
 
     def started(self, now_us: int) -> None:
         self.do(LowerLink(up=True), now_us)
@@ -288,24 +296,13 @@ class World:
         self.notes: list[tuple[int, str, Any]] = []
         self.crashes: Counter[str] = Counter()
         self.step_us = 250 * MS
-        self._heard: dict[str, set[str]] = {}  # node -> parents that were up when a frame of it came
+        self.lives = Lives()
 
     def may_crash(self, host: Host | RootHost, name: str) -> None:
         """Die here, sometimes."""
         if self.faults.happens("process.crash"):
             self.crashes[f"{type(host).__name__}:{name}"] += 1
             raise CrashError(name)
-
-    def heard_of(self, node: str) -> bool:
-        """Whether a parent has a frame of a node, or one is on its way. Of a heartbeat nothing stays."""
-        under_way = any(message.address.sender == node and _is_frame(message) for _, _, message in self.network.queue)
-        return under_way or bool(self._heard.get(node))
-
-    def died(self, parent: Host | RootHost) -> None:
-        """What it knows is what is on its disk."""
-        for node, parents in self._heard.items():
-            if not parent.remembers(node):
-                parents.discard(parent.name)
 
     def calm(self) -> None:
         """No more faults: what is left must come to its end."""
@@ -323,9 +320,6 @@ class World:
             for message in self.network.due(self.now_us):
                 host = self.hosts.get(message.address.to)
                 if host is not None:
-                    heard = self._heard.setdefault(message.address.sender, set())
-                    if host.name not in heard and not _dead(host) and _is_frame(message):
-                        heard.add(host.name)
                     host.deliver(message, self.now_us)
                 twin = self.twins.get(message.address.to)
                 if twin is not None:
@@ -340,11 +334,6 @@ class World:
                 host.start(self.now_us)
         else:
             host.tick(self.now_us)
-
-
-def _is_frame(message: Message) -> bool:
-    """Not a heartbeat, nor a receipt."""
-    return message.address.kind == "frame" and envelope(message.payload).seq is not None
 
 
 def _dead(host: Host | RootHost) -> bool:
