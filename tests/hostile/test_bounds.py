@@ -38,6 +38,7 @@ from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
+from edge_agent.machines.downlink.unlisted import Unlisted
 from edge_agent.machines.events import Arrived, Tick
 from edge_agent.machines.region import merger as of_merger
 from edge_agent.machines.region import partial_store
@@ -78,7 +79,6 @@ GROWS: dict[type, dict[str, str]] = {
         "changed_dictionaries": COMMIT,
         "_forgetful": OWN_ID,
         "_beats": OWN_ID,
-        "_unplaced": OWN_ID,
     },
     GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
     Member: {
@@ -117,6 +117,7 @@ GROWS: dict[type, dict[str, str]] = {
         "reports": COMMIT,
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
+    Unlisted: {"of": OWN_ID},
     Merger: {
         "_owed": COMMIT,
         "_receipts": COMMIT,

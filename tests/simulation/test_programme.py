@@ -139,3 +139,27 @@ def test_a_session_that_is_stated_again_holds_what_waits_to_be_joined_to_it(
 ) -> None:
     """protocol 5.4, 4.7: it said that it was complete with the leaf whose readings it left out."""
     assert programme.run(seed, on, shape).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("seed", "on", "shape"),
+    [
+        (5464, {"disk.older", "network.repeat", "node.late", "process.crash"}, Shape(2, 2, 16, 0.25)),
+        (
+            7007,
+            LOSSY - {"network.repeat"} | {"command.sent", "disk.older", "frames.step", "network.late"},
+            Shape(4, 1, 24),
+        ),
+        (
+            7067,
+            {"broker.restart", "clock.skew", "disk.flip_frame", "merger.move", "network.repeat", "node.late"}
+            | {"process.crash"},
+            Shape(2, 3, 24),
+        ),
+    ],
+)
+def test_leaves_that_only_a_lost_frame_listed_are_declared_once_they_are_listed(
+    seed: int, on: set[str], shape: Shape
+) -> None:
+    """protocol 1.3, 3.6: the record named those that the parent knew, or nobody."""
+    assert programme.run(seed, on, shape).wrong == ()

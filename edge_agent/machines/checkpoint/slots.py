@@ -25,8 +25,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
 # the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
-# of a leaf, and where late rows lie, 14 what leaves on their way served
-VERSION: Final = 14
+# of a leaf, and where late rows lie, 14 what leaves on their way served, 15 leaves that lost frames listed
+VERSION: Final = 15
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -310,11 +310,12 @@ class ChildState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildrenState:
-    """The children of a parent. link_up_us: since when it hears them; None: it does not."""
+    """The children of a parent. link_up_us: since when it hears them; None: it does not. unlisted: see LostListing."""
 
     children: dict[str, ChildState]
     retired: list[str]
     link_up_us: int | None
+    unlisted: dict[str, tuple[int, int, int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

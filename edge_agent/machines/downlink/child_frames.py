@@ -90,7 +90,6 @@ class ChildFrames:
         self.changed_dictionaries: set[EpochKey] = set()
         self.received = 0  # readings in all frames that took effect
         self.let_go = LetGo(self.inbox) if bounded else None  # else the lander says what it has received
-        self._unplaced: set[str] = set()  # children of which frames are lost that this parent does not know (1.3)
         # the last birth of a child whose past neither it nor this parent knows, and how many frames it takes (1.2)
         self._strange = (EpochKey("", 0), 0)
         self._forgetful: set[str] = set()  # children that may send again what they had sent
@@ -149,13 +148,13 @@ class ChildFrames:
                 effect, dictionary, tuple(loss_records.unheard(self.children.memberships, effect.node, message))
             )
         payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
-        memberships = self.children.memberships
-        gone = effect.why == LET_GO or effect.why.startswith(loss_records.FRAMES_LOST)
-        if gone and not any(effect.node in of.members for of in memberships.values()):
-            self._unplaced.add(effect.node)
         losses = loss_records.of_message(
-            memberships, effect.node, effect.why, payload, received_us, since_us=effect.since_us
+            self.children.memberships, effect.node, effect.why, payload, received_us, since_us=effect.since_us
         )
+        unlisted, gone = self.children.unlisted, effect.why.startswith((LET_GO, loss_records.FRAMES_LOST))
+        if gone or effect.node in unlisted.of:
+            start_us = 0 if effect.why == LET_GO else min(gap.start_us for gap in losses)
+            unlisted.lost(effect, start_us, received_us + 1, losses[0].reason)
         return Applied(effect, dictionary, losses)
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
@@ -164,6 +163,7 @@ class ChildFrames:
         frame = effect.frame
         if frame is None:
             return self._settled(effect, dictionary, message, received_us)
+        came = frame
         if frame.gaps:
             frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, frame.gaps, received_us)))
             effect = effect._replace(frame=frame)
@@ -182,7 +182,7 @@ class ChildFrames:
             return self._settled(effect._replace(frame=None, why=str(err)), dictionary, message, received_us)
         self.received += readings
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
-        anew = _forgot(effect)
+        anew = effect.forgot
         self._look_back(effect, received_us, anew=anew)
         if effect.unheard or effect.node in self._forgetful:
             plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
@@ -206,13 +206,10 @@ class ChildFrames:
             effect = effect._replace(frame=frame)
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
+        memberships, unlisted = self.children.memberships, self.children.unlisted
+        losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
+        unlisted.damaged(effect, came, frame.gaps)
         self.children.change(effect.node, changes)
-        if changes and effect.node in self._unplaced:
-            self._unplaced.discard(effect.node)
-            members = {group: self.children.membership(group).member(effect.node) for group, _ in changes}
-            losses += tuple(
-                loss_records.of_past(group, each.leaves, received_us, LET_GO) for group, each in members.items()
-            )
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
@@ -387,7 +384,9 @@ class ChildFrames:
 
     def _check_names(self, node: str, frame: Frame) -> None:
         """Refuse a frame of a gateway that speaks for another node. Raises: WireError."""
-        if self._gateways_only is False or not (frame.members or frame.gaps or frame.define or _excepts(frame)):
+        if self._gateways_only is False or not (
+            frame.members or frame.gaps or frame.define or any(p.exceptions for p in frame.groups)
+        ):
             return
         named = {leaf.node for change in frame.members for leaf in change.leaves}
         named.update(name for change in frame.members for name in change.dropped)
@@ -468,7 +467,6 @@ class ChildFrames:
                 for key, frames in epochs
             ],
             "ended": [[node, list(map(list, epochs.items()))] for node, epochs in self.inbox.ended.items()],
-            "unplaced": sorted(self._unplaced),
             "spoke": [[node, us] for node, us in self.inbox.spoke_us.items()],
             "books": [[*key, encode(dictionary.snapshot())] for key, dictionary in self.dictionaries.items()],
             "beats": [
@@ -480,7 +478,6 @@ class ChildFrames:
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         self.children.restore(decode(ChildrenState, state["household"]))
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
-        self._unplaced.update(state.get("unplaced", ()))
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         self.inbox.ended.update((node, dict(epochs)) for node, epochs in state.get("ended", ()))
         for node, epoch, plain, waiting in state["lines"]:
@@ -494,14 +491,3 @@ class ChildFrames:
             node: (Heartbeat(epoch, last_seq, frontiers), received_us)
             for node, epoch, last_seq, frontiers, received_us in state["beats"]
         }
-
-
-def _excepts(frame: Frame) -> bool:
-    """Whether a frame names leaves that are left out."""
-    return any(part.exceptions for part in frame.groups)
-
-
-def _forgot(effect: Effect) -> bool:
-    """Whether a birth takes effect that does not name what came before."""
-    birth = None if effect.frame is None or effect.stale else effect.frame.birth
-    return birth is not None and (effect.copied or not isinstance(birth.predecessor, tuple))

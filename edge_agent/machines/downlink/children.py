@@ -15,6 +15,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.downlink.unlisted import LostListing, Unlisted
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Children:
         self.memberships: dict[Group, GroupMembership] = {}
         self.named = set(named)
         self.retired: set[str] = set()
+        self.unlisted = Unlisted()
         self._link_up_us: int | None = 0
 
     def membership(self, group: Group) -> GroupMembership:
@@ -128,6 +130,7 @@ class Children:
         """Configuration says the node will not come back (1.5)."""
         self.retired.add(node)
         self.known.pop(node, None)
+        self.unlisted.of.pop(node, None)
         for membership in self.memberships.values():
             membership.members.pop(node, None)
             membership.moves.transit.pop(node, None)
@@ -154,9 +157,11 @@ class Children:
             children={node: ChildState(child.heard_us, child.online) for node, child in self.known.items()},
             retired=sorted(self.retired),
             link_up_us=self._link_up_us,
+            unlisted=dict(self.unlisted.of),
         )
 
     def restore(self, state: ChildrenState) -> None:
         self.known = {node: Child(child.heard_us, child.online) for node, child in state.children.items()}
         self.retired = set(state.retired)
         self._link_up_us = state.link_up_us
+        self.unlisted.of = {node: LostListing(*lost) for node, lost in state.unlisted.items()}

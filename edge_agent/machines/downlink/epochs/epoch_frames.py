@@ -36,6 +36,12 @@ class Effect(NamedTuple):
     unheard: bool = False
     since_us: int | None = None
 
+    @property
+    def forgot(self) -> bool:
+        """Whether a birth takes effect that does not name what came before."""
+        birth = None if self.frame is None or self.stale else self.frame.birth
+        return birth is not None and (self.copied or not isinstance(birth.predecessor, tuple))
+
 
 @dataclass(slots=True)
 class EpochFrames:

@@ -1,0 +1,72 @@
+"""Leaves that a lost frame of a child listed for the first time: what it held of them is declared once they are listed.
+
+A record of a lost or damaged frame names the leaves that its parent knows by then (docs/protocol.md 1.3, 3.2, 3.6).
+Others may have been in it too. The next birth of the child lists all that are below it, and so does its leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from edge_agent.algebra.frame import DAMAGED, Frame, Gap, Members
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames, stands_in
+from edge_agent.machines.downlink.group_membership import GroupMembership
+
+
+class LostListing(NamedTuple):
+    """What a child may have listed in vain. epoch: of the newest such frame. The rest is as in the record to come."""
+
+    epoch: int
+    start_us: int
+    end_us: int
+    reason: str
+
+
+class Unlisted:
+    """By child: frames that are lost, until it has said anew who is below it."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, LostListing] = {}
+
+    def lost(self, effect: Effect, start_us: int, end_us: int, reason: str) -> None:
+        """A frame is lost, or cannot be used behind one that is. Its rows lie in that range."""
+        before = self.of.get(effect.node)
+        if before is not None:
+            start_us, end_us, reason = min(before.start_us, start_us), max(before.end_us, end_us), before.reason
+        self.of[effect.node] = LostListing(effect.epoch, start_us, end_us, reason)
+
+    def damaged(self, effect: Effect, frame: Frame, gaps: Iterable[Gap]) -> None:
+        """Records in a frame stand for others whose bytes were gone from a spool. gaps: these, with their times."""
+        if any(gap.reason == DAMAGED and gap.groups and not gap.nodes for gap in frame.gaps):
+            starts, ends = zip(*((gap.start_us, gap.end_us) for gap in gaps if gap.reason == DAMAGED), strict=True)
+            self.lost(effect, min(starts), max(ends), DAMAGED)
+
+    def listed(
+        self,
+        effect: Effect,
+        frame: Frame,
+        changes: Iterable[tuple[Group, Members]],
+        memberships: Mapping[Group, GroupMembership],
+        epoch: EpochFrames | None,
+    ) -> Iterator[Gap]:
+        """What is lost of leaves that a frame lists and their parent does not know yet.
+
+        epoch: that of the frame; None: it is over, and a birth follows.
+        """
+        lost = self.of.get(effect.node)
+        if lost is None:
+            return
+        new: dict[Group, set[str]] = {}
+        for group, change in changes:
+            member = memberships[group].members.get(effect.node) if group in memberships else None
+            known = () if member is None else member.leaves
+            new.setdefault(group, set()).update(leaf.node for leaf in change.leaves if leaf.node not in known)
+        for group, leaves in new.items():
+            if leaves:
+                yield Gap((group,), lost.start_us, lost.end_us, -1, tuple(sorted(leaves)), lost.reason)
+        birth_frames = frame.birth.frames if frame.birth is not None else 0 if epoch is None else epoch.birth_frames
+        born = effect.epoch != lost.epoch and effect.seq + 1 == birth_frames and not stands_in(frame)
+        if born or frame.leave is not None:
+            del self.of[effect.node]

@@ -1,0 +1,132 @@
+"""Leaves that only a lost frame of their child listed: what it held of them is declared once they are listed again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import DAMAGED, Frame, Heartbeat, Leaf, Members, Serving
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
+from edge_agent.machines.downlink.let_go import LET_GO, WAIT_US
+from edge_agent.machines.events import Arrived, LowerLink, Tick
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.uplink.step import GroupStep, Step
+from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
+from tests.support.machines.simulated_host import SimulatedHost
+
+QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+NOW = 100 * S
+Loss = tuple[str, int, int, tuple[str, ...]]
+
+
+def rows(sender: Sender, number: int) -> Frame:
+    """A window that closes, and the promise that it is complete."""
+    return sender.send((number * 10 * S, (number + 1) * 10 * S, "", 1.0), frontier_us=(number + 1) * 10 * S)
+
+
+def lists(sender: Sender, *leaves: str) -> Frame:
+    """A frame that lists leaves for the first time."""
+    sender.leaves += leaves
+    (frame,) = sender.outbox.put(Step((GroupStep(QUERY.group, leaves=tuple(Leaf(leaf, 1) for leaf in leaves)),)))
+    return frame
+
+
+def damaged(sender: Sender) -> Frame:
+    """The record in the place of the last frame, which held all that it listed."""
+    box = sender.outbox
+    box.link(up=True)
+    box.committed()
+    box.marks()
+    box.damaged(box.epoch, box.seq - 1)
+    (record,) = box.take_replaced()
+    return record
+
+
+def losses(applied: list[Applied]) -> list[Loss]:
+    """What the parent itself declares of any window."""
+    found = [gap for each in applied for gap in each.losses if gap.groups]
+    return [(gap.reason, gap.start_us, gap.end_us, gap.nodes) for gap in found]
+
+
+def taken(parent: ChildFrames, *frames: Frame, now_us: int = NOW) -> list[Applied]:
+    return [applied for frame in frames for applied in parent.take("m", frame, now_us)]
+
+
+def test_a_child_that_says_more_before_it_lists_its_leaves_has_them_declared_all_the_same() -> None:
+    """protocol 1.3: the record was of nobody, for what came first of the child was a range of a query."""
+    sender, parent, now_us = Sender("m", QUERY, leaves=("a",)), ChildFrames(JOURNAL, GRACE), NOW
+    sender.birth()
+    taken(parent, rows(sender, 0), sender.tell(Serving("q", 1, 0)), rows(sender, 1))
+    beat, found = Heartbeat(sender.outbox.epoch, sender.outbox.seq - 1, ()), list[Applied]()
+    for _ in range(WAIT_US // S + 2):
+        now_us += S
+        found += parent.take("m", beat, now_us)
+    assert losses(found) == []
+    found = taken(parent, *sender.outbox.restate(), sender.birth(), now_us=now_us + S)
+    ((reason, start_us, end_us, nodes),) = losses(found)
+    assert (reason, start_us, nodes) == (LET_GO, 0, ("a",))
+    assert NOW + WAIT_US < end_us <= now_us + 1
+    assert losses(taken(parent, lists(sender, "b"), now_us=now_us + S)) == [], "of whom nothing can have been lost"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_leaf_that_a_damaged_frame_listed_is_declared_with_the_times_of_that_frame(restarts: bool) -> None:
+    """protocol 3.6: the record in its place named those that its parent knew. restarts: the parent."""
+    sender, parent = Sender("m", QUERY, leaves=("a",)), ChildFrames(JOURNAL, GRACE)
+    taken(parent, sender.birth(), rows(sender, 0))
+    lists(sender, "b")
+    found = taken(parent, damaged(sender))
+    assert found[0].effect.frame is not None
+    assert [(gap.start_us, gap.nodes) for gap in found[0].effect.frame.gaps] == [(10 * S, ("a",))]
+    if restarts:
+        again = ChildFrames(JOURNAL, GRACE)
+        again.restore(parent.snapshot(lambda frame: frame), lambda frame: frame)
+        parent = again
+    found = taken(parent, *sender.outbox.restate(), sender.birth(), now_us=NOW + 50 * S)
+    assert losses(found) == [(DAMAGED, 10 * S, NOW + 1, ("b",))]
+    assert losses(taken(parent, lists(sender, "c"))) == []
+
+
+def test_a_leave_lists_all_leaves_too() -> None:
+    """protocol 1.5, 3.6: behind it the child has none here."""
+    sender, parent = Sender("m", QUERY, leaves=("a",)), ChildFrames(JOURNAL, GRACE)
+    taken(parent, sender.birth())
+    lists(sender, "b")
+    record = damaged(sender)
+    leaves = tuple(Leaf(leaf, 1) for leaf in sender.leaves)
+    leave = Frame(record.epoch, record.seq + 1, members=(Members(0, leaves),), leave=5)
+    assert losses(taken(parent, record, leave)) == [(DAMAGED, 0, NOW + 1, ("b",))]
+    assert parent.children.unlisted.of == {}
+
+
+def test_a_damaged_birth_of_several_frames_lists_nobody() -> None:
+    """protocol 1.2, 3.6: the next birth does."""
+    sender, parent = Sender("m", QUERY, leaves=("a",)), ChildFrames(JOURNAL, GRACE)
+    sender.birth()
+    record = damaged(sender)
+    assert record.birth is not None
+    rest = sender.tell(Serving("q", 1, 0))
+    found = taken(parent, replace(record, birth=replace(record.birth, frames=2)), rest, sender.birth())
+    assert losses(found) == [(DAMAGED, 0, NOW + 1, ("a",))]
+
+
+def test_a_merger_that_is_killed_in_between_declares_it_all_the_same() -> None:
+    """protocol 3.1, 3.6: it has receipted the record."""
+    sender = Sender("m", QUERY, leaves=("a",))
+    host = SimulatedHost(Merger(NodeSettings("hall"), Random(1), grace_us=GRACE))
+    host.do(LowerLink(up=True), NOW)
+    sender.outbox.journal = host.machine.journal
+    birth = sender.birth()
+    lists(sender, "b")
+    host.do(Arrived((("m", birth, None), ("m", damaged(sender), None))), NOW + S)
+    host.do(Tick(), NOW + 2 * S)
+    host = SimulatedHost(Merger(NodeSettings("hall"), Random(2), host.disk.restored(), grace_us=GRACE), host.disk)
+    host.do(LowerLink(up=True), NOW + 3 * S)
+    host.do(Arrived(tuple(("m", frame, None) for frame in (*sender.outbox.restate(), sender.birth()))), NOW + 4 * S)
+    host.do(Tick(), NOW + 5 * S)
+    assert ("b",) in [gap.nodes for frame in host.frames for gap in frame.gaps if gap.reason == DAMAGED]
