@@ -114,6 +114,10 @@ class Decider:
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message in the order of the landing files; received_us is the lander's time."""
         self._note(node, self.parent.take(node, message, received_us))
+        self._raise_alarms(received_us)
+
+    def _raise_alarms(self, received_us: int) -> None:
+        """What was noticed of the lines of children."""
         inbox = self.parent.inbox
         if inbox.rivals or inbox.restored:
             self.alarms.update((child, (text, received_us)) for child, text in alarms_of(inbox).items())
@@ -168,6 +172,9 @@ class Decider:
         """What may close now. now_us: of the lander's last record, never the driver's clock (8.1); it may step back."""
         for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
             self._note(node, self.parent.settle(node, lost, now_us))
+        for node, applied in self.parent.look(now_us):
+            self._note(node, (applied,))
+        self._raise_alarms(now_us)
         passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}
         self.parent.children.advance_frontiers(now_us)
         unheard = tuple(sorted(self.parent.children.unheard()))

@@ -121,7 +121,7 @@ GROWS: dict[type, dict[str, str]] = {
     Merger: {
         "_owed": COMMIT,
         "_receipts": COMMIT,
-        "_unpublished": COMMIT,
+        "_after": COMMIT,
         "_gaps": COMMIT,
         "_retired": ITSELF,
         "_rivals": OWN_ID,

@@ -148,6 +148,29 @@ def test_a_node_that_lost_its_spool_and_reads_again_is_believed_nothing(merger: 
 
 
 @pytest.mark.parametrize("merger", [False, True])
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_line_that_waits_takes_its_place_though_its_node_speaks_elsewhere_by_now(merger: bool, hears: bool) -> None:
+    """protocol 1.4, 4.4: time alone tells that the first line is silent. hears: whether it could have been heard."""
+    parent = Parent(merger=merger)
+    device, newer = Device(parent, 1), 0
+    receives = parent.root.decider.parent if parent.merger is None else parent.merger.machine.parent
+    for second in range(35 + GRACE // S):
+        now_us = T0 + second * S
+        if second == 0:
+            device.start(now_us)
+        if second == 23:
+            device.disk = Disk()
+            device.start(now_us)
+        if second == 28 and device.host is not None:  # all that it sent is receipted, and it gets another parent
+            newer, device.host = device.host.machine.outbox.epoch, None
+            receives.children.link(now_us, up=hears)
+        device.second(now_us)
+        parent.second(now_us)
+    assert (receives.inbox.current["a"] == newer) == hears
+    assert bool(parent.root.decider.gaps) == hears, "what it may have lost"
+
+
+@pytest.mark.parametrize("merger", [False, True])
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_spool_from_an_older_copy_is_noticed_and_its_windows_are_marked(merger: bool, restarts: int) -> None:
     """protocol 1.3: readings since the copy come twice and count once. restarts: of the first line after it."""

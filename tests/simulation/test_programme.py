@@ -163,3 +163,9 @@ def test_leaves_that_only_a_lost_frame_listed_are_declared_once_they_are_listed(
 ) -> None:
     """protocol 1.3, 3.6: the record named those that the parent knew, or nobody."""
     assert programme.run(seed, on, shape).wrong == ()
+
+
+def test_a_line_that_waits_at_a_parent_that_its_node_has_left_takes_its_place() -> None:
+    """protocol 1.4, 3.7: the lander had a new journal, and the first line there was not silent for long before."""
+    on = LOSSY | {"command.sent", "journal.new", "link.down", "network.late", "parent.away", "source.live"}
+    assert programme.run(8245, on, Shape(4, 3, 24)).wrong == ()

@@ -116,6 +116,15 @@ class ChildFrames:
                 out += self.settle(node, lost, received_us)
         return out
 
+    def look(self, now_us: int) -> Iterator[tuple[str, Applied]]:
+        """What takes effect because time has passed: a line may wait of a child that speaks elsewhere by now (1.4)."""
+        waiting = self.inbox.unborn_of if self.children.heard_for_long(now_us) else ()
+        for node in (node for node in waiting if node not in self.children.retired):
+            effects = self.inbox.look(node, now_us)
+            yield from ((node, self._apply(effect, None, now_us)) for effect in effects)
+            if effects and node in self._beats:
+                self._beat(node)
+
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
         """`take` of a frame that somebody else declares: the child itself counts as silent as before."""
         out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message, received_us)]

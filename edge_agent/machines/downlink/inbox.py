@@ -136,6 +136,11 @@ class Inbox:
             frames.applied.next += max(gap.run - 1, 0)
         return Effect(*key, frame.seq, frame, stale=False, copied=frames.copied)
 
+    @property
+    def unborn_of(self) -> list[str]:
+        """Children of which frames of an epoch that is not in force wait, or may."""
+        return sorted(self._unborn)
+
     def look(self, node: str, now_us: int) -> list[Effect]:
         """A newer line of a node that waits takes the place of the first one once that has been silent for long."""
         return list(self._look(node, now_us))

@@ -107,7 +107,7 @@ class Merger(Node):
         self._pack = pack
         self._owed: set[EpochKey] = set()  # receipts for the next commit to bring
         self._receipts: list[Action] = []  # for after the commit under way
-        self._unpublished: list[Action] = []  # what children say of revisions that nobody published
+        self._after: list[Action] = []  # notes and bad bytes for after the commit under way
         self._gaps: list[Gap] = []
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
@@ -274,6 +274,9 @@ class Merger(Node):
         return ranges
 
     def _step(self, now_us: int) -> Step:
+        for child, applied in self.parent.look(now_us):
+            self._after += self._apply(child, applied, None, now_us)
+        self._after += self._alarms()
         self.store.absorb(self._frontiers())
         memberships, steps = self.parent.children.memberships, []
         for group, frontier_us in self.parent.children.advance_frontiers(now_us).items():
@@ -282,7 +285,7 @@ class Merger(Node):
             if over and not self.store.holds(group):
                 del memberships[group], self.groups[group]
         gaps = self._losses()
-        self._unpublished += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
+        self._after += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
         return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), gaps)
 
     def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
@@ -359,8 +362,8 @@ class Merger(Node):
 
     def _after_commit(self) -> list[Action]:
         receipts, self._receipts = self._receipts, []
-        claims, self._unpublished = self._unpublished, []
-        return [*super()._after_commit(), *receipts, *claims]
+        after, self._after = self._after, []
+        return [*super()._after_commit(), *receipts, *after]
 
     def _owed_receipts(self) -> list[Action]:
         """What is received by now: a receipt says no more than the commit under way holds (3.2)."""
