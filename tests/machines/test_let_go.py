@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
-from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt
+from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.let_go import LET_GO, PAUSE_US, WAIT_US
-from edge_agent.machines.downlink.loss_records import narrowed
-from edge_agent.machines.events import Arrived, LowerLink, SendReceipt, Tick
+from edge_agent.machines.downlink.loss_records import FRAMES_LOST, narrowed
+from edge_agent.machines.events import Arrived, BadFrame, LowerLink, SendReceipt, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.uplink.step import GroupStep, Step
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 from tests.support.machines.simulated_host import SimulatedHost
 
@@ -133,6 +135,42 @@ def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sen
     above.children.membership(group).member("m").promise(50 * S, 0)
     assert narrowed(above.children.memberships, "m", past) == [past]
     assert narrowed(above.children.memberships, "m", replace(past, reason=JOURNAL_LOST))[0].start_us == 50 * S
+
+
+def long_birth() -> tuple[Sender, list[Frame]]:
+    """A child whose birth takes four frames."""
+    queries = tuple(replace(QUERY, id=f"q{i}") for i in range(9))
+    sender = Sender("g", *queries)
+    sender.outbox.frame_bytes = 500
+    sender.outbox.draw()
+    leaf = GroupStep(QUERY.group, None, leaves=(Leaf("g", 1),), serving=(Serving("q0", 1),))
+    born = sender.outbox.open(Step((leaf,), tuple(map(canonical_query, queries))))
+    assert len(born) == 4
+    return sender, born
+
+
+def test_frames_within_a_birth_that_do_not_come_are_lost_too() -> None:
+    """protocol 1.3, 1.2: the birth takes effect with those that came, or its child was not expected at all."""
+    sender, born = long_birth()
+    parent = Parent(sender)
+    parent.take(born[0], born[3], rows(sender, 0))
+    parent.speaks(WAIT_US - S)
+    assert parent.took_effect == []
+    parent.speaks(2 * S)
+    assert [seq for _, seq in parent.took_effect] == [0, 3, 4]
+    assert {gap.reason for gap in parent.losses} == {LET_GO}
+    assert parent.frontiers == [10 * S]
+
+
+def test_one_record_may_stand_for_several_frames_of_a_birth() -> None:
+    """protocol 3.2, 1.2: as the root makes one."""
+    sender, born = long_birth()
+    parent = Parent(sender)
+    parent.take(born[0], born[3])
+    parent.frames.settle("g", BadFrame(sender.outbox.epoch, 1, FRAMES_LOST, b"", 2), parent.now_us)
+    parent.take(rows(sender, 0))
+    assert parent.took_effect[-1:] == [(sender.outbox.epoch, 4)]
+    assert parent.frontiers == [10 * S]
 
 
 def test_a_lost_birth_of_an_epoch_that_has_a_successor_is_passed_over_too() -> None:

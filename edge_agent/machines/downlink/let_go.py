@@ -81,6 +81,8 @@ class LetGo:
             first, predecessor = frames.applied.next, frames.predecessor
             if first not in frames.waiting and (first or epoch == speaks_in):
                 yield (epoch, first), min(frames.waiting) - 1
+            if first == 0 in frames.waiting:  # a birth takes effect whole
+                yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
             if first or not isinstance(predecessor, tuple) or predecessor[0] in inbox.ended.get(node, ()):
                 continue
             before, last = inbox.epochs.get(EpochKey(node, predecessor[0])), predecessor[1]

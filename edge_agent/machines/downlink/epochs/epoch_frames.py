@@ -73,8 +73,11 @@ class EpochFrames:
 
     @property
     def birth_is_here(self) -> bool:
-        """Whether all frames of the birth wait."""
-        return all(seq in self.waiting for seq in range(self.birth_frames))
+        """Whether all frames of the birth wait, or what stands for those that do not come."""
+        seq = 0
+        while seq < self.birth_frames and (message := self.waiting.get(seq)) is not None:
+            seq += max(message.run, 1) if isinstance(message, BadFrame) else 1
+        return seq >= self.birth_frames
 
     def refuses(self, frame: Frame) -> str:
         """Why a frame cannot be of this line; '' if it can. A flush takes effect whole or not at all (1.3)."""
