@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
@@ -135,6 +137,37 @@ def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sen
     above.children.membership(group).member("m").promise(50 * S, 0)
     assert narrowed(above.children.memberships, "m", past) == [past]
     assert narrowed(above.children.memberships, "m", replace(past, reason=JOURNAL_LOST))[0].start_us == 50 * S
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_child_that_has_nothing_more_to_send_names_what_is_lost_in_its_heartbeats(known: bool) -> None:
+    """protocol 1.3, 2.5: its line stood still until its sensors had something new. known: of its birth at least."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    parent.take(*[sender.birth()] * known)
+    rows(sender, 0)
+    rows(sender, 1)
+    parent.speaks(WAIT_US - 2 * S)
+    assert parent.losses == []
+    parent.speaks(4 * S)
+    (gap,) = parent.losses
+    assert (gap.reason, gap.nodes) == (LET_GO, ("g",))
+    assert parent.frames.inbox.reached("g", sender.outbox.epoch, sender.outbox.seq - 1)
+    assert parent.frames.inbox.unborn("g", sender.outbox.epoch) != known
+    parent.take(Heartbeat(sender.outbox.epoch, sender.outbox.seq - 1, ((0, 20 * S),)))
+    assert parent.frontiers == [20 * S] * known
+
+
+def test_a_heartbeat_of_an_epoch_that_is_over_names_no_loss() -> None:
+    """protocol 1.3, 2.5: it was half a minute under way."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    first = sender.birth()
+    parent.take(first, sender.birth())
+    for _ in range(2 * WAIT_US // S):
+        parent.now_us += S
+        parent.take(Heartbeat(first.epoch, 7, ()))
+    assert parent.losses == []
 
 
 def long_birth() -> tuple[Sender, list[Frame]]:

@@ -112,7 +112,7 @@ class ChildFrames:
             out = self.settle(node, message, received_us)
         if self.let_go is not None:
             beat = self._beats.get(node)
-            for lost in self.let_go.heard(node, None if beat is None else beat[0].epoch, received_us):
+            for lost in self.let_go.heard(node, None if beat is None else beat[0], received_us):
                 out += self.settle(node, lost, received_us)
         return out
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from edge_agent.algebra.frame import Heartbeat
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 
@@ -31,18 +33,18 @@ class LetGo:
         self._heard_us: dict[str, int] = {}
         self._refused = 0
 
-    def heard(self, node: str, speaks_in: int | None, now_us: int) -> list[BadFrame]:
+    def heard(self, node: str, beat: Heartbeat | None, now_us: int) -> list[BadFrame]:
         """A message of a child has been taken. Returns what stands for the frames that do not come any more.
 
-        speaks_in: the epoch of its newest heartbeat, where frames that this names have not come.
+        beat: its newest heartbeat, where frames that this names have not come.
         """
-        if not self._inbox.waits(node):
+        if beat is None and not self._inbox.waits(node):
             self._waited_us.pop(node, None)
             self._heard_us.pop(node, None)
             return []
         passed_us = min(max(now_us - self._heard_us.get(node, now_us), 0), PAUSE_US)
         self._heard_us[node] = now_us
-        holes = dict(self._holes(node, speaks_in))
+        holes = dict(self._holes(node, beat))
         if (
             now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
         ):  # else what waits is what it goes on in
@@ -68,13 +70,17 @@ class LetGo:
         epoch, first = hole
         return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
 
-    def _holes(self, node: str, speaks_in: int | None) -> Iterator[tuple[Hole, int]]:
+    def _holes(self, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
         """What the lines of a child wait for: its first frames that lack, with the last of them.
 
-        An epoch without a birth may be one for another journal, whose birth was discarded (1.2), unless one for this
-        journal names it.
+        Where a child has nothing more to send, its heartbeats alone name its last frames. An epoch without a birth may
+        be one for another journal, whose birth was discarded (1.2), unless one for this journal names it.
         """
-        inbox = self._inbox
+        inbox, speaks_in = self._inbox, None if beat is None else beat.epoch
+        if beat is not None and beat.epoch not in inbox.ended.get(node, ()):
+            frames = inbox.epochs.get(EpochKey(node, beat.epoch)) or EpochFrames()
+            if frames.applied.next <= beat.last_seq and not (frames.lost or frames.waiting):
+                yield (beat.epoch, frames.applied.next), beat.last_seq
         for epoch, frames in inbox.lines_of(node).items():
             if frames.lost or not frames.waiting:
                 continue
