@@ -173,3 +173,9 @@ def test_a_gateway_of_whose_birth_a_frame_is_in_no_spool_is_expected_and_its_los
     """protocol 1.3, 1.2: its region went back to a copy, and waited for the frame for ever."""
     on = {"clock.step", "disk.older", "frames.birth", "link.lower", "node.late", "process.crash"}
     assert programme.run(3349, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
+
+
+def test_late_readings_in_frames_that_a_region_lacks_since_it_went_back_to_a_copy_are_declared() -> None:
+    """protocol 1.3, 4.2: a row that they had revised said that it was complete."""
+    on = {"clock.step", "disk.older", "network.repeat", "process.crash"}
+    assert programme.run(4115, on, Shape(tiers=2, gateways=1, seconds=24)).wrong == ()

@@ -16,6 +16,7 @@ from edge_agent.machines.downlink.let_go import LET_GO
 from edge_agent.machines.downlink.member import Member
 
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
+LATE_US: Final = 900_000_000  # nobody knows how late the late rows in frames were that a child let go: so much at most
 
 Memberships = Mapping[Group, GroupMembership]
 
@@ -27,7 +28,8 @@ def of_message(
 
     Its rows closed after the frontier that the sender had promised by then, and pieces of sessions began no earlier
     than its registers say, so windows from there to now are marked: rather too wide than too narrow. since_us: where
-    late rows of it may begin. The bytes travel in the detail so that the root can show them.
+    late rows of it may begin; those of frames that a child let go, LATE_US before. The bytes travel in the detail so
+    that the root can show them.
     """
     lost = next((reason for reason in (FRAMES_LOST, LET_GO) if why.startswith(reason)), "")
     reason, detail = (lost, why) if lost else (f"quarantined: {why}", evidence(payload))
@@ -35,7 +37,8 @@ def of_message(
     for group, membership in memberships.items():
         member = membership.members.get(node)
         if member is not None and member.leaves:
-            start_us = max(min(member.lowest_us, now_us, _earliest(member, since_us)), 0)
+            start_us = min(member.lowest_us, now_us, _earliest(member, since_us)) - (LATE_US if lost == LET_GO else 0)
+            start_us = max(start_us, 0)
             out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
     return tuple(out) or (Gap((), 0, 0, -1, (node,), reason, 0, detail),)
 
