@@ -15,6 +15,8 @@ from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import (
+    BEGAN,
+    JOURNAL_LOST,
     MAX_HORIZON_US,
     Frame,
     Gap,
@@ -239,12 +241,18 @@ class Node(Parents):
         elif self._wants_epoch():
             frames += self._open_on_the_way(now_us)
         if self.outbox.leaving:
+            frames += self.outbox.put(Step(gaps=self._declared)) if self._declared else []
+            self._declared = ()  # ahead of the rows that are moved, which it says are no repeats (3.7)
             for part in self.outbox.moved_steps(self._load, MOVED_AT_ONCE):
                 frames += self._put(part, now_us)
             step = self._in_no_slot()  # closes nothing: what is moved comes before the next promise
         else:
             step = self._step(now_us)
         step, self._declared = replace(step, gaps=(*step.gaps, *self._declared)), ()
+        first = tuple(gap for gap in step.gaps if gap.reason in (BEGAN, JOURNAL_LOST))
+        if first and any(group.rows for group in step.groups):  # tiers above judge by them what is a repeat (1.2, 3.7)
+            frames += self.outbox.put(Step(gaps=first))
+            step = replace(step, gaps=tuple(gap for gap in step.gaps if gap not in first))
         if self._failed:
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
         frames += self._put(step, now_us)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
 from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
@@ -10,8 +12,21 @@ from edge_agent.cli.fleet.status import losses
 from edge_agent.machines.checkpoint.slots import SOURCE
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.loss_records import narrowed
-from edge_agent.machines.events import Commit, LinkUp, Publish, Read, Receipted, Sent, Tick
+from edge_agent.machines.events import (
+    Arrived,
+    Commit,
+    LinkDown,
+    LinkUp,
+    LowerLink,
+    Publish,
+    Read,
+    Receipted,
+    Sent,
+    Tick,
+)
 from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.journal_change import Spooled, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from edge_agent.runtime.status_and_commands import NodeStatus
@@ -69,6 +84,30 @@ def test_a_gateway_is_born_anew_for_a_new_journal_and_declares_what_is_in_doubt(
     assert all(frame.epoch == frames[0].epoch for frame, _ in host.disk.frames.values()), "nothing of it is sent again"
 
 
+def test_what_the_old_journal_had_is_declared_before_any_row_goes_to_the_new_one() -> None:
+    """protocol 3.7: tiers above take rows before it for repeats of a gateway that lost its spool too (1.2)."""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    for i in range(6, 9):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    frames = meet(host, NEW, T0 + 9 * S)
+    said = next(i for i, frame in enumerate(frames) if any(gap.reason == JOURNAL_LOST for gap in frame.gaps))
+    assert [bool(frame.readings) for frame in frames[: said + 1]] == [False] * (said + 1)
+    assert readings(frames) > 0
+    merger = SimulatedHost(Merger(NodeSettings("m", frame_bytes=300), Random(1), grace_us=60 * S))
+    merger.accepted(T0 + 12 * S)
+    merger.do(LowerLink(up=True), T0 + 12 * S)
+    merger.do(Receipted(Receipt(merger.machine.outbox.epoch, NEW, 0)), T0 + 12 * S)
+    birth = frames[0].birth
+    assert birth is not None
+    merger.machine.parent.inbox.journal = birth.journal
+    merger.do(Arrived(tuple(("gw-1", frame, None) for frame in frames)), T0 + 12 * S)
+    merger.do(Tick(), T0 + 14 * S)
+    first = next(i for i, frame in enumerate(merger.frames) if frame.readings)
+    assert any(gap.reason == JOURNAL_LOST for frame in merger.frames[:first] for gap in frame.gaps)
+
+
 def test_what_was_never_published_goes_to_the_new_journal_as_it_is() -> None:
     """protocol 3.7: no reading of it is lost, and none is declared so."""
     host = at_work(published=False)
@@ -121,7 +160,7 @@ def test_the_tier_above_a_lost_journal_begins_its_record_where_the_leaf_had_come
     member = above.children.membership(QUERY.group).member("m")
     member.change(Members(0, (Leaf("a", 1), Leaf("b", 1))))
     member.promise(T0 + 5 * S, T0 + 5 * S)
-    member.lose("m")
+    member.lose("m", 0)
     member.begin(anew=True)
     member.change(Members(0, (Leaf("a", 2),)))
     member.promise(T0 + 9 * S, T0 + 9 * S)

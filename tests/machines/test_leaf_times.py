@@ -73,7 +73,7 @@ def do(family: GroupMembership, node: str, what: str, value: object) -> None:
         case int():
             member.take_hints((), [("k", value)])
         case _:
-            member.lose(node)
+            member.lose(node, 0)
 
 
 def leaf_by_leaf(member: Member) -> dict[str, tuple[int, int]]:

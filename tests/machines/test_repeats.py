@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap, Leaf, Members
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink import loss_records
 from edge_agent.machines.downlink.child_frames import READ_AGAIN
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -118,6 +119,47 @@ def test_a_merger_without_a_past_repeats_nothing() -> None:
     tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
     tree.hear(lost(new), rows(new, 0, 5, 10, upto=15), now=15)
     assert tree.counts() == {0: 2, 5: 2, 10: 1}
+
+
+def below(frame: Frame, epoch: int) -> Frame:
+    """A birth that lists its leaves in that epoch."""
+    listed = (replace(m, leaves=tuple(replace(leaf, epoch=epoch) for leaf in m.leaves)) for m in frame.members)
+    return replace(frame, members=tuple(listed))
+
+
+@pytest.mark.parametrize("says", ["nothing", "its journal lost what I sent", "I hear my sensors from now on"])
+def test_a_leaf_that_lost_its_spool_with_the_journal_of_its_merger_reads_again_what_counts_once(says: str) -> None:
+    """protocol 1.2, 3.7: the merger does not know it any more; the tier above sees that the leaf does not either."""
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
+    own = [
+        Gap((QUERY.group,), 0, 10 * S, -1, ("y",), JOURNAL_LOST),
+        loss_records.of_past(QUERY.group, ("x",), 12 * S),  # by its merger, of whatever it may have had
+    ]
+    if says != "nothing":
+        own.append(Gap((QUERY.group,), 0, 10 * S, -1, ("x",), JOURNAL_LOST if "journal" in says else BEGAN))
+    tree.hear(below(lost(new), 2), *new.outbox.put(Step(gaps=tuple(own))), now=12)
+    tree.root.decider.restore(tree.root.decider.snapshot(lambda f: f), lambda f: f)
+    tree.hear(rows(new, 0, 5, 10, upto=15), now=15)
+    again = 1 if says == "nothing" else 2
+    assert tree.counts() == {0: again, 5: again, 10: 1}
+    tree.hear(rows(new, 15, upto=20), now=60)
+    assert [tree.found[start][1] for start in (0, 5, 15)] == [False, False, True]
+
+
+def test_a_merger_that_lost_its_journal_twice_still_has_a_leaf_that_reads_again() -> None:
+    """protocol 1.2, 3.7: what the leaf says of the second journal is no word about what came before the first."""
+    tree = Tree()
+    lines = [Sender("a", QUERY, leaves=("x",)) for _ in range(3)]
+    for number, line in enumerate(lines):
+        line.outbox.random.seed(number)
+    tree.hear(lines[0].birth(), rows(lines[0], 0, 5, upto=10), now=10)
+    tree.hear(below(lost(lines[1]), 2), now=12)
+    birth = below(lost(lines[2]), 3)
+    said = lines[2].outbox.put(Step(gaps=(Gap((QUERY.group,), 0, 10 * S, -1, ("x",), JOURNAL_LOST),)))
+    tree.hear(birth, *said, rows(lines[2], 0, 5, 10, upto=15), now=15)
+    assert tree.counts() == {0: 1, 5: 1, 10: 1}
 
 
 def test_what_a_merger_may_repeat_is_declared_also_for_a_leaf_that_the_same_frame_lists() -> None:

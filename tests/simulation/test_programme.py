@@ -179,3 +179,24 @@ def test_late_readings_in_frames_that_a_region_lacks_since_it_went_back_to_a_cop
     """protocol 1.3, 4.2: a row that they had revised said that it was complete."""
     on = {"clock.step", "disk.older", "network.repeat", "process.crash"}
     assert programme.run(4115, on, Shape(tiers=2, gateways=1, seconds=24)).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("seed", "on", "shape"),
+    [
+        (4591, {"disk.wiped", "network.repeat", "process.crash"}, Shape(tiers=3, gateways=1, seconds=16, share=0.5)),
+        (
+            6574,
+            {"clock.skew", "disk.wiped", "frames.step", "keys.many", "network.repeat", "process.crash"},
+            Shape(tiers=1, gateways=3, seconds=24),
+        ),
+        (
+            8382,
+            {"clock.step", "disk.full", "disk.wiped", "frames.flush", "frames.step", "process.crash"},
+            Shape(tiers=1, gateways=1, seconds=24),
+        ),
+    ],
+)
+def test_a_gateway_and_its_region_that_both_lose_their_spools_count_once(seed: int, on: set[str], shape: Shape) -> None:
+    """protocol 1.2, 3.7: the tier above did not know that the gateway reads again what it had sent."""
+    assert programme.run(seed, on, shape).wrong == ()

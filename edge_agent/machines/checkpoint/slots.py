@@ -25,7 +25,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
 # the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
-# of a leaf, and where late rows lie, 14 what leaves on their way served, 15 leaves that lost frames listed
+# of a leaf, and where late rows lie, 14 what leaves on their way served, 15 leaves that lost frames listed,
+# and leaves below a lost journal
 VERSION: Final = 15
 
 
@@ -338,6 +339,9 @@ class MemberState:
     since_us: int = NEVER_US
     older: dict[int, tuple[int, int]] = field(default_factory=dict)
     live: bool = False
+    past_us: int = NEVER_US
+    unsaid: dict[str, int] = field(default_factory=dict)
+    anew: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

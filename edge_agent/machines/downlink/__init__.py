@@ -13,6 +13,7 @@
 - repeats: rows that a child which lost its past may send a second time
 - moves: leaves that change their parent
 - room: how much of a group one child may make its parent keep
+- senders: whom a child may speak for
 - unlisted: leaves that only a lost frame of their child listed
 - serving_agreement: the queries that members serve together
 """

@@ -46,8 +46,9 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.member import AHEAD_US
-from edge_agent.machines.downlink.repeats import counting, cut, never_read_again
+from edge_agent.machines.downlink.repeats import counting, cut, look_below, never_read_again
 from edge_agent.machines.downlink.room import check_room
+from edge_agent.machines.downlink.senders import check_names
 from edge_agent.machines.events import BadFrame
 
 PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap records that a parent makes (1.2, 1.3)
@@ -93,6 +94,7 @@ class ChildFrames:
         # the last birth of a child whose past neither it nor this parent knows, and how many frames it takes (1.2)
         self._strange = (EpochKey("", 0), 0)
         self._forgetful: set[str] = set()  # children that may send again what they had sent
+        self._rebuilt: set[str] = set()  # children that lost their journal, with all that they had heard
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
@@ -183,7 +185,7 @@ class ChildFrames:
                     self.defined(frame.define.queries)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
-            self._check_names(effect.node, frame)
+            check_names(self.children.memberships, effect.node, frame, self._gateways_only)
             check_room(self.children.memberships, effect.node, changes)
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
@@ -193,6 +195,10 @@ class ChildFrames:
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = effect.forgot
         self._look_back(effect, received_us, anew=anew)
+        if effect.node in self._rebuilt and not effect.stale:
+            of, lost = self.children.memberships, self.inbox.lost_epochs(effect.node)
+            if look_below(effect, changes, parts, of, lost):
+                self._forgetful.add(effect.node)
         if effect.unheard or effect.node in self._forgetful:
             plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
             found = counting(key, plans, self.children.memberships, unheard=effect.unheard)
@@ -273,10 +279,12 @@ class ChildFrames:
             for membership in self.children.memberships.values():
                 member = membership.members.get(effect.node)
                 if member is not None:
-                    if effect.copied or effect.node in member.leaves:
+                    if effect.copied or effect.node in member.leaves or member.anew:
                         cut(member, lost, now_us)
                         self._forgetful.add(effect.node)
                     member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
+                    member.lose(effect.node, now_us)
+                    self._rebuilt.add(effect.node)
         for gap in effect.frame.gaps:
             for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
                 members = self.children.membership(group).members
@@ -316,6 +324,8 @@ class ChildFrames:
             for section in (*part.sections, *part.late):
                 end_us = section.end_us
                 member.reach_us = max(member.reach_us, end_us)
+                if effect.stale:
+                    member.past_us = max(member.past_us, min(end_us, now_us + AHEAD_US))
                 found = counted.get(section.plan) if counted else None
                 if found is None and member.again_us == NEVER_US:
                     continue
@@ -391,30 +401,6 @@ class ChildFrames:
         if plan.kind not in group.cut.plan_kinds:
             raise WireError(f"plan number {number} of kind {plan.kind} in a group of form {group.cut.text!r}")
 
-    def _check_names(self, node: str, frame: Frame) -> None:
-        """Refuse a frame of a gateway that speaks for another node. Raises: WireError."""
-        if self._gateways_only is False or not (
-            frame.members or frame.gaps or frame.define or any(p.exceptions for p in frame.groups)
-        ):
-            return
-        named = {leaf.node for change in frame.members for leaf in change.leaves}
-        named.update(name for change in frame.members for name in change.dropped)
-        named.update(serving.node for change in frame.members for serving in change.serving if serving.node)
-        named.update(name for gap in frame.gaps for name in gap.nodes)
-        named.update(group.node for _, group in (frame.define.groups if frame.define else ()) if group.node)
-        named.update(each.node for part in frame.groups for each in part.exceptions or ())
-        foreign = sorted(named - {node})
-        if foreign and (self._gateways_only or node in named or self._is_gateway(node)):
-            says = (
-                "[lower] tiers says that children here are gateways" if self._gateways_only else "is a gateway itself"
-            )
-            raise WireError(f"speaks for {', '.join(foreign[:3])}, and {says}")
-
-    def _is_gateway(self, node: str) -> bool:
-        """Whether a child has listed itself, as a region never does."""
-        members = (each.members.get(node) for each in self.children.memberships.values())
-        return any(member is not None and node in member.leaves for member in members)
-
     def _leaves(self, node: str, group: Group, frame: Frame) -> int:
         """How many gateways a frame's rows may be of: those below its sender, those that the frame lists included."""
         membership = self.children.memberships.get(group)
@@ -428,12 +414,10 @@ class ChildFrames:
             raise WireError(f"group number {number} is not defined in its epoch")
         return dictionary.groups[number]
 
-    def _born(self, node: str, frame: Frame, *, anew: bool) -> None:
+    def _born(self, node: str, *, anew: bool) -> None:
         """A birth: what the node said in the epoch before, but for its leaves, it says anew (1.5)."""
         for membership in self.children.memberships.values():
             if node in membership.members:
-                if anew:
-                    membership.members[node].lose(node)
                 membership.members[node].begin(anew=anew)
 
     def _hint(self, node: str, group: Group, part: GroupPart, dictionary: EpochDictionary) -> None:
@@ -464,6 +448,7 @@ class ChildFrames:
         for group, each in state.items():
             membership = self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
             self._forgetful.update(n for n, m in membership.members.items() if m.since_us > NEVER_US or m.older)
+            self._rebuilt.update(n for n, m in membership.members.items() if m.unsaid or m.anew)
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """Everything as plain values, for an owner that writes it whole (the root's decision row)."""

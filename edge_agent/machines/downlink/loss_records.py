@@ -16,6 +16,7 @@ from edge_agent.machines.downlink.let_go import LET_GO
 from edge_agent.machines.downlink.member import Member
 
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
+PAST_UNKNOWN: Final = "its past is not known"  # detail of a record: not the child itself says it (3.7)
 LATE_US: Final = 900_000_000  # nobody knows how late the late rows in frames were that a child let go: so much at most
 
 Memberships = Mapping[Group, GroupMembership]
@@ -60,7 +61,7 @@ def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOUR
 
     reason: another one where late rows may be among it: then the record stands as wide as it is.
     """
-    return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason)
+    return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason, 0, PAST_UNKNOWN)
 
 
 def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:

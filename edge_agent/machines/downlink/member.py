@@ -35,6 +35,9 @@ class Member:
     since_us: int = NEVER_US  # of these, rows that begin before this are repeats: see repeats.py
     older: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch of an older line -> its rows that count
     live: bool = False  # its source cannot be read again
+    past_us: int = NEVER_US  # the end of what came before its journal was lost
+    unsaid: dict[str, int] = field(default_factory=dict)  # leaf -> epoch then, until it says that it knows its past
+    anew: set[str] = field(default_factory=set)  # of these, listed in another epoch: they may read again
     moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
     unheeded: set[QueryKey] = field(default_factory=set)  # what it says it serves and does not count (6.5)
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
@@ -105,9 +108,12 @@ class Member:
         self.exceptions.pop(leaf, None)
         self.reached.pop(leaf, None)
         self.unlisted.pop(leaf, None)
+        self.unsaid.pop(leaf, None)
 
-    def lose(self, node: str) -> None:
+    def lose(self, node: str, now_us: int) -> None:
         """Its journal is lost: each leaf below it is an exception until it is listed again (3.7). node: the member."""
+        self.past_us = max(self.past_us, self.frontier_us, min(self.reach_us, now_us + AHEAD_US))
+        self.unsaid = {leaf: each.epoch for leaf, each in self.leaves.items() if leaf != node}
         bounds = {leaf: (us, min(bound_us, self.lowest_us)) for leaf, (us, bound_us) in self.leaf_frontiers().items()}
         self.reached = {leaf: bounds[leaf] for leaf in self.leaves if leaf != node}
         self.unlisted = dict.fromkeys(self.reached, False)
@@ -213,6 +219,9 @@ class Member:
             self.since_us,
             dict(self.older),
             self.live,
+            self.past_us,
+            dict(self.unsaid),
+            sorted(self.anew),
         )
 
     @classmethod
@@ -234,6 +243,9 @@ class Member:
             state.since_us,
             dict(state.older),
             state.live,
+            state.past_us,
+            dict(state.unsaid),
+            set(state.anew),
         )
         member.moved = {leaf.node for leaf in state.leaves or () if leaf.before_move is not None}
         for query, revision, leaf, start_us in state.begins or ():

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, GroupPart, Members, Plan
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.counting import ALL, NONE, Counting
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
+Memberships = Mapping[Group, GroupMembership]
+Changes = Iterable[tuple[Group, Members]]
+Parts = Iterable[tuple[Group, GroupPart]]
 MOST_OLDER: Final = 64  # epochs of older lines; of one before these, rows before the present line count no more
 
 
@@ -26,11 +30,58 @@ def cut(member: Member, lost: Iterable[int], now_us: int) -> None:
     What had come may lie far ahead by a clock that was wrong: no row more than AHEAD_US after now is held for a repeat.
     """
     at_us = max(member.since_us, member.frontier_us, min(member.reach_us, now_us + AHEAD_US))
+    _divide(member, lost, at_us, max(at_us, member.reach_us))
+
+
+def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> None:
+    """Rows of the present line count from at_us on, those of the lines before up to upto_us."""
     for epoch in lost:
-        member.older.setdefault(epoch, (member.since_us, max(at_us, member.reach_us)))
+        member.older.setdefault(epoch, (member.since_us, upto_us))
     while len(member.older) > MOST_OLDER:
         del member.older[next(iter(member.older))]
     member.since_us, member.live = at_us, False
+
+
+def look_below(effect: Effect, changes: Changes, parts: Parts, of: Memberships, lost: Iterable[int]) -> bool:
+    """What a frame says of leaves below a child whose journal was lost. Returns whether rows of it may be repeats.
+
+    A leaf that knows its past declares what the lost journal had of it before any of its rows, and a source that is
+    heard from then on only says so (3.1, 3.7). One that is listed in another epoch and does neither lost its spool
+    too, and reads again what the older line brought: where its rows may be among those of the child, there is a cut.
+    lost: epochs of the child's lines before.
+    """
+    node, gaps = effect.node, () if effect.frame is None else effect.frame.gaps
+    for gap in gaps:
+        if gap.reason in (JOURNAL_LOST, BEGAN) and not gap.detail:
+            for group in gap.groups:
+                if (member := _member(of, group, node)) is not None and (member.unsaid or member.anew):
+                    _knows_its_past(member, gap.nodes)
+    for group, change in changes:
+        if (member := _member(of, group, node)) is not None and member.unsaid:
+            for leaf in change.leaves:
+                if leaf.before_move is not None or leaf.epoch == member.unsaid.get(leaf.node):  # it goes on
+                    _knows_its_past(member, (leaf.node,))
+                elif leaf.node in member.unsaid:
+                    member.anew.add(leaf.node)
+    repeats = False
+    for group, part in parts:
+        member = _member(of, group, node)
+        if member is None or not member.anew or member.since_us >= member.past_us:
+            continue
+        if any(section.span_us[0] < member.past_us for section in (*part.sections, *part.late)):
+            _divide(member, lost, member.past_us, member.past_us)
+            repeats = True
+    return repeats
+
+
+def _member(of: Memberships, group: Group, node: str) -> Member | None:
+    return of[group].members.get(node) if group in of else None
+
+
+def _knows_its_past(member: Member, leaves: Iterable[str]) -> None:
+    for leaf in leaves:
+        member.unsaid.pop(leaf, None)
+        member.anew.discard(leaf)
 
 
 def never_read_again(member: Member) -> None:
@@ -40,7 +91,7 @@ def never_read_again(member: Member) -> None:
 
 
 def counting(
-    epoch: EpochKey, plans: Mapping[int, tuple[Group, Plan]], of: Mapping[Group, GroupMembership], *, unheard: bool
+    epoch: EpochKey, plans: Mapping[int, tuple[Group, Plan]], of: Memberships, *, unheard: bool
 ) -> dict[int, Counting]:
     """Of a frame: number of a plan -> which of its rows count, where not all do. Markers are the same if repeated.
 
