@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Plan, Section
+from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Leaf, Members, Plan, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.group_cut import cut_from_text
@@ -94,6 +94,20 @@ def test_rows_that_break_their_definitions_are_settled_as_bad(name: str, only_he
         assert (applied.effect.frame is None) == (seq == 2), applied.effect.why
         assert bool(applied.effect.why) == (seq == 2)
     assert half.inbox.receipt("a", 1).upto == 4
+
+
+@pytest.mark.parametrize("only_head", [False, True])
+def test_of_late_rows_in_a_frame_that_is_refused_the_windows_are_marked(only_head: bool) -> None:
+    """protocol 3.6, 4.2: they lie before the line of their sender, from where on the rest is declared."""
+    half, first = parent(), NOW - 500 * SECOND
+    members = Members(0, leaves=(Leaf("a", 1),))
+    half.take("a", Frame(1, 1, members=(members,), groups=(GroupPart(0, NOW),)), NOW)
+    late = replace(rows(3), start=np.array([first]), end=np.array([first + SECOND]))
+    payload = frames.encode(Frame(1, 2, groups=(GroupPart(0, None, (), (Section(0, late),)),)))
+    message = heads.head(frames.envelope(payload))[0] if only_head else frames.decode(payload)
+    [applied] = half.take("a", message, NOW + SECOND)
+    assert applied.effect.frame is None
+    assert [(gap.nodes, gap.start_us, gap.end_us) for gap in applied.losses] == [(("a",), first, NOW + SECOND + 1)]
 
 
 UNKNOWN = {"a key": (0, rows(3, 1.5, key=1)), "a plan": (2, rows(3, 1.5))}

@@ -190,7 +190,8 @@ class ChildFrames:
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:
-            return self._settled(effect._replace(frame=None, why=str(err)), dictionary, message, received_us)
+            refused = effect._replace(frame=None, why=str(err), since_us=loss_records.late_start(frame))
+            return self._settled(refused, dictionary, message, received_us)
         self.received += readings
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = effect.forgot

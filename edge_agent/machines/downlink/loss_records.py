@@ -56,6 +56,12 @@ def _earliest(member: Member, since_us: int | None) -> int:
     return min((min(each) for each in (*member.leaf_frontiers().values(), *member.reached.values())), default=0)
 
 
+def late_start(frame: Frame) -> int | None:
+    """Where late rows and gap records of a frame begin that is refused though it can be read; None: it has none."""
+    late = [section.span_us[0] for part in frame.groups for section in part.late]
+    return min((*late, *(gap.start_us for gap in frame.gaps if gap.groups)), default=None)
+
+
 def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:
     """What is lost of a child that this parent had heard of and does not know any more: the tier above narrows it.
 
