@@ -113,3 +113,25 @@ def test_a_leaf_of_a_merger_that_moves_twice_is_not_awaited_where_its_first_move
 ) -> None:
     """protocol 1.5"""
     assert programme.run(seed, on, shape).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("seed", "on", "shape"),
+    [
+        (
+            6939,
+            {"merger.move", "network.drop", "node.move", "process.crash", "source.tokens"},
+            Shape(tiers=3, gateways=3, seconds=24),
+        ),
+        (
+            7686,
+            {"clock.skew", "clock.unset", "link.lower", "network.drop", "network.repeat", "node.move", "parent.away"},
+            Shape(tiers=4, gateways=3, seconds=16),
+        ),
+    ],
+)
+def test_a_gateway_in_a_group_that_had_ended_at_its_merger_comes_behind_what_that_promised(
+    seed: int, on: set[str], shape: Shape
+) -> None:
+    """protocol 4.4, 4.6: rows said that they were complete with it, before they had its readings."""
+    assert programme.run(seed, on, shape).wrong == ()

@@ -41,6 +41,7 @@ from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
+from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import (
     Action,
     Arrived,
@@ -118,6 +119,7 @@ class Merger(Node):
         if definitions is not None:
             self.parent.known = definitions
         self.groups: dict[Group, GroupState] = {}
+        self._ended: dict[Group, int] = {}  # groups that nobody here is in any more -> what was promised, and still is
         self._membership_slots = MembershipSlots(state)
         self._child_keys: dict[EpochKey, AppendOnlyTable] = {}  # of each child's epoch
         if state:
@@ -140,6 +142,7 @@ class Merger(Node):
                     self._owe(child, message)
                     for applied in self.parent.take(child, message, now_us):
                         out += self._apply(child, applied, message, now_us)
+                self._begin_again()
                 out += self._alarms()
             case ChildStatus(node, online):
                 if online:
@@ -173,6 +176,13 @@ class Merger(Node):
             out.append(Note("frames.turned_away", {"frames": inbox.refused}))
         self._turned_away = inbox.refused
         return out
+
+    def _begin_again(self) -> None:
+        """A group that had ended here has members again: the promise stands, and they come behind it (4.4)."""
+        for group in self._ended.keys() & self.parent.children.memberships.keys():
+            promised_us = self._ended.pop(group)
+            self.parent.children.memberships[group].published_us = promised_us
+            self._group(group).frontier_us = promised_us
 
     @property
     def alarms(self) -> Mapping[str, str]:
@@ -283,6 +293,7 @@ class Merger(Node):
             steps.append(self._group_step(group, frontier_us, now_us))
             over = memberships[group].gone and not self.groups[group].serving  # this step drops its leaves
             if over and not self.store.holds(group):
+                self._ended[group] = frontier_us
                 del memberships[group], self.groups[group]
         gaps = self._losses()
         self._after += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
@@ -382,7 +393,7 @@ class Merger(Node):
             **RECEIVED.write(parent.received),
             **CHILDREN.write(parent.children.snapshot()),
             **self._membership_slots.changes(parent.snapshot_memberships()),
-            **PROMISED.write(dict(self._frontiers())),
+            **PROMISED.write({**self._ended, **self._frontiers()}),
         }
         for key, seq in inbox.waiting.take_changed():
             message = inbox.epochs[key].waiting.get(seq) if key in inbox.epochs else None
@@ -421,7 +432,11 @@ class Merger(Node):
         parent.restore_memberships(MembershipSlots.read(state))
         for membership in parent.children.memberships.values():
             membership.forget_history()
-        self.groups = {group: GroupState(us) for group, us in (PROMISED.read(state) or {}).items()}
+        for group, us in (PROMISED.read(state) or {}).items():
+            if group in parent.children.memberships:
+                self.groups[group] = GroupState(us)
+            else:
+                self._ended[group] = us
         parent.inbox.ended.update(ENDED.each(state))
         waiting: dict[EpochKey, dict[int, Frame | BadFrame]] = {}
         for name, packed in WAITING.each(state):
@@ -455,6 +470,7 @@ class Merger(Node):
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
         self.parent.inbox.stepped_back(now_us)
+        self._ended = {group: us if us <= now_us + AHEAD_US else now_us for group, us in self._ended.items()}
         for group, membership in self.parent.children.memberships.items():
             sent = self._group(group)
             sent.frontier_us = min(sent.frontier_us, membership.published_us)

@@ -1,0 +1,59 @@
+"""A group of a merger that all have left and others come into: what it had promised stands (protocol 4.4, 4.6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.events import Arrived, LowerLink, Tick
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from tests.support.machines.scripted_child import GRACE, SUM, Sender
+from tests.support.machines.simulated_host import T0, S, SimulatedHost
+
+QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+
+
+def hear(host: SimulatedHost[Merger], node: str, frame: Frame, at_us: int) -> None:
+    if frame.birth is not None:
+        frame = replace(frame, birth=replace(frame.birth, journal=host.machine.journal))
+    host.do(Arrived(((node, frame, None),)), at_us)
+    host.do(Tick(), at_us + 2 * S)
+
+
+def merger(host: SimulatedHost[Merger] | None = None) -> SimulatedHost[Merger]:
+    """A region; another process of it where one is given."""
+    disk = None if host is None else host.disk
+    restored = None if disk is None else disk.restored()
+    load = None if disk is None else disk.load
+    out = SimulatedHost(Merger(NodeSettings("m"), Random(2), restored, load, grace_us=GRACE), disk)
+    out.accepted(T0)
+    out.do(LowerLink(up=True), T0)
+    return out
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_gateway_in_a_group_that_had_ended_comes_behind_what_was_promised_of_it(again: bool) -> None:
+    """protocol 4.4, 4.6: without the exception the tier above took it to be as far as those who had left."""
+    host = merger()
+    one, two = Sender("a", QUERY), Sender("b", QUERY)
+    hear(host, "a", one.birth(), T0)
+    hear(host, "a", one.send(frontier_us=T0 + 20 * S), T0 + 3 * S)
+    leave = Frame(one.outbox.epoch, one.outbox.seq, leave=9)
+    hear(host, "a", leave, T0 + 6 * S)
+    assert not host.machine.parent.children.memberships
+    if again:
+        host = merger(host)
+        host.do(Tick(), T0 + 8 * S)
+    before = len(host.frames)
+    hear(host, "b", two.birth(), T0 + 9 * S)
+    parts = [part for frame in host.frames[before:] for part in frame.groups]
+    assert [part.exceptions for part in parts][-1] == (ExcludedLeaf("b", NEVER_US, NEVER_US),)
+    hear(host, "b", two.send(frontier_us=T0 + 30 * S), T0 + 12 * S)
+    assert host.frames[-1].groups[0].frontier_us == T0 + 30 * S
+    assert host.frames[-1].groups[0].exceptions == ()
