@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
+from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, OTHERS_HERE, SECOND_LINE
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.downlink.inbox import MOST_LINES, UNDER_WAY, Inbox
@@ -297,12 +297,48 @@ def test_a_flush_behind_another_flush_of_its_epoch_is_of_another_device() -> Non
     inbox = Inbox(JOURNAL, silence_us=60)
     for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=1)):  # the last one is the twin's
         inbox.take("a", frame, 0)
-    assert inbox.take("a", Frame(1, 2), 1) == []  # the first device goes on, and is started again behind it
+    # the first device goes on, and is started again behind it
+    assert [e.why for e in inbox.take("a", Frame(1, 2), 1)] == [AFTER_FLUSH]
+    assert inbox.take("a", Frame(1, 2), 1) == [], "declared once"
     assert [e.frame for e in inbox.take("a", Frame(1, 3, flush=2), 2)] == [None], "quarantined, and declared"
     birth = replace(born(2, (1, 3)), birth=Birth(2 << 32, JOURNAL, (1, 3), "1", flush=2))
     assert inbox.take("a", birth, 3) == []
     assert inbox.rivals == {"a": (2, 1)}
     assert [(e.epoch, e.copied) for e in inbox.look("a", 70)] == [(2, True)], "what it reads again counts once"
+
+
+def late(epoch: int, seq: int, since_us: int) -> Frame:
+    """A frame with something that lies before what its node had promised."""
+    return Frame(epoch, seq, gaps=(Gap((GROUP,), since_us, since_us + 1, 1, ("a",), "poison"),))
+
+
+def test_a_frame_where_a_flush_waits_speaks_against_that_and_what_was_in_it_is_declared() -> None:
+    """protocol 1.3, 1.4: the first device was let go it for the receipt of its twin's flush."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (Frame(1, 1), Frame(1, 2, flush=1), Frame(1, 3, flush=1)):  # the last two are the twin's
+        inbox.take("a", frame, 0)
+    assert inbox.take("a", late(1, 2, 5), 1) == []
+    effects = inbox.take("a", born(1), 2)
+    assert [(e.seq, e.why, e.since_us) for e in effects if e.frame is None] == [
+        (2, OTHERS_HERE, 5),
+        (3, OTHERS_HERE, None),
+    ]
+    assert [e.frame for e in inbox.take("a", Frame(1, 4), 3)] == [Frame(1, 4)], "the first device goes on"
+    twin = replace(born(2, (1, 3)), birth=Birth(2 << 32, JOURNAL, (1, 3), "1", flush=1))
+    assert inbox.take("a", twin, 3) == []
+    assert inbox.rivals == {"a": (2, 1)}
+
+
+def test_what_comes_of_another_line_behind_a_flush_is_declared_from_where_it_begins() -> None:
+    """protocol 1.3, 1.4: late rows lie before what its node had promised."""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=1)):
+        inbox.take("a", frame, 0)
+    for seq in (2, 3):
+        assert [(e.seq, e.why, e.since_us) for e in inbox.take("a", late(1, seq, 5), 1)] == [(seq, AFTER_FLUSH, 5)]
+    assert inbox.take("a", late(1, 2, 5), 2) == [], "once"
+    assert inbox.take("a", Frame(1, 2, flush=1), 2) == []
+    assert [inbox.ended_before("a", 1, seq) for seq in (1, 2)] == [False, True]
 
 
 def test_a_receipt_joins_neighbours_and_what_continues_the_prefix() -> None:

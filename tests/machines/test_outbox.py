@@ -118,6 +118,30 @@ def test_flight_is_bounded_by_what_the_broker_confirms_and_a_puback_frees_nothin
     box.check()
 
 
+def test_numbers_that_the_parent_has_of_another_device_are_passed_over() -> None:
+    """protocol 1.4: the receipt for the flush of a twin is none for what this node sends."""
+    box = opened()
+    box.put(step(release(["x"], [0])))
+    (note,) = box.receipt(Receipt(box.epoch, 7, 1, ((2, 3), (5, 5))), no_frame)
+    assert note == Note("frame.numbers_taken", {"epoch": box.epoch, "seqs": [2, 3]})
+    (frame,) = box.put(step(release(["x"], [0])))
+    assert frame.seq == 4
+    assert box.receipt(Receipt(box.epoch, 7, 1, ((2, 3), (5, 5))), no_frame) != []
+    (frame,) = box.put(step(release(["x"], [0])))
+    assert frame.seq == 6
+    box.check()
+
+
+def test_numbers_of_an_epoch_that_a_process_has_found_are_those_of_its_flush_whatever_the_parent_has() -> None:
+    """protocol 1.3: the spool is an older copy, and only so does the parent see that."""
+    before = opened()
+    box = outbox()
+    box.restore(before.snapshot(), before.encoder, ())
+    assert box.receipt(Receipt(box.epoch, 7, 9), no_frame) == []
+    (frame,) = box.flush(step(release(["x"], [0])))
+    assert (frame.seq, frame.flush) == (1, 0)
+
+
 def test_what_is_not_receipted_is_sent_again_after_the_back_off_and_after_a_reconnect() -> None:
     """protocol 3.3."""
     box = opened()

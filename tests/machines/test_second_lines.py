@@ -31,6 +31,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.numpy.executor import NumpyRoot
+from tests.support.machines.scripted_child import Sender, root_of
 from tests.support.machines.simulated_host import JOURNAL, SENSOR, T0, Disk, S, SimulatedHost
 
 GRACE = 20 * S
@@ -227,3 +228,17 @@ def test_of_two_devices_with_one_id_the_results_of_the_first_stay_right(merger: 
         assert parent.merger.machine.alarms == {"a": TWO_DEVICES}
     else:
         assert parent.root.decider.alarms["a"][0] == TWO_DEVICES
+
+
+def test_a_promise_of_a_device_that_goes_on_where_its_twin_has_flushed_is_not_taken() -> None:
+    """protocol 1.4, 2.5: what it had read until then is in a frame with the number of that flush."""
+    sender = Sender("a", QUERY)
+    root = root_of(sender)
+    epoch = sender.outbox.epoch
+    root.take("a", sender.send(frontier_us=T0), T0)
+    root.take("a", Frame(epoch, 2, flush=1), T0)
+    (number,) = sender.outbox.encoder.groups.values()
+    (family,) = root.decider.parent.children.memberships.values()
+    for last_seq, promised_us in ((1, T0 + S), (2, T0 + 2 * S)):
+        root.take("a", Heartbeat(epoch, last_seq, ((number, promised_us),)), T0 + 3 * S)
+        assert family.members["a"].frontier_us == T0 + S

@@ -77,6 +77,15 @@ def test_a_session_that_a_twin_had_open_is_declared_lost_from_its_beginning_on()
     assert programme.run(168, {"node.cloned"}, Shape(tiers=1, gateways=1, seconds=8)).wrong == ()
 
 
+@pytest.mark.parametrize("more", [set(), {"frames.birth"}])
+def test_what_a_gateway_sends_where_its_twin_has_flushed_is_there_or_declared(more: set[str]) -> None:
+    """protocol 1.3, 1.4: the receipt for the flush was taken for one of a late reading, which nobody else knew of."""
+    on = {"network.drop", "network.late", "network.repeat", "node.cloned"}
+    assert (
+        programme.run(6647, on | more, Shape(tiers=3, gateways=3, seconds=16, share=1.0 if more else 0.5)).wrong == ()
+    )
+
+
 def test_a_query_that_a_gateway_learns_while_its_clock_is_ahead_is_served_once_it_is_right() -> None:
     """protocol 6.3, 4.1"""
     shape = Shape(tiers=0, gateways=2, seconds=24, share=0.25)

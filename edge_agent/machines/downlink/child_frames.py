@@ -139,6 +139,8 @@ class ChildFrames:
         if not self.inbox.reached(node, beat.epoch, beat.last_seq):
             return
         del self._beats[node]
+        if self.inbox.ended_before(node, beat.epoch, beat.last_seq):
+            return
         dictionary = self.dictionaries.get(EpochKey(node, beat.epoch))
         for number, frontier_us in beat.frontiers:
             if dictionary is not None and number in dictionary.groups:

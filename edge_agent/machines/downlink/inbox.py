@@ -17,7 +17,14 @@ from typing import Final
 from edge_agent.algebra.frame import LOST, Frame, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.checkpoint.slots import EpochFramesState
-from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect, EpochFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import (
+    AFTER_FLUSH,
+    OTHERS_HERE,
+    SECOND_LINE,
+    Effect,
+    EpochFrames,
+    earliest,
+)
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
@@ -34,6 +41,11 @@ Explains = Callable[[EpochKey, Frame, Mapping[int, Frame | BadFrame]], bool]
 
 def _always(_key: EpochKey, _frame: Frame, _waiting: Mapping[int, Frame | BadFrame]) -> bool:
     return True
+
+
+def _since(frame: Frame, why: str) -> int | None:
+    """Where what is lost with a refused frame may begin: a flush of an older copy holds what the original had too."""
+    return earliest(frame) if why == AFTER_FLUSH else None
 
 
 class Inbox:
@@ -95,6 +107,8 @@ class Inbox:
         if self.current.get(node) == message.epoch:
             self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
         if seq in frames:
+            if frame is not None and frames.contested(frame):
+                yield from self._contest(key, frames, frame)
             yield from self._look(node, received_us)
             return
         if not self._room(key, frames, message):
@@ -164,7 +178,7 @@ class Inbox:
         if frame is not None:
             why = frames.refuses(frame)
             if why:
-                message = BadFrame(message.epoch, seq, why, b"")
+                message = BadFrame(message.epoch, seq, why, b"", since_us=_since(frame, why))
         frames.waiting[seq] = message
         self.waiting.add(key, message)
         self.changed.add(key)
@@ -173,6 +187,20 @@ class Inbox:
             birth = None if frame is None else frame.birth
             if birth is not None:
                 frames.predecessor, frames.birth_frames, frames.held = birth.predecessor, birth.frames, birth.held
+
+    def _contest(self, key: EpochKey, frames: EpochFrames, frame: Frame) -> Iterator[Effect]:
+        """A frame where another line flushed: the flush is dropped if it has not begun to take effect, else this (1.3).
+
+        Its number has its receipt, so that it is lost either way, with late rows that nobody else knows of.
+        """
+        self.changed.add(key)
+        if not frames.flushed(frame.seq):
+            self._drop(key, frames, frame.seq)
+            frames.ordinary = max(frames.ordinary, frame.seq)
+            self._put(key, frames, BadFrame(key.epoch, frame.seq, OTHERS_HERE, b"", since_us=earliest(frame)))
+            return
+        frames.quarantined.add(frame.seq)
+        yield Effect(*key, frame.seq, None, stale=True, why=AFTER_FLUSH, since_us=earliest(frame))
 
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
         message = frames.waiting.pop(seq)
@@ -356,6 +384,7 @@ class Inbox:
                 if not stale:  # one gap record may stand for several frames that were never published (3.5)
                     self._pass_over(key, frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
                 return Effect(*key, seq, message, stale, copied=frames.copied, unheard=frames.unheard)
+            since_us = _since(message, why)
         else:
             why, since_us = message.reason, message.since_us
             if not stale:
@@ -426,6 +455,11 @@ class Inbox:
         """Whether everything up to seq of the epoch in force took effect (a heartbeat holds then; 2.5)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and self.current.get(node) == epoch and frames.applied.next > seq
+
+    def ended_before(self, node: str, epoch: int, seq: int) -> bool:
+        """Whether a flush stands at that number: a heartbeat that names it is of another device (1.4)."""
+        frames = self.epochs.get(EpochKey(node, epoch))
+        return frames is not None and frames.flushed(seq)
 
     def unborn(self, node: str, epoch: int) -> bool:
         """Whether the birth of an epoch was settled as bad: its node must hear so, and begins another one (2.4)."""

@@ -55,6 +55,7 @@ class FrameQueue:
         self.journal: int | None = None
         self.epoch_id = 0
         self.seq = 0
+        self._drawn = 0  # the epoch that this process has drawn: one that it found is over with its first commit
         self.predecessor: tuple[int, int] | str | None = LOST if lost else None
         self.encoder = self.new_encoder()
         self.pending = PendingFrames()
@@ -106,6 +107,7 @@ class FrameQueue:
         self.former = (self.epoch, self.encoder)
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
+        self._drawn = self.epoch
         self.encoder, self.seq = self.new_encoder(None if anew else self.encoder), 0
 
     def new_encoder(self, before: EpochEncoder | None = None) -> EpochEncoder:

@@ -62,9 +62,24 @@ class Outbox(FrameQueue):
         gone, poison = self.pending.receipted(receipt, self._flying)
         self.forget += gone
         notes += [self._give_up(key, load(*key)) for key in poison]
+        notes += self._pass_over(receipt)
         if receipt.quarantined:
             notes.append(Note("frame.quarantined", {"epoch": receipt.epoch, "seqs": list(receipt.quarantined)}))
         return notes
+
+    def _pass_over(self, receipt: Receipt) -> list[Note]:
+        """Numbers that the parent has and this node has not used: another device has its id, and a copy of its spool.
+
+        A frame with such a number would be let go for the other one's receipt (1.4).
+        """
+        if receipt.epoch != self._drawn or self._drawn != self.epoch:
+            return []
+        first, self.seq = self.seq, max(self.seq, receipt.upto)
+        for low, high in receipt.above:
+            if low <= self.seq <= high:
+                self.seq = high + 1
+        taken = [first, self.seq - 1]
+        return [Note("frame.numbers_taken", {"epoch": self.epoch, "seqs": taken})] if self.seq > first else []
 
     def asked_anew(self, receipt: Receipt) -> bool:
         """Whether the parent settled as bad what it had receipted in this epoch: what the numbers mean may be lost."""

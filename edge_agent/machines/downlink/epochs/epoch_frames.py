@@ -59,7 +59,8 @@ class EpochFrames:
     quarantined: set[int] = field(default_factory=set)
     birth_frames: int = 1  # how many its birth takes
     held: tuple[int, ...] | None = None  # epochs that its node could still send when it was born; None: not said
-    ordinary: int = -1  # the last seq that took effect and is neither of a flush nor a gap record in a frame's place
+    # the last seq that took effect, or was here, and is neither of a flush nor a gap record in a frame's place
+    ordinary: int = -1
     flush: int | None = None  # what the flush names of which a frame took effect (1.3)
     copied: bool = False  # its node went on from an older copy of its spool, or without its past (1.3)
     since_us: int | None = None  # when it first had to wait for another line to fall silent (1.4)
@@ -109,7 +110,26 @@ class EpochFrames:
         if frame.flush is not None:
             self.flush = frame.flush
         elif not apart(frame):
-            self.ordinary = frame.seq
+            self.ordinary = max(self.ordinary, frame.seq)
+
+    def flushed(self, seq: int) -> bool:
+        """Whether its node has ended this epoch before that number, by a flush that took effect."""
+        return self.flush is not None and seq > self.flush
+
+    def contested(self, frame: Frame) -> bool:
+        """Whether a frame is of another line than the one here with its number, which is of a flush (1.3)."""
+        if frame.flush is not None or apart(frame) or self.lost or frame.seq in self.quarantined:
+            return False
+        there = self.waiting.get(frame.seq)
+        waits = isinstance(there, Frame) and there.flush is not None
+        return waits or (self.flushed(frame.seq) and there is None)
+
+
+def earliest(frame: Frame) -> int | None:
+    """Where the rows and gap records of a frame begin; None: it has none."""
+    rows = (section.span_us[0] for part in frame.groups for section in (*part.sections, *part.late))
+    gaps = (gap.start_us for gap in frame.gaps if gap.groups and gap.end_us > gap.start_us)
+    return min((*rows, *gaps), default=None)
 
 
 def stands_in(frame: Frame) -> bool:
