@@ -3,6 +3,7 @@
 completeness         which frames took effect, and how far every group is: `Decider`
 bounds               how much of what children say is kept
 lost_frames          frames that were received and came in no landing file
+lander_clock         how far the clock that it knows the time from may be ahead
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
 punctuation_state    which windows between markers close; punctuation_windows: their members and coverage

@@ -16,14 +16,18 @@ from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Aggregate, Group, Query, Sensor
 from edge_agent.algebra.windows import CountTumbling, Session, Sliding, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.events import Action, Beat, ClockChanged, Configured, Quarantine, Read, Tick
 from edge_agent.machines.gateway import held_readings
 from edge_agent.machines.gateway.gateway import NEVER_KNOWN, Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.lander_clock import LanderClock
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
+from edge_agent.runtime.region import pack, unpack
+from tests.support.machines.scripted_child import SUM, Sender, root_of
 from tests.support.machines.simulated_host import JOURNAL, Disk, S, SimulatedHost
 
 T0 = 1_800_000_000 * S
@@ -203,6 +207,50 @@ def test_a_lander_that_was_ahead_leaves_no_live_child_out_and_lets_no_dead_one_h
         if not 158 < second < 164:
             assert membership.members["dead"].out == (second > 160), second
     assert membership.published_us == T0 + 198 * S
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_child_that_is_as_far_ahead_as_the_lander_is_believed_once_that_has_stood_for_a_minute(
+    stands: bool, restart: bool
+) -> None:
+    """protocol 4.4, 8.1: both were wrong for 20 seconds, or both are right after a stop of an hour."""
+    ahead_us, before_us = 3_600 * S, None
+    child = Sender("a", Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0))
+    decider = root_of(child).decider
+    for second in range(120):
+        true_us = T0 + second * S
+        now_us = true_us + (ahead_us if second >= 20 and (stands or second < 40) else 0)
+        if restart and second == 30:
+            state, decider = decider.snapshot(pack), Decider(JOURNAL, GRACE)
+            decider.restore(state, unpack)
+        decider.tick(now_us, before_us, connected=True)
+        before_us = now_us
+        decider.take("a", child.send(frontier_us=now_us - S), now_us)
+        decider.decide(now_us)
+        member = family(decider).members["a"]
+        if 20 <= second < 40:
+            assert (member.frontier_us, member.ahead) == (T0 + 18 * S, True), second
+        elif not stands or not 20 <= second < 80:
+            assert (member.frontier_us, member.out) == (now_us - S, False), second
+
+
+def test_what_a_lander_writes_after_short_stops_again_and_again_puts_no_child_off() -> None:
+    """protocol 8.1: each of these steps is doubted for a minute, and all of them are less than five."""
+    clock, now_us = LanderClock(), T0
+    for _ in range(100):
+        now_us += 20 * S
+        clock.stepped(20 * S, now_us)
+        now_us += 10 * S
+        assert clock.ahead_us(now_us) <= 60 * S
+    clock.stepped(-60 * S, now_us - 60 * S)
+    assert clock.ahead_us(now_us - 60 * S) == 0
+    assert LanderClock().ahead_us(now_us) == 0
+
+
+def family(decider: Decider) -> GroupMembership:
+    (found,) = decider.parent.children.memberships.values()
+    return found
 
 
 def test_a_lander_that_was_down_lets_every_child_be_heard_first() -> None:

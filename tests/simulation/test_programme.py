@@ -86,6 +86,12 @@ def test_what_a_gateway_sends_where_its_twin_has_flushed_is_there_or_declared(mo
     )
 
 
+def test_a_gateway_and_a_lander_whose_clocks_are_a_month_ahead_together_make_no_row_complete() -> None:
+    """protocol 4.4, 8.1: the gateway's readings of the present came after rows that counted it."""
+    on = {"clock.lander", "clock.skew", "clock.step", "network.drop", "network.repeat", "process.crash"}
+    assert programme.run(4253, on, Shape(tiers=0, gateways=2, seconds=24)).wrong == ()
+
+
 def test_a_query_that_a_gateway_learns_while_its_clock_is_ahead_is_served_once_it_is_right() -> None:
     """protocol 6.3, 4.1"""
     shape = Shape(tiers=0, gateways=2, seconds=24, share=0.25)

@@ -90,6 +90,7 @@ class ChildFrames:
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
         self.received = 0  # readings in all frames that took effect
+        self.ahead_us = 0  # how far the time of receipt may be ahead of the right one
         self.let_go = LetGo(self.inbox) if bounded else None  # else the lander says what it has received
         # the last birth of a child whose past neither it nor this parent knows, and how many frames it takes (1.2)
         self._strange = (EpochKey("", 0), 0)
@@ -146,7 +147,7 @@ class ChildFrames:
             if dictionary is not None and number in dictionary.groups:
                 membership = self.children.membership(dictionary.groups[number])
                 if node in membership.members:
-                    membership.member(node).beat(frontier_us, received_us)
+                    membership.member(node).beat(frontier_us, received_us - self.ahead_us)
 
     def speaking(self) -> dict[str, int]:
         """Child -> epoch of its last heartbeat, where frames that this names have not come."""
@@ -438,7 +439,7 @@ class ChildFrames:
         membership = self.children.membership(group)
         if part.frontier_us is not None or anew:
             frontier_us = NEVER_US if part.frontier_us is None else part.frontier_us
-            membership.member(node).promise(frontier_us, received_us)
+            membership.member(node).promise(frontier_us, received_us - self.ahead_us)
         if part.exceptions is not None:
             membership.member(node).except_leaves(part.exceptions)
 
