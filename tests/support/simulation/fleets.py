@@ -310,7 +310,7 @@ class Fleet:
             if self.goes(key[0]):
                 out += self.near_the_removal(key, got)
             elif got is None:
-                out += [f"missing {key}"] if key[0] != "added" or key[2] >= START + ADDED_US + 15 * SECOND else []
+                out += [] if self.begins_later(key) else [f"missing {key}"]
             elif key[0] == "added" and got.expected < len(self.gateways):
                 continue  # a gateway that was left out when the query was told of serves it from later on (4.5)
             elif any(reason == "began" for _, reason in got.coverage.missing):
@@ -364,6 +364,31 @@ class Fleet:
                 if serving.query == query:
                     found[name] = serving.bounds_us[2]
         return found
+
+    def begins_later(self, key: tuple[str, str, int]) -> bool:
+        """Whether no gateway with readings in a window of the added query served it yet at their times (6.3).
+
+        A gateway that was down when the query was published serves it from its first promise after that on.
+        """
+        query, labels, start_us = key
+        if query != "added":
+            return False
+        end_us = start_us + self.window_of(query).length_us
+        return start_us < START + ADDED_US + 15 * SECOND or not any(
+            start_us <= reading.time_us < end_us
+            and reading.time_us >= self._serves_from(name, query)
+            and labels in ("", f"machine={LABELS[reading.series][0][1]}")
+            for name in self.gateways
+            for reading in self.truth[name]
+        )
+
+    def _serves_from(self, name: str, query: str) -> int:
+        """Time from which a gateway serves a query."""
+        host = self.world.hosts[name]
+        assert isinstance(host, GatewayHost)
+        assert isinstance(host.machine, Gateway)
+        servings = [each for state in host.machine.groups.values() for each in state.serving if each.query == query]
+        return min((each.bounds_us[0] for each in servings), default=NEVER_US)
 
     def near_the_removal(self, key: tuple[str, str, int], got: Row | None) -> list[str]:
         """What is wrong with a row, or with its absence, where gateways remove its query at different times."""

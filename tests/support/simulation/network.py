@@ -75,6 +75,18 @@ class Network:
                 out.append(message)
         return out
 
+    def in_order(self, node: str, now_us: int) -> None:
+        """What a node has sent arrives before all that it sends from now on.
+
+        A broker closes the connection of a client that comes back under its name, so that nothing of the one before
+        comes later. A node that lost its spool depends on it: its births name no past by which a parent orders them.
+        """
+        self.queue = [
+            (min(due_us, now_us) if message.address.sender == node else due_us, count, message)
+            for due_us, count, message in self.queue
+        ]
+        heapq.heapify(self.queue)
+
     def restart_broker(self) -> None:
         """All that is under way is lost."""
         self.queue.clear()

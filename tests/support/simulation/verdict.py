@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from edge_agent.algebra.windows import Session
 from edge_agent.root.numpy.rows import Row
 from tests.support.simulation.failpoints import LOSSES
-from tests.support.simulation.fleets import ADDED_US, LABELS, START
-from tests.support.simulation.world import SECOND, Host
+from tests.support.simulation.fleets import LABELS
+from tests.support.simulation.world import Host
 from tests.support.tolerance import close
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def with_losses(tree: Tree, final: dict[Place, Row]) -> list[str]:
 def declared(tree: Tree, place: Place, rows: Iterable[Row]) -> bool:
     """Whether every node with readings in the window of an absent row says that some of them are lost."""
     query, key, start_us = place
-    if query == "added" and start_us < START + ADDED_US + 15 * SECOND:
+    if tree.begins_later(place):
         return True
     window = tree.window_of(query)
     if isinstance(window, Session):  # it may stand in pieces

@@ -144,6 +144,8 @@ class Host:
         if self.disk.suffered:
             self.world.lives.disk_lost(self.name, self.disk.readable())
         self.machine = machine = self.build(found)
+        if self.disk.found_empty:
+            self.world.network.in_order(self.name, now_us)
         self._taken.clear()
         this = cast("Any", self)  # connection, waiter and quarantine file
         status = NodeStatus(self.name, "node", self.parent, "sim")
