@@ -21,12 +21,13 @@ from edge_agent.ports.service_manager import ServiceManager
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.guard import Guard
 from edge_agent.runtime.refusals import Refusals
-from edge_agent.runtime.unheard import Unheard
 
 log = logging.getLogger("headwater")
 
 LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
 LISTEN_EVERY_US: Final = 5_000_000  # between two looks whether connections bring what others send
+QUIET_US: Final = 60_000_000  # a message that is sent again waits up to a minute
+LONGEST_QUIET_US: Final = 3_600_000_000
 
 E = TypeVar("E")
 A = TypeVar("A")
@@ -41,6 +42,38 @@ class Machine(Protocol[E_contra, A_co]):
         """The actions that follow from an event."""
 
 
+class SilentBroker:
+    """Decides when one connection is made anew because the broker has ceased to deliver on it.
+
+    A broker has a limited number of QoS 1 messages in flight to a client. Mosquitto drops packets for a client whose
+    queue is full, also packets that it has counted as in flight. Once it has dropped as many as the limit, the client
+    gets no QoS 1 message any more, though pings and messages of QoS 0 arrive. A new connection resets the count.
+    """
+
+    def __init__(self) -> None:
+        self._received = 0
+        self._since_us: int | None = None  # the first look at which a message was missing; None: none is
+        self._limit_us = QUIET_US
+
+    def connect_anew(self, now_us: int, received: int, *, missing: bool) -> bool:
+        """True once a message has been missing for the limit and none has arrived meanwhile.
+
+        received: a count that grows with each message of QoS 1. missing: somebody sent a message that has not arrived.
+        The limit is a minute. It doubles with each new connection that brings nothing, up to an hour.
+        """
+        if received != self._received:
+            self._received, self._since_us, self._limit_us = received, None, QUIET_US
+        if not missing:
+            self._since_us = None
+            return False
+        if self._since_us is None:
+            self._since_us = now_us
+        if now_us - self._since_us < self._limit_us:
+            return False
+        self._since_us, self._limit_us = None, min(2 * self._limit_us, LONGEST_QUIET_US)
+        return True
+
+
 class Loop(ABC, Generic[E, A]):
     """One machine as a process. connections: all that it hears. hearing: the last subscription was accepted."""
 
@@ -52,7 +85,7 @@ class Loop(ABC, Generic[E, A]):
         self.handling: tuple[str, bytes] | None = None  # topic and payload of the message that is being handled
         self._own_refusals = Refusals()
         self.turned = False  # at least one turn has ended
-        self._unheard: dict[Connection, Unheard] = {}
+        self._silent: dict[Connection, SilentBroker] = {}
         self._listened_us = 0
         self._events: deque[E] = deque()
         self._systemd = ServiceManager()
@@ -100,7 +133,7 @@ class Loop(ABC, Generic[E, A]):
         for event in self._gathered(now_us):
             self.feed(event, now_us)
         self._settle(now_us)
-        self._renew_unheard(self.clock.boot_us())
+        self._renew_silent(self.clock.boot_us())
 
     def feed(self, event: E, now_us: int) -> None:
         """Give an event to the machine, perform its actions, and so on until no event is left."""
@@ -201,19 +234,19 @@ class Loop(ABC, Generic[E, A]):
         """A broker has read these acknowledgements."""
 
     def _lacks(self, connection: Connection) -> bool:
-        """Whether something was sent over this connection that has not come."""
+        """Whether somebody sent a message over this connection that has not arrived."""
         return False
 
     # --- hearing ---------------------------------------------------------------------------------------------------
 
-    def _renew_unheard(self, now_us: int) -> None:
-        """Connect anew where a broker has ceased to send what lacks here."""
+    def _renew_silent(self, now_us: int) -> None:
+        """Connect anew to each broker that has ceased to deliver messages which were sent to this node."""
         if now_us < self._listened_us + LISTEN_EVERY_US:
             return
         self._listened_us = now_us
         for connection in self.connections:
-            unheard = self._unheard.setdefault(connection, Unheard())
-            if unheard.look(now_us, connection.heard, lacks=connection.up and self._lacks(connection)):
+            silent = self._silent.setdefault(connection, SilentBroker())
+            if silent.connect_anew(now_us, connection.heard, missing=connection.up and self._lacks(connection)):
                 connection.renew("the broker sends nothing of QoS 1, though something was sent to us")
 
     def _hear(self, connection: Connection, now_us: int) -> None:

@@ -1,4 +1,4 @@
-"""A broker that counts lost packets as in flight sends nothing of QoS 1 any more: who lacks something connects anew."""
+"""A broker that counts lost packets as in flight delivers no QoS 1 message any more: the node connects anew."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from edge_agent.config.node_file.settings import parse
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.lander import LanderLoop
+from edge_agent.runtime.loop import LONGEST_QUIET_US, QUIET_US, SilentBroker
 from edge_agent.runtime.region import RegionLoop
-from edge_agent.runtime.unheard import MOST_US, QUIET_US, Unheard
 from edge_agent.wire import frames
 from tests.support.runtime.scripted import ScriptedClock, ScriptedConnection, parts
 
@@ -25,22 +25,22 @@ EPOCH = 5
 
 
 def test_it_connects_anew_after_a_minute_without_anything_then_after_twice_the_time() -> None:
-    unheard = Unheard()
-    renewed = [at_s for at_s in range(3 * MOST_US // S) if unheard.look(at_s * S, 0, lacks=True)]
+    silent = SilentBroker()
+    renewed = [at_s for at_s in range(3 * LONGEST_QUIET_US // S) if silent.connect_anew(at_s * S, 0, missing=True)]
     pauses_s = [later - before for before, later in pairwise(renewed)]
     assert renewed[0] == QUIET_US // S
     assert pauses_s[:4] == [121, 241, 481, 961]
-    assert max(pauses_s) == MOST_US // S + 1
+    assert max(pauses_s) == LONGEST_QUIET_US // S + 1
 
 
-def test_it_begins_to_wait_anew_with_each_message_and_where_nothing_lacks() -> None:
-    unheard = Unheard()
-    assert not unheard.look(0, 0, lacks=True)
-    assert not unheard.look(QUIET_US, 1, lacks=True)
-    assert not unheard.look(2 * QUIET_US - 1, 1, lacks=True)
-    assert not unheard.look(2 * QUIET_US, 1, lacks=False)
-    assert not unheard.look(3 * QUIET_US - 1, 1, lacks=True)
-    assert unheard.look(4 * QUIET_US - 1, 1, lacks=True)
+def test_it_begins_to_wait_anew_with_each_message_and_where_nothing_is_missing() -> None:
+    silent = SilentBroker()
+    assert not silent.connect_anew(0, 0, missing=True)
+    assert not silent.connect_anew(QUIET_US, 1, missing=True)
+    assert not silent.connect_anew(2 * QUIET_US - 1, 1, missing=True)
+    assert not silent.connect_anew(2 * QUIET_US, 1, missing=False)
+    assert not silent.connect_anew(3 * QUIET_US - 1, 1, missing=True)
+    assert silent.connect_anew(4 * QUIET_US - 1, 1, missing=True)
 
 
 class Parent:
