@@ -5,6 +5,7 @@ spark/         one micro-batch after the other: decide, write results; native/: 
 ordered/       windows of positions, and their state in silver.positions
 delta/         the tables: schemas, lease, maintenance
 sql/           `headwater query`
+audit/         the readings in the tables, for `headwater audit`
 spark_session  the session; jars: the jars that it needs; warmup: its first write
 replay         recordings through the job
 """

@@ -25,6 +25,10 @@ ELSEWHERE: Final = (
     "edge_agent/wire/landing.py",
     "edge_agent/wire/heads.py",
 )  # a recording has no lander and no landing files
+LISTS: Final = {  # folders whose files a list outside them names
+    "edge_agent/algebra/aggregates/families": "edge_agent/algebra/aggregates/__init__.py",
+    "edge_agent/ports/sensors": "edge_agent/config/definitions/drivers.py",
+}
 RECORDING: Final = {
     "unit": "ms",
     "queries": [{"id": "mean", "window": {"type": "tumbling", "length": 1000}, "aggregates": ["avg"]}],
@@ -100,3 +104,26 @@ def test_the_rooms_are_the_folders() -> None:
         for path in (ROOT / room).rglob("*.py")
     }
     assert listed == folders
+
+
+def rooms() -> list[str]:
+    """Every folder of the product that is a package."""
+    return sorted(
+        path.parent.relative_to(ROOT).as_posix()
+        for name in ("edge_agent", "cloud_job")
+        for path in (ROOT / name).rglob("__init__.py")
+    )
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_the_init_of_a_folder_lists_its_files(room: str) -> None:
+    """Each file and folder is in its docstring, or in the list of a registry; the docstring lists nothing else."""
+    folder = ROOT / room
+    source = (folder / "__init__.py").read_text()
+    inside = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    inside.discard("__init__")
+    listed = source + (ROOT / LISTS[room]).read_text() if room in LISTS else source
+    assert not sorted(name for name in inside if not re.search(rf"\b{name}\b", listed))
+    contents = ast.get_docstring(ast.parse(source)) or ""
+    entries = re.findall(r"^(?:- |)([a-z_]+(?:, [a-z_]+)*)/?(?::|  )", contents, re.M)
+    assert not sorted({name for entry in entries for name in entry.split(", ")} - inside)

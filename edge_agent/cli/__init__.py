@@ -16,4 +16,5 @@ replay    recordings through the tree
 maintain  compact and clean the tables
 fleet     the commands for certificates, brokers, images, updates and the state of nodes
 demo      the whole tree on this machine
+support   what several commands share
 """
