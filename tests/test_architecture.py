@@ -61,6 +61,12 @@ def functions(path: str) -> set[str]:
     return found
 
 
+def answers() -> list[tuple[str, str]]:
+    """(file, function or '') of each answer below "Where to look"."""
+    section = PAGE.partition("## Where to look\n")[2]
+    return re.findall(r"`([a-z_/]+\.py)`(?: `([\w.]+)`)?", section)
+
+
 @pytest.fixture(scope="module")
 def executed() -> set[tuple[str, str]]:
     """(file, function name) of all product code that runs while a recording passes gateways, a merger and a root."""
@@ -84,6 +90,11 @@ def executed() -> set[tuple[str, str]]:
 @pytest.mark.parametrize(("path", "name"), [*dict.fromkeys(READING + DECISION)])
 def test_a_step_names_a_function_that_exists(path: str, name: str) -> None:
     assert name in functions(path)
+
+
+@pytest.mark.parametrize(("path", "name"), answers())
+def test_an_answer_names_a_file_and_a_function_that_exist(path: str, name: str) -> None:
+    assert name in functions(path) | {""}
 
 
 def test_the_steps_of_machines_algebra_and_root_run_when_a_reading_passes(executed: set[tuple[str, str]]) -> None:
