@@ -1,7 +1,8 @@
-"""Frames of recordings through the job: landing files in a temporary folder, a few micro-batches, the rows it wrote.
+"""Runs the frames of recordings through the job: landing files in a temporary folder, two micro-batches, the rows
+written.
 
-All recordings of a call share the micro-batches, so that several hundred take little more than one. Two batches
-rather than one, so that what comes late in a recording revises rows that stand in the table.
+All recordings of a call share the micro-batches, so that several hundred take little longer than one. There are two, so
+that late readings of a recording revise rows that are in the table already.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ def run(
     *,
     revisions: bool = False,
 ) -> list[ReplayedRow]:
-    """What stands in gold.results after all messages. Ids of nodes and queries differ between recordings.
+    """Returns the rows of gold.results after all messages. Ids of nodes and queries must differ between recordings.
 
-    received_us: no earlier than any frontier in them. journal: of the births. spark: left out, one is started for it.
-    revisions: also what stood there before, in the order in which it appeared.
+    received_us: no earlier than any frontier in the messages. journal: the one that the births name. spark: if not
+    given, a session is started. revisions: also return rows that were replaced, in the order in which they appeared.
     Raises: PortError.
     """
     started = spark_session.start("headwater-replay", driver_memory=_memory()) if spark is None else spark
@@ -83,7 +84,7 @@ def _work(
 
 
 def _revisions(spark: SparkSession, place: tables.Place) -> Iterator[Row]:
-    """Every row the table has held, once: Delta keeps its versions, each commit of the job makes one."""
+    """Every row that the table has held, once. Delta keeps its versions, and each commit of the job makes one."""
     path, seen = place.path(tables.RESULTS), set()
     for (version,) in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("version").orderBy("version").collect():
         for row in spark.read.format("delta").option("versionAsOf", version).load(path).collect():

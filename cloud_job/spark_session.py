@@ -93,7 +93,7 @@ def start(
 
 @contextmanager
 def _stdout_as_stderr() -> Iterator[None]:
-    """What is started within it writes to stderr: the JVM says on stdout how many files each VACUUM deletes."""
+    """Redirect stdout to stderr for processes started within: the JVM prints what each VACUUM deletes."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -118,7 +118,7 @@ def check_java() -> None:
 
 
 def _delta_jars() -> dict[str, str]:
-    """Ours, with their checksums compared: Spark's own resolver would load what it is given."""
+    """The Delta jars with verified checksums: Spark's own resolver would load any."""
     if "HEADWATER_JARS" in os.environ and not jars.found():
         place = os.environ["HEADWATER_JARS"]
         raise PortError(f"HEADWATER_JARS={place} does not hold the Delta jars ({', '.join(jars.checksums())})")

@@ -24,7 +24,7 @@ SHOWN: Final = 5  # rows that stand twice are named
 
 
 def root_book(folder: str, name: str = "root") -> RootBook:
-    """The books of the root over the tables in a folder. name: as its children call it. Raises: PortError."""
+    """The root's book, from the tables in a folder. name: the root's id, as its children know it. Raises: PortError."""
     last = _select(folder, "ops.batches", "select number, state from t order by number desc limit 1").to_pylist()
     if not last:
         return RootBook(name)
@@ -45,7 +45,9 @@ def root_book(folder: str, name: str = "root") -> RootBook:
 
 
 def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, ...], int]:
-    """(child -> readings in rows that count, rows that stand twice, rows without a count)."""
+    """Readings in the rows of bronze.messages: (child -> readings in rows that count, doubled rows, rows without a
+    count).
+    """
     found = _rows(folder)
     stored: dict[str, int] = {}
     doubled: list[str] = []
@@ -71,7 +73,7 @@ def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, .
 
 
 def _expired(folder: str) -> list[dict[str, Any]]:
-    """What has been deleted, a row a child (cloud_job/delta/retention.py): readings, and rows without a count."""
+    """What has been deleted, one row per child (cloud_job/delta/retention.py): readings, and rows without a count."""
     if "readings" not in {field.name for field in _schema(folder, "bronze.messages")}:
         return []
     sql = "select node, readings, rows from t where kind = 'expired'"

@@ -1,7 +1,7 @@
-"""Tables that are folders: their files are on the disk before anything depends on it.
+"""Makes the files of tables in folders durable before anything depends on them.
 
-Spark and Delta close their files without fsync, so a power cut could take a commit that a later one, or a deleted
-landing file, relies on (docs/protocol.md 8.1, 8.5). Object stores and volumes are durable when a write returns.
+Spark and Delta close their files without fsync. A power cut could therefore take a commit on which a later commit or a
+deleted landing file relies (docs/protocol.md 8.1, 8.5). Object stores and volumes are durable when a write returns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DurableTables:
     """Knows which commits of each table are on the disk."""
 
     def __init__(self, place: Place) -> None:
-        """Everything there is counts as written back: `os.sync` sees to it, once."""
+        """Treats all files that exist as durable: one call of `os.sync` makes them so."""
         self._next: dict[Path, int] = {}  # folder of a table -> its next commit
         if place.guarded:
             return
@@ -31,7 +31,7 @@ class DurableTables:
             self._next[folder] = max(numbers, default=-1) + 1
 
     def sync(self) -> None:
-        """Fsync what the commits since the last call have written, their data before their log."""
+        """Fsync the files of all commits since the last call, the data before the log."""
         for folder, number in self._next.items():
             while (commit := folder / LOG / f"{number:020d}.json").exists():
                 _sync_commit(folder, commit)
@@ -53,7 +53,7 @@ def _sync_commit(folder: Path, commit: Path) -> None:
 
 
 def _sync_with_sums(path: Path) -> None:
-    """A file, and the checksums that Hadoop wrote beside it and believes."""
+    """Fsync a file and the checksum file that Hadoop wrote beside it: Hadoop trusts that file later."""
     _sync(path)
     _sync(path.with_name(f".{path.name}.crc"))
 

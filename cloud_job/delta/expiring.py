@@ -1,7 +1,7 @@
 """Decides which rows of bronze.messages no result can need any more (docs/protocol.md 8.4). Pure.
 
-They expire by plan: those of sessions and of windows between markers stay while somebody serves their group, because a
-row of them may reach back without bound.
+Rows expire by plan. Rows of sessions and of windows between markers stay while a node serves their group, because a
+later row of such a group may need readings from any time before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Expiring = tuple[str, int, int, int]  # node, epoch, plan, time
 
 
 def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]:
-    """(node, epoch, plan, time): parts of that plan which end before are in no row that may still be made.
+    """Returns (node, epoch, plan, time): parts of the plan that end before the time are needed by no result any more.
 
     parts: of the frames that have not taken effect.
     """
@@ -40,9 +40,10 @@ def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]
 
 
 def over(decider: Decider, state: RootState, parts: Parts) -> list[EpochKey]:
-    """Epochs that have ended and of which no row may be needed any more; sessions and markers: as above.
+    """Returns the epochs that have ended and whose rows no result can need any more.
 
-    parts: of the frames that have not taken effect.
+    Rows of sessions and of windows between markers stay, as in `expiring`. parts: of the frames that have not taken
+    effect.
     """
     waiting, found = {EpochKey(node, epoch) for node, epoch, _seq in parts}, []
     for line, dictionary in decider.parent.dictionaries.items():
@@ -57,7 +58,7 @@ def over(decider: Decider, state: RootState, parts: Parts) -> list[EpochKey]:
 
 
 def _needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
-    """Rows of a plan that end before are in no row that may still be made; None: not known."""
+    """The time before which rows of a plan are needed by no result any more; None: not known."""
     floor_us, served = state.floors.get(group), group in decider.parent.children.memberships
     queries = [query for query in map(state.query, plan.keys) if query is not None]
     if floor_us is None or not served or identity(group, plan) not in state.plans or len(queries) < len(plan.keys):
@@ -75,9 +76,9 @@ def _needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> 
 
 
 def _ended_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
-    """The same of a group that nobody serves any more, none of whose rows can change; None: it is another one.
+    """The same time for a group that nobody serves any more, so that none of its rows can change; None: it is served.
 
-    Should somebody serve it again, it is from about then on: two horizons are far from it.
+    A node that serves the group again does so from about now on, which is two horizons after this time.
     """
     if group in decider.parent.children.memberships or identity(group, plan) in state.plans:
         return None

@@ -32,7 +32,7 @@ class Lease:
             self._lock = _locked(Path(place.root) / LOCK)
 
     def check(self, spark: SparkSession, number: int) -> None:
-        """Verify that this run made the decision of that number. Raises: PortError if another did."""
+        """Verify that this run made the decision of batch `number`. Raises: PortError if another run did."""
         if not self.place.guarded:
             return
         found = self.place.read(spark, BATCHES).where(f"number = {number}").select("owner").collect()

@@ -1,7 +1,7 @@
 """Deletes commits of a table's log that a checkpoint covers, in folders of this machine.
 
-Delta does so itself, but by whole days and only where it writes a checkpoint: at three commits a batch a day is some
-hundred thousand files, and every reader lists them.
+Delta deletes them itself, but only by whole days and when it writes a checkpoint. At three commits a batch, a day is
+some hundred thousand files, and every reader lists them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def newest(folder: Path) -> int:
 
 
 def cut(folder: Path, keep_us: int, most: int = MOST) -> int:
-    """Delete what belongs to versions older than that before a checkpoint. Returns how many versions went."""
+    """Delete the log files of old versions that a checkpoint covers. Returns how many versions were deleted.
+
+    keep_us: versions younger than this stay. most: versions to look at.
+    """
     log, versions = folder / LOG, set[int]()
     files: dict[int, list[Path]] = {}
     for path in log.iterdir():

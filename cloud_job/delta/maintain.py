@@ -1,6 +1,6 @@
-"""Maintains the tables while no root runs: the steps of upkeep that a command line can do, once.
+"""Maintains the tables once, for `headwater maintain`, while no root runs.
 
-A root that runs does all this itself (cloud_job/delta/upkeep.py).
+A root that runs does all of this itself (cloud_job/delta/upkeep.py).
 """
 
 from __future__ import annotations

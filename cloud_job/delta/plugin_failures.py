@@ -1,6 +1,6 @@
 """Reports failures of other packages' functions at the root, once each: in the log and in ops.gaps (docs/extend.md).
 
-Tasks of Spark write failures into `details` of the rows they compute; nobody reads a million rows to find one.
+Spark's tasks write a failure into `details` of the rows that they compute, where nobody would look for it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class PluginFailures:
         self._reported: set[tuple[str, str, str]] = set()  # query, aggregate, reason without its numbers
 
     def report(self, queries: Iterable[Query], batch: int) -> None:
-        """Report what is new in the rows of a batch. Reads them only if a query uses a function of a package."""
+        """Report the failures in the rows of a batch that are new. Reads the rows only if a query uses a package's
+        function.
+        """
         for failure in packages.news():  # of functions that ran on the driver
             log.warning("package.failed", extra={"what": failure.text, "hint": failure.hint})
         groups = {q.id: q.group for q in queries if any(a.fn in aggregates.PLUGINS for a in q.aggregates)}

@@ -1,7 +1,7 @@
-"""Deletes rows of the tables that nothing needs any longer. Each function is one commit or none.
+"""Deletes rows of the tables that nothing needs any longer. Each function makes one commit or none.
 
-What is old is measured on the lander's times of receipt, as noted in ops.batches. Counts of deleted rows stay in a row
-of their table, written in the same commit, so that `headwater audit` goes on to balance (docs/protocol.md 9.1).
+Ages are measured on the lander's times of receipt, which ops.batches holds. The number of deleted rows stays in a row
+of their table, written in the same commit, so that `headwater audit` still balances (docs/protocol.md 9.1).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OWNERS: Final = arrow("by string, first bigint, until bigint")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How long things stay. results_us None: for ever."""
+    """How long rows and versions stay. results_us None: for ever."""
 
     versions_us: int
     ops_us: int
@@ -54,26 +54,26 @@ class Kept:
 
 
 def kept_of(root: RootTable) -> Kept:
-    """As a root's file says."""
+    """Takes these times from a root's settings."""
     return Kept(root.keep_versions_us, root.keep_ops_us, root.keep_results_us)
 
 
 def old_batch(root: Job, keep_us: int) -> int:
-    """The newest batch that was decided longer ago than that, of those in ops.batches; -1 where there is none."""
+    """The newest batch in ops.batches that was decided more than `keep_us` ago; -1 if there is none."""
     old = root.place.read(root.spark, BATCHES).where(f"decided_us < {root.state.decided_us - keep_us}")
     found = old.agg({"number": "max"}).collect()[0][0]
     return -1 if found is None else int(found)
 
 
 def states(root: Job) -> None:
-    """States of all batches but the last ones, and those that a start needs."""
+    """Delete the states of old batches, except the last ones and those that a start needs."""
     old = f"state IS NOT NULL AND number < {min(root.state.number - KEPT_STATES, root.needed_from)}"
     sql = f"UPDATE {root.place.sql(BATCHES)} SET state = NULL, work = NULL WHERE {old}"  # noqa: S608 - our own names
     _unless_none(root, BATCHES, old, sql)
 
 
 def batches(root: Job, kept: Kept) -> None:
-    """States of all batches but the last ones, and rows that are old, but the newest of these: see `old_batch`."""
+    """Delete the states of old batches, and old rows of ops.batches. Some rows stay, so that `old_batch` finds them."""
     states(root)
     stays = "false"
     if kept.results_us is not None:
@@ -83,7 +83,7 @@ def batches(root: Job, kept: Kept) -> None:
 
 
 def positions(root: Job) -> None:
-    """Rows of silver.positions that the latest row of their key does not need."""
+    """Delete rows of silver.positions that the latest row of their key does not need."""
     name = root.place.sql(POSITIONS)
     latest = f"SELECT query, node, key, max_by(since, batch) AS since FROM {name} GROUP BY query, node, key"  # noqa: S608
     same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in ("query", "node", "key"))
@@ -91,7 +91,7 @@ def positions(root: Job) -> None:
 
 
 def ops(root: Job, kept: Kept) -> None:
-    """Old rows of the tables about single messages; late readings and losses are added up."""
+    """Delete old rows of the tables about single messages. Rows about late readings and losses are added up instead."""
     old = old_batch(root, kept.ops_us)
     gone = f"batch <= {old}"
     _delete(root, QUARANTINE, gone)
@@ -107,7 +107,7 @@ def ops(root: Job, kept: Kept) -> None:
 
 
 def results(root: Job, kept: Kept) -> None:
-    """Old rows of gold.results, and of ops.coverage what no row names."""
+    """Delete old rows of gold.results, and rows of ops.coverage that no result refers to."""
     if kept.results_us is None:
         return
     old = old_batch(root, max(kept.results_us, root.settings.limits.horizon_us))
@@ -124,7 +124,8 @@ def results(root: Job, kept: Kept) -> None:
 def expire(root: Job, found: list[Expiring], number: int) -> int:
     """Delete rows of readings that no result can need any more (docs/protocol.md 8.4). Returns how many.
 
-    found: as after batch `number`, which is not the last: a start carries the last one out again.
+    found: what `expiring` returned after batch `number`. That must not be the last batch, which a start carries out
+    again.
     """
     if not found:
         return 0
@@ -164,7 +165,7 @@ def expire(root: Job, found: list[Expiring], number: int) -> int:
 
 
 def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
-    """By child, of the rows that go: readings in those that count, how many of them have no count, and all."""
+    """Counts the rows to be deleted by child: readings in rows that count, rows without a count, and all rows."""
     from pyspark.sql import functions as F
 
     state, spark = root.state, root.spark
@@ -189,13 +190,13 @@ def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
 
 
 def first_batch(root: Job) -> int:
-    """The oldest batch of which bronze.messages has rows; the last one, where it has none."""
+    """The oldest batch with rows in bronze.messages; the last batch if there are no rows."""
     found = root.place.read(root.spark, MESSAGES).where("batch >= 0").agg({"batch": "min"}).collect()[0][0]
     return root.state.number if found is None else int(found)
 
 
 def without_rows(root: Job, lines: list[EpochKey]) -> list[EpochKey]:
-    """Those of these epochs of which bronze.messages has no rows of readings."""
+    """Returns those of these epochs that have no rows of readings in bronze.messages."""
     if not lines:
         return []
     rows = root.place.read(root.spark, MESSAGES).where("part > 0").select("node", "epoch").distinct()
@@ -206,7 +207,7 @@ def without_rows(root: Job, lines: list[EpochKey]) -> list[EpochKey]:
 
 
 def _added_up(root: Job, table: Table, old: int, columns: str, by: str) -> None:
-    """Make the rows of old batches one for each of these, in one commit."""
+    """Replace the rows of old batches by one row per group of `by`, in one commit."""
     rows = root.place.read(root.spark, table).where(f"batch <= {old}")
     before = rows.count()
     if not before:

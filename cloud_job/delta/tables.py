@@ -284,7 +284,9 @@ class Place:
         self._write(rows.write.format("delta").mode("overwrite"), table, "all", number)
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> None:
-        """Put these rows in the place of those for which the condition is true, in one commit; it is true for them."""
+        """Replace the rows for which the condition is true by these rows, in one commit. It must be true for the new
+        rows.
+        """
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
         if self.named:
             writer.saveAsTable(f"{self.root}{table.name}")
@@ -301,7 +303,7 @@ class Place:
 
 
 def committed(write: Callable[[], object]) -> None:
-    """A write, tried again with a pause where another commit came between: it has had no effect then."""
+    """Perform a write, and try again after a pause if another commit came first: the write then had no effect."""
     for pause_s in PAUSES_S:
         try:
             write()
@@ -361,7 +363,7 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
 
 
 def _add_columns(spark: SparkSession, where: Place, table: Table) -> None:
-    """Columns that a table lacks; its rows have null there. Only tables that have got any are looked at."""
+    """Add the columns that a table lacks; its rows have null there. Looks only at tables in GROWN."""
     if table.name not in GROWN:
         return
     there = set(where.read(spark, table).columns)
@@ -453,7 +455,9 @@ def frame(spark: SparkSession, content: pa.Table, kinds: StructType) -> DataFram
 
 
 def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
-    """Rows made on the driver, for a join: values that change in every batch are data, so that plans stay the same."""
+    """Rows made on the driver, for a join. Values that change in every batch are data here, so that Spark's plan stays
+    the same.
+    """
     import pyarrow as pa
 
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)

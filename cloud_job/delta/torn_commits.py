@@ -1,10 +1,10 @@
-"""After a power cut: commits of which a part is missing are set aside, so that the tables can be read again.
+"""Sets aside commits that a power cut has torn, so that Delta can read the tables again.
 
-Spark and Delta write without fsync; durable.py makes each step's commits durable before anything depends on them. So a
-commit that a power cut has torn is of the last step, and nothing knows of it: the landing files or the decision it
-came from are there, and the batch is done again. But Delta cannot read a table whose newest commit is cut short or
-whose files are not there. Checked are the newest commits of each table: their JSON, the size and the ends of the files
-that they add, and the checksums that Hadoop wrote beside them, or else whether they can be read.
+Spark and Delta write without fsync; durable.py makes the commits of each step durable before anything depends on them.
+So a torn commit belongs to the last step and nothing refers to it: its landing files or its decision still exist, and
+the batch is done again. Delta cannot read a table whose newest commit is cut short or whose files are missing. Checked
+are the newest commits of each table: their JSON, the size and the ends of the files that they add, and Hadoop's
+checksums of these files; without checksums, whether the files can be read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAGIC: Final = b"crc\0"
 
 
 def repair(place: Place) -> int:
-    """Set aside what cannot be read. Returns the number of commits. Only where tables are folders of this machine."""
+    """Set aside the commits that cannot be read, in tables that are folders of this machine. Returns how many."""
     if place.guarded:
         return 0
     return sum(_repair(Path(place.path(table))) for table in TABLES)
@@ -66,7 +66,7 @@ def _repair(folder: Path) -> int:
 
 
 def _checkpoints(folder: Path, first: int) -> None:
-    """Checkpoints that are torn, or of commits that are, and what names them: Delta does without."""
+    """Set aside checkpoints that are torn or of torn commits, and the file that names them. Delta needs none."""
     for path in folder.glob("*.checkpoint*.parquet"):
         if int(path.name[:20]) >= first or not _sound(path) or not _has_ends(path):
             _set_aside(path)
@@ -82,7 +82,9 @@ def _checkpoints(folder: Path, first: int) -> None:
 
 
 def _summaries(folder: Path, first: int) -> None:
-    """What Delta notes of each version in `N.crc`: delta-rs refuses a table with one that is torn or of no commit."""
+    """Set aside Delta's summaries of versions (`N.crc`) that are torn or of no commit: delta-rs refuses a table with
+    such a file.
+    """
     for path in folder.glob("[0-9]*.crc"):
         if path.stem.isdecimal() and (int(path.stem) >= first or not _sound(path) or not _is_json(path)):
             path.unlink()
@@ -123,7 +125,7 @@ def _whole(folder: Path, add: dict[str, Any]) -> bool:
 
 
 def _readable(path: Path) -> bool:
-    """Whether a file of rows can be read: asked only where no checksums tell."""
+    """Whether a file of rows can be read. Called only for files without checksums."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -157,7 +159,7 @@ def _sound(path: Path) -> bool:
 
 
 def _drop_bad_sums(path: Path) -> bytes | None:
-    """The checksum file of a file; one that is cut short goes, because Hadoop would believe it."""
+    """Delete the checksum file of a file if it is cut short: Hadoop would trust it."""
     beside = path.with_name(f".{path.name}.crc")
     try:
         size = path.stat().st_size
@@ -179,7 +181,7 @@ def _commit(folder: Path, number: int) -> Path:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename to a name that Delta does not read, and forget its checksums."""
+    """Rename a file to a name that Delta does not read, and delete its checksum file."""
     number = 1
     while (aside := path.with_name(f"{path.name}.torn-{number}")).exists():
         number += 1

@@ -1,7 +1,8 @@
 """Keeps the tables small while the root runs: step by step, between batches, in the root's own thread.
 
-Not in a process of its own, nor beside a batch: of two JVMs on one folder Delta loses commits, and of two writers in
-one JVM one fails. A step looks after one table. One that fails is logged, counted and tried again later; batches go on.
+It is no process of its own: with two JVMs on one folder Delta loses commits. It does not run beside a batch: of two
+writers in one JVM one fails. A step works on one table. A step that fails is logged, counted and tried again later, and
+batches continue.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ Figures = Mapping[str, object]
 
 @dataclass(slots=True)
 class Step:
-    """One thing to do, every so often. act: returns what there is to tell, None where there was nothing to do."""
+    """One piece of work, repeated at an interval. act: returns the figures for the log, None if there was nothing to
+    do.
+    """
 
     name: str
     every_s: float
@@ -65,7 +68,9 @@ class Upkeep:
         steps: list[Step] | None = None,
         note: Callable[[str, str], None] = lambda why, step: None,
     ) -> None:
-        """every_us: between two runs of a step. clock: seconds. steps: all, if not given. note: gets why one failed."""
+        """every_us: the interval between two runs of a step. clock: seconds. steps: all, if not given. note: receives
+        the reason of a failure.
+        """
         self._clock, self._pause_until_s, self._note = clock, 0.0, note
         self.done = self.failed = 0
         self.steps = steps_of(kept, every_us) if steps is None else steps
@@ -74,7 +79,7 @@ class Upkeep:
             step.due_s = begin_s + every_us / 1e6 * (at + 1) / len(order)
 
     def between(self, root: Job) -> None:
-        """Do the step that is due the longest, if there is one and it is time. Called between batches."""
+        """Run the step that has been due for the longest time, if its time has come. Called between batches."""
         now_s = self._clock()
         if now_s < self._pause_until_s:
             return
@@ -115,7 +120,7 @@ class Upkeep:
 def steps_of(kept: Kept, every_us: int) -> list[Step]:
     """The steps of a root, in their order.
 
-    What deletes rows rewrites files that hold others too, so it comes seldom: a part of a file of all that stays.
+    Steps that delete rows run seldom, because a deletion rewrites files that hold other rows too.
     """
     every_s = every_us / 1e6
     hourly_s = max(every_us, min(HOUR_US, kept.versions_us // 4)) / 1e6
@@ -136,7 +141,7 @@ def steps_of(kept: Kept, every_us: int) -> list[Step]:
 
 @dataclass(slots=True)
 class WhenWritten:
-    """Does something with a table, where it has been written to since the last time."""
+    """Runs an action on a table if the table was written to since the last time."""
 
     table: Table
     act: Callable[[Job], None]
@@ -151,11 +156,11 @@ class WhenWritten:
 
 @dataclass(slots=True)
 class Expiry:
-    """Deletes rows of readings in no row that may still be made, a batch after they were found.
+    """Deletes rows of readings that no result can need any more, one batch after they were found.
 
-    A start carries out the last decision once more, and that may need what has been of no use since that decision.
-    Epochs that have ended are forgotten with their last row, and so are runs of the root.
-    done: what has been deleted of each plan, in this run.
+    The delay is needed because a start carries out the last decision again, and that may need rows which became useless
+    with it. Once the last row of an ended epoch is deleted the epoch is forgotten too; so is a run of the root. done:
+    (node, epoch, plan) -> the time before which rows have been deleted in this run.
     """
 
     number: int = -1
@@ -184,9 +189,9 @@ class Expiry:
 
 @dataclass(slots=True)
 class Compaction:
-    """Makes few files of the many small ones of a table, where it has got some; of very many in several steps.
+    """Merges the small files of a table once it has had enough commits; very many files take several steps.
 
-    longest_s: of a step, about.
+    longest_s: about how long one step may take.
     """
 
     table: Table
@@ -210,9 +215,10 @@ class Compaction:
 
 @dataclass(slots=True)
 class Cleaning:
-    """Deletes files and commits of versions that are too old, until there can be none.
+    """Deletes files and commits of old versions of a table, until none can be left.
 
-    clock: seconds. version: as it was found last, first at seen_s. clean: nothing of the versions before is left.
+    clock: seconds. version: the newest version at the last run; seen_s: when it was seen first. clean: no older version
+    is left.
     """
 
     table: Table
@@ -235,7 +241,7 @@ class Cleaning:
 
 
 def clean(root: Job, table: Table, kept: Kept) -> int:
-    """Delete files and commits of versions that are too old. Returns how many commits went."""
+    """Delete files and commits of versions that are too old. Returns how many commits were deleted."""
     hours = kept.versions_us / HOUR_US
     root.spark.sql(f"VACUUM {root.place.sql(table)} RETAIN {hours:.6f} HOURS")
     root.committed("vacuum")
@@ -245,9 +251,10 @@ def clean(root: Job, table: Table, kept: Kept) -> int:
 
 
 def compact(spark: SparkSession, place: Place, table: Table, longest_s: float | None = None) -> tuple[int, int, bool]:
-    """Files before and after, and whether it was done to its end.
+    """Merge the small files of a table. Returns (files before, files after, whether all were merged).
 
-    longest_s: after about so long it ends at the next commit, and what has been merged by then is; None: at its end.
+    longest_s: after about this time it stops at the next commit, and what is merged by then stays; None: it runs to its
+    end.
     """
     before, whole = files_of(spark, place, table), True
     if before > 1 and longest_s is not None and not place.guarded:
@@ -258,7 +265,9 @@ def compact(spark: SparkSession, place: Place, table: Table, longest_s: float | 
 
 
 def _optimized(spark: SparkSession, place: Place, table: Table, longest_s: float) -> bool:
-    """Whether an OPTIMIZE came to its end. It is stopped from a thread: its call returns at the end only."""
+    """Run OPTIMIZE for about `longest_s`. Returns whether it finished. A thread stops it, because the call blocks until
+    the end.
+    """
     ended, lock, stopped = threading.Event(), threading.Lock(), False
     folder = Path(place.path(table))
     first = log_files.newest(folder)
@@ -288,7 +297,7 @@ def _optimized(spark: SparkSession, place: Place, table: Table, longest_s: float
 
 
 def files_of(spark: SparkSession, place: Place, table: Table) -> int:
-    """Files of the table as it is now."""
+    """The number of files in the newest version of the table."""
     return int(spark.sql(f"DESCRIBE DETAIL {place.sql(table)}").first()["numFiles"])  # type: ignore[index]
 
 
@@ -300,7 +309,7 @@ def version_of(spark: SparkSession, place: Place, table: Table) -> int:
 
 
 def tune(spark: SparkSession, place: Place, table: Table, kept: Kept) -> None:
-    """How long Delta keeps notes of deleted files in its checkpoints (a week), and its log (30 days), is as ours."""
+    """Set how long Delta keeps its notes of deleted files and its log, from the root's own settings."""
     interval = f"interval {max(1, kept.versions_us // 1_000_000)} seconds"
     wanted = dict.fromkeys(("delta.deletedFileRetentionDuration", "delta.logRetentionDuration"), interval)
     row = spark.sql(f"DESCRIBE DETAIL {place.sql(table)}").first()

@@ -1,9 +1,9 @@
-"""Parts of frames to rows of windows or pieces of sessions, on the executors: once per batch of messages, never once
-per row.
+"""Decodes parts of frames to rows of windows or pieces of sessions, on the executors: once per batch of messages, never
+once per row.
 
-Rows are put into their windows and combined here by the same algebra as at the edge before Spark sees them: siblings
-of one window mostly lie in one file, and what leaves Python costs more than what stays. So are pieces of one session;
-where it begins and ends is known only when all its pieces have met (cloud_job/spark/islands.py).
+Rows are assigned to their windows and combined here, by the algebra of the edge, before Spark sees them: the partials
+of one window mostly lie in one file, and rows that leave Python are expensive. Pieces of a session are joined in the
+same way; its beginning and end are known only when all its pieces have met (cloud_job/spark/islands.py).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class EpochView:
-    """What the numbers of one (node, epoch) mean, and which of its seqs took effect (inclusive ranges in order).
+    """The meaning of the numbers of one (node, epoch), and the seqs that took effect (inclusive ranges in order).
 
-    repeats: plan number -> which of its rows count, where not all do. too_late: (seq, identity of a plan) -> which of
-    the rows of the frame are in no result.
+    repeats: plan number -> which of its rows count, for plans of which some rows are repeats. too_late: (seq, identity
+    of a plan) -> which rows of the frame are in no result.
     """
 
     keys: Sequence[str]
@@ -61,11 +61,11 @@ class EpochView:
         return i > 0 and self.applied[i - 1][1] >= seq
 
     def counting(self, rows: Partials, seq: int, plan: int) -> Partials:
-        """The rows of a frame that are no repeats."""
+        """The rows of a frame that count: those that are no repeats."""
         return self.repeats[plan].of(rows, seq) if plan in self.repeats else rows
 
     def in_time(self, rows: Partials, seq: int, plan: int) -> Partials:
-        """The rows of a frame that did not come too late for every result."""
+        """The rows of a frame that are in some result."""
         beyond = self.too_late.get((seq, self.plans[plan]))
         return rows if beyond is None else rows.take(~beyond.concerns(rows.start, rows.end))
 
@@ -74,10 +74,10 @@ class EpochView:
 class Lookup:
     """Everything that decoding needs besides the bytes.
 
-    owners: (first batch, owner) in order. orders: by identity of a plan. ranges: order -> [low, high) of event time in
-    which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
-    asked for, in their numbers, none where sessions are; bases: of the spans, by shape. nodes: ids of all nodes of the
-    pages, in bytewise order: a node has one number in all tasks, its place in that order (docs/protocol.md 7.3).
+    owners: (first batch, owner) in order. orders: read requests by identity of a plan. ranges: order -> [low, high) of
+    event time in which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the wanted
+    windows in the order of their numbers, empty for sessions; bases: of the spans, by shape. nodes: the ids of all
+    nodes of the pages, in bytewise order. A node's place in it is its number in all tasks (docs/protocol.md 7.3).
     """
 
     pages: Mapping[EpochKey, EpochView]
@@ -126,7 +126,7 @@ def pieces_of(lookup: Lookup) -> Reader:
 
 
 def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Counted]:
-    """Yields the parts that took effect and are asked for. batches: columns READ.
+    """Yields the parts that took effect and are wanted. batches: columns READ.
 
     Other parts are skipped before their bytes are read.
     """
@@ -251,7 +251,9 @@ class _Decoding:
     def _batches(
         self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows in batches that Spark takes while the next one is made; cells of all windows may be many megabytes."""
+        """Splits rows into batches, so that Spark takes one while the next is made. Cells of all windows may be many
+        megabytes.
+        """
         texts = (self.numbers.keys.texts, self.numbers.nodes.texts)
         for first, last in blocks(rows):
             here = {name: column.slice(first, last - first) for name, column in about.items()}
@@ -297,9 +299,9 @@ def same(number: int, rows: Partials) -> pa.Array:
 
 
 def _picked(rows: Partials, span: WindowRange, order: int) -> Partials:
-    """The rows of a read request that a window between markers picks, under the bounds of the window.
+    """The rows of a read request that lie in a window between markers, under the bounds of that window.
 
-    rows: sorted by start. Binary search instead of a mask: markers of all nodes cut many windows of many rows.
+    rows: sorted by start. A binary search replaces a mask: the markers of all nodes cut many windows out of many rows.
     """
     wanted = [NO_INTS]
     for number, low, high in span.picks:

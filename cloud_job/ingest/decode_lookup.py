@@ -24,7 +24,7 @@ class DecodeLookups:
     state: RootState
 
     def page(self, line: EpochKey) -> EpochView | None:
-        """What the numbers of an epoch mean; None if none of its frames has taken effect."""
+        """The meaning of an epoch's numbers; None if none of its frames has taken effect."""
         dictionary, applied = self.dictionaries.get(line), self.state.applied.get(line)
         if dictionary is None or applied is None:
             return None
@@ -55,7 +55,9 @@ class DecodeLookups:
         return self.of(work, {number: ranges_of(mine) for number, mine in found.items()}, spans)
 
     def of(self, work: Work, ranges: Mapping[int, Ranges], spans: Sequence[WindowRange] = ()) -> Lookup:
-        """ranges: where rows of each read order are wanted. spans: the windows that are made of them."""
+        """The Lookup for some read orders. ranges: where rows of each order are wanted. spans: the windows made of
+        them.
+        """
         pages = self.pages([span for found in ranges.values() for span in found])
         orders: dict[bytes, tuple[ReadRequest, ...]] = {}
         for order in work.orders:

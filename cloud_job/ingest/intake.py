@@ -1,6 +1,6 @@
-"""Reads landing files: envelopes and heads are decoded, rows stay bytes, known messages are skipped.
+"""Reads landing files: decodes envelopes and heads, leaves rows as bytes, skips messages that are known.
 
-On the driver, once per message: the decision needs every head in order anyway, and rows are not looked at here.
+It runs on the driver, once per message: the decision needs every head in order, and rows are not decoded here.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ _COLUMNS: Final = tuple(tables.MESSAGES.columns)
 
 
 class RecordError(Exception):
-    """A record whose handling raised: what is known may be half changed, so the batch begins again without it."""
+    """Handling a record raised. State may be half changed, so the batch begins again without this record."""
 
     def __init__(self, record: landing.Record, error: Exception) -> None:
-        """error: is said in the reason for which the record is left out."""
+        """error: its text goes into the reason for which the record is left out."""
         super().__init__(f"cannot be handled: {type(error).__name__}: {str(error)[:SHOWN]}")
         self.record = record
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A record that is not handled. settled: its frame is settled as one that cannot be used, so that the line of its
-    child goes on at once; else only after the grace time, by what the lander says it has received.
+    """A record that is not handled.
+
+    settled: its frame is settled as unusable, so that its child's line continues at once. Otherwise the line continues
+    after the grace time, by what the lander states that it has received.
     """
 
     why: str
@@ -54,7 +56,7 @@ NOTHING: Final[Leave] = {}
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message as it landed. epoch, seq: NONE where they could not be read."""
+    """A message of a landing file. epoch, seq: NONE if they could not be read."""
 
     node: str
     received_us: int
@@ -65,12 +67,13 @@ class Received:
 
 @dataclass(slots=True)
 class Intake:
-    """One batch being read.
+    """Reads the messages of one batch.
 
-    rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied. now_us: the lander's time
-    at its last tick (before one has come the newest receive time; 0: none). ticked: one has come. messages: frames that
-    are new, bad ones included; unread: what could not be read; again: what was known. left_out: records that are not
-    handled. most: records that are read, the others are passed over; None: all. last: the newest one read.
+    rows: for bronze.messages, one list per column. parts: heads of frames that have not taken effect. now_us: the
+    lander's time at its last tick; before the first tick the newest time of receipt, 0 if there is none. ticked: a tick
+    has come. messages: counts new frames, bad ones included; unread: messages that could not be read; again: messages
+    that were known. left_out: records that are not handled. most: how many records are read, None for all. last: the
+    newest record read.
     """
 
     decider: Decider
@@ -90,7 +93,7 @@ class Intake:
     last: landing.Record | None = None
 
     def read(self, content: bytes, name: str) -> None:
-        """One landing file. A damaged one is read as far as it goes; the rest is logged and quarantined."""
+        """Read one landing file. A damaged file is read up to the damage; the rest is logged and quarantined."""
         self._stated = ()
         if name in self.left_out:
             self._bad(Received("", self.now_us, b""), "envelope", self.left_out[name].why)
@@ -110,7 +113,7 @@ class Intake:
         return pa.Table.from_pydict(self.rows, schema=tables.arrow_schema(tables.MESSAGES))
 
     def _guarded(self, record: landing.Record) -> None:
-        """One record. Raises: RecordError, whatever handling it raised."""
+        """Handle one record. Raises: RecordError for any exception."""
         if self.most is not None and self.count >= self.most:
             return
         self.count, self.last = self.count + 1, record
@@ -205,7 +208,9 @@ class Intake:
             self._row(came, part)
 
     def _unusable(self, came: Received, seq: int | None, why: str) -> None:
-        """A frame or heartbeat (seq None) without usable content: a frame is settled where it stands."""
+        """Quarantine a frame or heartbeat (seq None) without usable content. A frame is settled at its place in the
+        epoch.
+        """
         self._bad(replace(came, seq=NONE if seq is None else seq), "body", why)
         if seq is not None:
             self.messages += 1

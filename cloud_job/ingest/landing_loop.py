@@ -1,7 +1,7 @@
 """The root's loop: lists landing files by name and hands them to the job, in micro-batches.
 
-Which files have been taken stands in the job's decision alone (docs/protocol.md 8.1): the loop remembers nothing, and
-no time of a file says anything. A file whose name stands in the last decision is passed over, older ones are deleted.
+Only the job's decision says which files have been read (docs/protocol.md 8.1): the loop keeps no state and does not
+look at file times. It skips a file that the last decision names, and deletes older ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_S: Final = 0.5  # between two looks at a folder without new files, at most
 
 
 class LandingLoop:
-    """Runs a job until `stop`, or (`once`) until the files that are there are done."""
+    """Runs a job until `stop`, or, with `once`, until all existing files are read."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class LandingLoop:
         max_bytes: int = MAX_BYTES,
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        """trigger_us: between the starts of two micro-batches. max_bytes: after so many a batch takes no further file.
+        """trigger_us: between the starts of two micro-batches. max_bytes: a batch of this size takes no further file.
 
-        between: called after a batch, and about every POLL_S while there is none; it may take some seconds.
+        between: called after each batch, and about every POLL_S while there is none; it may take some seconds.
 
-        Raises: PortError where the landing folder is none that can be listed.
+        Raises: PortError if the landing folder cannot be listed.
         """
         self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
         self._between = between
@@ -49,7 +49,7 @@ class LandingLoop:
         self._stopping.set()
 
     def run(self, alive: Callable[[], None] = lambda: None) -> None:
-        """Run, then write deferred revisions. alive: is called about every POLL_S, but not during a batch.
+        """Run until the end, then write deferred revisions. alive: called about every POLL_S, but not during a batch.
 
         Raises: PortError.
         """
@@ -72,7 +72,7 @@ class LandingLoop:
             alive()
 
     def turn(self, names: Sequence[str] | None = None) -> int:
-        """One batch of the first of these files (None: of all that are new). Returns how many it took."""
+        """Make one batch of the first of these files (None: of all new ones). Returns how many files it took."""
         files: list[tuple[str, bytes]] = []
         left = self.max_bytes
         for name in self._names() if names is None else names:

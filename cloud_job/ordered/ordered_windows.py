@@ -59,7 +59,7 @@ def places(orderings: Sequence[Ordering]) -> list[PlaceOf]:
 
 
 def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> DataFrame:
-    """The states before a batch as chunks, number -1 - place.
+    """The states before a batch, as chunks. The number of a chunk is -1 - the index of its place.
 
     positions: silver.positions.
     """
@@ -73,18 +73,20 @@ def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> D
 
 
 def standing(positions: DataFrame) -> DataFrame:
-    """The current rows: of every key the one of the latest batch, and those whose readings it still needs."""
+    """The current rows of silver.positions: for every key the row of its latest batch, and the rows whose readings that
+    one needs.
+    """
     since = F.max_by("since", "batch").over(Window.partitionBy("query", "node", "key"))
     return positions.withColumn("needed", since).where(F.col("batch") >= F.col("needed")).drop("needed")
 
 
 def together(raw: DataFrame, states: DataFrame) -> DataFrame:
-    """Brings all chunks and the state of a key into one task."""
+    """Bring all chunks and the state of a key into one task."""
     return raw.unionByName(states).repartition("key")
 
 
 def shown(rows: DataFrame, batch: int) -> DataFrame:
-    """Rows with the columns MADE as rows of gold.results."""
+    """Turn rows with the columns MADE into rows of gold.results."""
     made = {
         "labels": labels(F.col("key")),
         "window_start": F.timestamp_micros("first"),
@@ -98,7 +100,7 @@ def shown(rows: DataFrame, batch: int) -> DataFrame:
 
 
 def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int) -> tuple[Reader, Reader]:
-    """For mapInArrow on what `together` brought together: to rows with the columns MADE, and to those with STATES."""
+    """Two functions for mapInArrow after `together`: to rows with the columns MADE, and to rows with STATES."""
 
     def made_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()
@@ -115,7 +117,7 @@ def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int
 def advanced(
     batches: Sequence[pa.RecordBatch], orderings: Sequence[Ordering], queries: Sequence[Query], number: int
 ) -> tuple[pa.Table, pa.Table]:
-    """(windows, columns MADE; states that changed, columns STATES) of these chunks and states, all of their keys.
+    """(windows with the columns MADE; changed states with the columns STATES) from chunks and states of all keys.
 
     number: of the batch.
     """

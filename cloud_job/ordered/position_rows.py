@@ -1,7 +1,7 @@
-"""Rows of silver.positions: each batch adds a row of new readings to a key, sometimes one with all of them.
+"""Rows of silver.positions: each batch adds to a key a row of its new readings, sometimes a row with all of them.
 
-So a batch writes little, however many readings a window counts, and few rows are read. The state that a batch begins
-with follows from the rows of earlier ones: `since` says from which on.
+So a batch writes little, however many readings a window counts, and reads few rows. The state at the start of a batch
+follows from earlier rows; `since` names the first batch that is needed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ CHAIN: Final = 32  # rows of a key before one holds all its readings again: so m
 
 @dataclass(frozen=True, slots=True)
 class KnownStates:
-    """States as they stand in the table.
+    """The states in the table before a batch.
 
-    rows, since, scale: of each key of positions: how many rows hold it, from which batch on, the scale of its values.
+    positions: one row per key. rows, since, scale: for each key, how many rows hold it, the first batch of these, and
+    the scale of its values.
     """
 
     positions: KeyPositions
@@ -44,7 +45,7 @@ class KnownStates:
     scale: Ints
 
     def of(self, keys: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """(position, rows, since, scale) of these keys; 0 rows of those that are new."""
+        """(position, rows, since, scale) of these keys; rows is 0 for a new key."""
         there = np.isin(keys, self.positions.key)
         place = np.searchsorted(self.positions.key, keys[there])
         out = np.zeros((4, len(keys)), np.int64)
@@ -54,7 +55,7 @@ class KnownStates:
 
 
 def restored(chunks: Chunks) -> KnownStates:
-    """States from their rows; states of unequal scales get the finest one."""
+    """Build states from their rows. States of unequal scales get the finest one."""
     chunks = chunks.take(np.lexsort((chunks.seq, chunks.key)))  # readings in the order of positions
     groups = Segments.equal(chunks.key)
     last, rows = groups.last(), groups.count()
@@ -80,9 +81,10 @@ def _of_one_scale(chunks: Chunks, scale: int) -> KeyPositions:
 
 
 def changed(known: KnownStates, now: KeyPositions, name: PlaceOf, keys: Sequence[str], number: int) -> pa.Table:
-    """Rows of silver.positions: of each key what came since its last one, or all that it holds.
+    """Rows of silver.positions for a batch: for each key its new readings, or all that it holds.
 
-    known: before the batch of that number. now: of the keys that changed. name, keys: what its codes mean.
+    known: the states before batch `number`. now: the states of the keys that changed. name, keys: the meaning of their
+    codes.
     """
     n, (query, node) = len(now), name
     before, rows, since, scale = known.of(now.key)

@@ -1,6 +1,6 @@
-"""Rows of silver.positions on the driver, while they are few.
+"""Keeps the rows of silver.positions on the driver while they are few.
 
-They equal the latest rows of the table, so that a small batch reads nothing back; a restart begins by reading it.
+They equal the latest rows of the table, so that a small batch reads nothing back. A restart reads the table first.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OrderedRows:
-    """What a decision gives: rows of gold.results; states, rows of silver.positions without `batch`; None: none.
+    """The result of giving positions.
 
-    here: the states once more, where they were made on the driver.
+    rows: of gold.results. states: rows of silver.positions without `batch`; None: none. here: these states once more,
+    if they were made on the driver.
     """
 
     rows: DataFrame | None = None
@@ -50,13 +51,13 @@ class OrderedQueries:
     """Assigns positions, batch by batch, in one run of the job."""
 
     def __init__(self, spark: SparkSession, place: Place, most_rows: int = MOST_ROWS) -> None:
-        """most_rows: 0 makes everything in Spark."""
+        """most_rows: up to how many rows are kept on the driver; 0: everything is done in Spark."""
         self.spark, self.place = spark, place
         self._states = PositionStore(most_rows)
         self._done = -1  # the last batch whose states stand in the table
 
     def open(self, number: int) -> None:
-        """Take up what stands in the table. number: of the last decision, which may not have been carried out."""
+        """Begin with the rows of the table. number: of the last decision, which may not have been carried out."""
         table = self.place.read(self.spark, POSITIONS)
         latest = table.agg(F.max("batch")).collect()[0][0]
         self._done = number if latest == number else number - 1
@@ -64,9 +65,9 @@ class OrderedQueries:
             self._states.read(table)
 
     def made(self, work: Work, lookup: Lookup, queries: Sequence[Query], parts: pa.Table | None) -> OrderedRows:
-        """What work.ordering asks for, nothing where it has been done. queries: of each.
+        """Carry out work.ordering; empty if that has been done before. queries: the definition of each.
 
-        parts: columns READ of all parts of these ranges, if they are on the driver.
+        parts: columns READ of all parts in these ranges, if they are on the driver.
         """
         if work.number <= self._done:
             return OrderedRows()
@@ -91,7 +92,7 @@ class OrderedQueries:
         )
 
     def keep(self, made: OrderedRows, number: int) -> None:
-        """Write the states of a batch whose rows stand in gold.results."""
+        """Write the states of a batch whose rows are in gold.results."""
         if made.states is None:
             return
         batch = F.lit(number).cast("bigint").alias("batch")
@@ -106,15 +107,15 @@ class OrderedQueries:
 
 
 class PositionStore:
-    """Rows that stand in silver.positions, by query and node; a batch gets them as chunks."""
+    """The current rows of silver.positions by query and node, for batches as chunks."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
-        """Nothing is known before `read` or the first `took`: a new table has no rows."""
+        """Empty until `read` or the first `took`: a new table has no rows."""
         self._most_rows = most_rows
         self._tables: dict[PlaceOf, pa.Table] | None = {} if most_rows else None
 
     def read(self, positions: DataFrame) -> None:
-        """What stands in silver.positions, instead of what was known."""
+        """Replace all rows by those of silver.positions."""
         self._tables = {} if self._most_rows else None
         if self._tables is None:
             return
@@ -125,7 +126,7 @@ class PositionStore:
             self._add(found.select(list(position_rows.STATES)), found["batch"])
 
     def before(self, orderings: Sequence[Ordering]) -> list[pa.RecordBatch] | None:
-        """The states of what gets positions, as chunks numbered like central.known; None: ask the table."""
+        """The states before a batch as chunks, numbered as `known` in ordered_windows.py does; None: read the table."""
         if self._tables is None:
             return None
         out: list[pa.RecordBatch] = []
@@ -140,7 +141,7 @@ class PositionStore:
         return out
 
     def took(self, states: pa.Table, number: int) -> None:
-        """States that a batch changed: columns STATES. number: of the batch."""
+        """Take the states that a batch changed: columns STATES. number: of the batch."""
         self._add(states, pa.chunked_array([pa.array(np.full(len(states), number, np.int64))]))
 
     def _add(self, states: pa.Table, batch: pa.ChunkedArray) -> None:
@@ -162,7 +163,7 @@ def _of(states: pa.Table, place: PlaceOf) -> pa.Table:
 
 
 def _standing(states: pa.Table) -> pa.Table:
-    """Of every key the row of the latest batch, and those whose readings it still needs."""
+    """For every key the row of its latest batch, and the rows whose readings that one needs."""
     code = states["key"].combine_chunks().dictionary_encode().indices.to_numpy()
     batch, since = (states[name].to_numpy() for name in ("batch", "since"))
     last = np.zeros(int(code.max()) + 1, np.int64)

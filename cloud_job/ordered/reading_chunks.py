@@ -1,7 +1,7 @@
-"""Packs raw readings into chunks, one a row and key; the state of a key travels as one chunk more.
+"""Packs raw readings into chunks, one row per chunk and key; the state of a key travels as one more chunk.
 
-A chunk's readings are words of 64 bits, side by side in one binary value, so that a shuffle moves few rows and numpy
-opens a whole column of chunks at once.
+The readings of a chunk are words of 64 bits side by side in one binary value, so that a shuffle moves few rows and
+numpy opens a whole column of chunks at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_WORDS: Final = 2 * 1024 * 1024  # of one batch of chunks: 16 MB
 
 
 def chunks_of(lookup: Lookup, orderings: Sequence[Ordering]) -> Reader:
-    """For mapInArrow: batches with the columns READ to chunks (COLUMNS); number: place in `orderings`."""
+    """For mapInArrow: batches with the columns READ to chunks (COLUMNS). number: place in `orderings`."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()
@@ -69,7 +69,7 @@ def chunks_of(lookup: Lookup, orderings: Sequence[Ordering]) -> Reader:
 
 
 class _Open:
-    """Chunks of one batch to come."""
+    """Collects chunks of one batch."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[Any]] = {name: [] for name in COLUMNS if name != "body"}
@@ -78,9 +78,9 @@ class _Open:
         self.words = 0
 
     def add(self, part: Counted, nodes: Ints, fed: Mapping[int, Sequence[tuple[int, Ordering]]]) -> None:
-        """The readings of a part that get their positions now, a chunk a row.
+        """Add the readings of a part that get their positions now, one chunk per row.
 
-        nodes: place of each node number. fed: by number of a read order, what is made of its rows.
+        nodes: place of each node number. fed: number of a read order -> what is made of its rows.
         """
         if not any(order.number in fed for order in part.orders):
             return
@@ -142,7 +142,7 @@ class Chunks:
     readings: Ints
 
     def only(self, number: int) -> Chunks:
-        """Those with that number, in the order of (epoch, seq, row)."""
+        """The chunks with that number, in the order of (epoch, seq, row)."""
         mine = np.flatnonzero(self.number == number)
         return self.take(mine[np.lexsort((self.row[mine], self.seq[mine], self.epoch[mine]))])
 
@@ -155,7 +155,7 @@ class Chunks:
         return Chunks(self.keys, **own, sizes=sizes, readings=readings)
 
     def spread(self, column: Ints) -> Ints:
-        """A column of chunks as one of their readings."""
+        """Repeat a value of each chunk for each of its readings."""
         return np.repeat(column, self.sizes)
 
     def values(self, scale: int) -> Array:
@@ -165,7 +165,7 @@ class Chunks:
 
 
 def met(batches: Sequence[pa.RecordBatch]) -> tuple[Chunks, Chunks]:
-    """(readings, states) of batches with the columns SCHEMA, any number of them; codes of keys are the same in both."""
+    """Split batches with the columns SCHEMA into (readings, states). Both use the same codes of keys."""
     table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
     keys = table["key"].combine_chunks().dictionary_encode()
     texts, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy().astype(np.int64)

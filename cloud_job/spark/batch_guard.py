@@ -1,13 +1,13 @@
-"""A landing file, or a record of one, that a batch cannot be made with costs itself and nothing else.
+"""Leaves out the landing file, or the record of one, with which no batch can be made; all others are processed.
 
-Whatever a batch raises, the run is given up and another one begins from the last decision, as after a kill: nothing of
-it is half done. Records that raise while they are read, or without which the decision can be taken, are found by trying
-on copies of the state, and the batch is made without them: their bytes go to ops.quarantine, and a frame is settled as
-one that cannot be used, so that what it held is declared (docs/protocol.md 3.6). A batch that fails for another reason
-is tried again, then file by file; a file that fails alone is left out whole. Where a decision stands already and cannot
-be carried out, what raises is left out of it (possible_work.py). What lies in the world (a disk, the JVM)
-ends the process, for systemd to start it again: no file is at fault. After a start that was killed files are taken one
-by one, and the one that five starts in a row were killed with is moved to the folder `aside`.
+Whatever a batch raises, the run ends and another run begins from the last decision, as after a kill: nothing is half
+done. Records that raise when they are read, or that make the decision impossible, are found by trying on copies of the
+state. The batch is made without them: their bytes go to ops.quarantine, and a frame is settled as unusable, so that its
+content is declared lost (docs/protocol.md 3.6). A batch that fails for another reason is tried again, then file by
+file; a file that fails alone is left out as a whole. If a decision exists and cannot be carried out, the parts of it
+that raise are left out (possible_work.py). If the cause is outside the data (a disk, the JVM), no file is at fault: the
+process ends, and systemd starts it again. After a start that was killed, files are processed one by one. A file with
+which five starts in a row were killed is moved to the folder `aside`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Note = Callable[[str, str], None]
 
 
 class Starts(Protocol):
-    """What the starts before this one were killed with (edge_agent/runtime/start_record.py)."""
+    """The files with which earlier starts were killed (edge_agent/runtime/start_record.py)."""
 
     @property
     def careful(self) -> bool: ...
@@ -48,12 +48,12 @@ class Starts(Protocol):
 
 
 class BatchGuard:
-    """Runs one job after another over the same tables; in the place of a job for the landing loop."""
+    """Runs jobs over the same tables, one after another. The landing loop uses it like a job."""
 
     def __init__(
         self, make: Callable[[], Job], note: Note = lambda why, example: None, starts: Starts | None = None
     ) -> None:
-        """make: a run that is open. note: gets what has been left out, with its name."""
+        """make: returns a run that is open. note: receives what is left out, with its name."""
         self._make, self._note, self._starts = make, note, starts
         self.job = self._begun()
         self._in_a_row = 0
@@ -63,7 +63,7 @@ class BatchGuard:
         return self.job.settings
 
     def took(self, name: str) -> bool:
-        """Whether a landing file stands in the last decision."""
+        """Whether the last decision names a landing file."""
         return self.job.took(name)
 
     def finish(self) -> None:
@@ -73,7 +73,7 @@ class BatchGuard:
         self.job.close()
 
     def process(self, files: Iterable[File]) -> None:
-        """As `Job.process`. Raises: what lies in the world; what every file raises."""
+        """Make one batch, as `Job.process`. Raises: errors outside the data, and errors that every file raises."""
         found = list(files)
         starts = self._starts
         if starts is None or not (starts.careful or starts.fatal):
@@ -98,7 +98,7 @@ class BatchGuard:
         self._without(found[0], error)
 
     def _tried(self, files: Sequence[File]) -> Exception | None:
-        """Some tries of one batch. Returns what the last one raised."""
+        """Try one batch several times. Returns the exception of the last try, None if one succeeded."""
         left_out: dict[landing.Record | str, LeftOut] = {}
         error: Exception | None = None
         for pause_s in (*PAUSES_S, None):
@@ -123,7 +123,7 @@ class BatchGuard:
         return error
 
     def _begun(self) -> Job:
-        """A run, which has carried out the last decision; tells what of it was impossible."""
+        """Begin a run, which carries out the last decision; report the parts of it that were impossible."""
         job = self._make()
         for found in job.impossible:
             self._note(f"{REASON}: {found.why}", found.name)
@@ -149,7 +149,7 @@ class BatchGuard:
     # --- which records -------------------------------------------------------------------------------------------
 
     def _search(self, files: Sequence[File], left_out: dict[landing.Record | str, LeftOut]) -> None:
-        """Leave out records until a batch of these files goes as far as it can without Spark."""
+        """Leave out records until a batch of these files succeeds as far as it goes without Spark."""
         while True:
             intake, error = self.job.attempt(files, left_out)
             if error is None:
@@ -164,9 +164,9 @@ class BatchGuard:
     def _last_of_shortest(
         self, files: Sequence[File], left_out: dict[landing.Record | str, LeftOut], whole: Intake, error: Exception
     ) -> landing.Record:
-        """The last record of the shortest beginning of these files upon which no decision can be taken.
+        """The last record of the shortest beginning of these files for which no decision can be taken.
 
-        Raises: the error, if there is none without any record.
+        Raises: the error, if it occurs without any record.
         """
         fits, fails = 0, whole.count
         if self.job.attempt(files, left_out, 0)[1] is not None or whole.last is None:
@@ -184,7 +184,7 @@ class BatchGuard:
     # --- a whole file --------------------------------------------------------------------------------------------
 
     def _without(self, file: File, error: Exception) -> None:
-        """A file that fails alone, without its records but the lander's own."""
+        """Make a batch of a file that fails alone, without its records except the lander's own."""
         self._in_a_row += 1
         if self._in_a_row > MOST_IN_A_ROW:
             raise error
@@ -200,7 +200,7 @@ class BatchGuard:
             self._tell(left_out)
 
     def _move_aside(self, name: str, why: str) -> None:
-        """Without looking into it: what it held is declared once the lander says that it has received it."""
+        """Move a file aside unread: its content is declared once the lander states that it has received it."""
         folder = Path(self.settings.landing)
         aside = folder / ASIDE
         aside.mkdir(mode=0o700, exist_ok=True)
@@ -214,7 +214,9 @@ class BatchGuard:
 def _leave_out(
     left_out: dict[landing.Record | str, LeftOut], record: landing.Record, why: str, error: Exception
 ) -> None:
-    """Once more than before: first the record as a frame that cannot be used, then without a word in its line."""
+    """Leave out a record. A record that raises again is left out entirely, so that its line waits for the grace
+    time.
+    """
     for known in (record, record[0]):
         out = left_out.get(known)
         if out is not None:
@@ -241,5 +243,5 @@ def _topics(content: bytes) -> list[str]:
 
 
 def _raise_if_of_the_world(error: Exception) -> None:
-    """Raise what no file is at fault for."""
+    """Raise an error that no file has caused."""
     raise_if_of_the_world(error, error.__cause__ if isinstance(error, RecordError) else None)

@@ -53,7 +53,7 @@ def loads(
 
 
 def _bare_part(part: Part) -> list[object]:
-    """A part without its body, which is in bronze.messages."""
+    """A part without its body, which bronze.messages holds."""
     found = list(astuple(part))
     return [*found[:_PART_FIELDS], *found[_PART_FIELDS + 1 :]]
 
@@ -64,7 +64,7 @@ def _part(plain: list[Any]) -> Part:
 
 
 def _pack(message: Frame | BadFrame) -> object:
-    """A frame that waits, without rows: those stand in bronze.messages."""
+    """A frame that waits, without rows, which bronze.messages holds."""
     if isinstance(message, BadFrame):
         return [message.epoch, message.seq, message.reason, message.run, message.since_us]
     heads = [[part.group, _heads(part.sections), _heads(part.late)] for part in message.groups]

@@ -43,19 +43,22 @@ _LIMITS: Final = arrow("query string, definition_revision bigint, limit bigint")
 
 
 def closing_ranges(found: Sequence[Islands]) -> dict[int, Ranges]:
-    """Where the pieces lie of what gets its first rows, by place in `found`: up to the newest piece there is."""
+    """Ranges of the pieces whose islands get their first rows, by index in `found`; each reaches to the newest
+    piece.
+    """
     return {i: [(islands.low_us, FAR_US)] for i, islands in enumerate(found) if islands.low_us is not None}
 
 
 def lowest_us(ranges: Mapping[int, Ranges]) -> int:
-    """Where the first of them begins."""
+    """The start of the first of these ranges."""
     return min(low for found in ranges.values() for low, _ in found)
 
 
 def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> tuple[dict[int, Ranges], dict[int, int]]:
-    """(the same of what is made again, at most how far from its start a row of it ends), by place in `found`.
+    """Ranges of the pieces whose islands are made again, and how far such a row reaches from its start at most.
 
-    It is the rows that are touched, as far as they reach, with what touches them. results: gold.results.
+    Both by index in `found`. A range contains the rows that are touched, as far as they reach, and the pieces that
+    touch them. results: gold.results.
     """
     wanted: list[tuple[object, ...]] = []
     reach: dict[int, tuple[int, int]] = {}
@@ -92,9 +95,9 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> tuple[dict[
 
 
 def sessions(pieces: DataFrame, work: Work, ranges: Mapping[int, Ranges], *, revising: bool) -> DataFrame:
-    """Rows of gold.results: those that close, or those that are made again. ranges: by place in work.islands.
+    """Rows of gold.results for islands that close or, if `revising`, are made again. ranges: by index in work.islands.
 
-    pieces: those of the orders of these queries in these ranges (cloud_job/ingest/decode.py).
+    pieces: those of the read orders of these queries in these ranges (cloud_job/ingest/decode.py).
     """
     shapes = [plan.Shape(aggregates, scale) for aggregates, scale in work.shapes]
     spark = pieces.sparkSession
@@ -109,7 +112,7 @@ def sessions(pieces: DataFrame, work: Work, ranges: Mapping[int, Ranges], *, rev
 
 
 def merged(pieces: DataFrame, places: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
-    """One row an island: span, key, start, end (of the last reading, exclusive), states, readings_late."""
+    """One row per island: span, key, start, end (of the last reading, exclusive), states, readings_late."""
     rows = pieces.join(F.broadcast(places), F.col("order") == F.col("of_order"), how="inner")
     line = Window.partitionBy("span", "key").orderBy("start", "end")
     before = line.rowsBetween(Window.unboundedPreceding, -1)
@@ -129,7 +132,7 @@ def _block(name: str) -> Column:
 
 
 def due(islands: DataFrame, about: DataFrame, keyed: DataFrame, *, revising: bool) -> DataFrame:
-    """The islands whose row is wanted, with what their query and key say; `until` is the end of the row."""
+    """The islands that get a row now, with the columns of their query and key; `until` is the end of the row."""
     rows = islands.join(F.broadcast(about), F.col("span") == F.col("of_span"), how="inner")
     same = (F.col("span") == F.col("k_span")) & (F.col("key") == F.col("k_key"))
     rows = rows.join(F.broadcast(keyed), same, how="left")
@@ -153,7 +156,7 @@ def covered(rows: DataFrame, cells: DataFrame) -> DataFrame:
 
 
 def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], number: int) -> DataFrame:
-    """Rows of gold.results that an island made again has joined: they are no longer results.
+    """The rows of gold.results that an island made again has joined: they are no longer results.
 
     made: rows from `sessions`, of these queries. number: of the batch.
     """

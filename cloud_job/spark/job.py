@@ -77,7 +77,7 @@ class JobSettings:
 
 
 class Job:
-    """The state of one run. Make one, `open` it, give it the landing files in order."""
+    """One run. Make it, `open` it, give it the landing files in order."""
 
     def __init__(self, spark: SparkSession, place: Place, settings: JobSettings) -> None:
         """Nothing is read or written before `open`."""
@@ -100,9 +100,9 @@ class Job:
         self.impossible: list[Impossible] = []  # of the last decision of the run before
 
     def open(self) -> None:
-        """Take the tables, make those that are missing, and carry the last decision out to its end.
+        """Take the tables, create missing ones, and carry out the rest of the last decision.
 
-        Raises: PortError where another root has them, or they cannot be made.
+        Raises: PortError if another root has the tables or they cannot be made.
         """
         self._lease = Lease(self.place, self.owner)
         torn_commits.repair(self.place)
@@ -125,7 +125,7 @@ class Job:
             decider.parent.children.retire(node)
 
     def _last(self) -> list[dict[str, Any]]:
-        """The last decision, and before it those since the last one with a whole state."""
+        """The last decision, preceded by the decisions since the last one with a whole state."""
         batches = self.place.read(self.spark, BATCHES)
         rows = [row.asDict() for row in batches.orderBy("number", ascending=False).limit(1).collect()]
         base = state_log.base_of(bytes(rows[0]["state"]), rows[0]["number"]) if rows else 0
@@ -135,15 +135,15 @@ class Job:
 
     @property
     def needed_from(self) -> int:
-        """The row of ops.batches with the last whole state: a start needs it and those after it."""
+        """The number of the last row of ops.batches with a whole state: a start needs it and all later rows."""
         return self._began_from if self._log.base < 0 else self._log.base
 
     def _recalled(self, rows: Sequence[Mapping[str, Any]]) -> tuple[Decider, RootState, Parts]:
-        """The state after these rows, of `_last`."""
+        """The state after these rows, which `_last` returned."""
         return state_log.recall(rows, self.settings.rules) if rows else self._fresh()
 
     def _resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Go on after the decision of the last of these rows of ops.batches."""
+        """Continue after the last of these rows of ops.batches."""
         self.decider, self.state, self.parts = self._recalled(rows)
         last, self._began_from = rows[-1], int(rows[0]["number"])
         self._files = frozenset(last["files"])
@@ -152,16 +152,16 @@ class Job:
         log.info("root.resumed", extra={"batch": self.state.number})
 
     def took(self, name: str) -> bool:
-        """Whether a landing file stands in the last decision, or will in the next one."""
+        """Whether the last decision names a landing file, or the next one will."""
         return name in self._files or name in self._idle_names
 
     @property
     def idle(self) -> list[File]:
-        """Files since the last decision, with which nothing was to be written: another run reads them first."""
+        """Files read since the last decision that changed no table: another run reads them first."""
         return [file for files in self._idle for file in files]
 
     def process(self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING) -> None:
-        """One micro-batch. files: names and content in order; those of the last decision are passed over.
+        """Make one micro-batch. files: names and content in order; files of the last decision are skipped.
 
         left_out: records that are not handled. After an exception the run is at an end: close it and open another.
         """
@@ -177,9 +177,9 @@ class Job:
     def attempt(
         self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING, most: int | None = None
     ) -> tuple[Intake, Exception | None]:
-        """`process` as far as it goes without Spark, on a copy of the state. Returns what was read and what it raised.
+        """`process` as far as it goes without Spark, on a copy of the state. Returns what was read and the exception.
 
-        most: records that are read; None: all.
+        most: how many records are read; None: all.
         """
         decider, state, parts = self._recalled(self._last())
         self._retire(decider)
@@ -195,9 +195,9 @@ class Job:
         return intake, None
 
     def forget_work(self) -> None:
-        """Note that the last decision has been carried out: a start does not do it again. Only after `open`.
+        """Note that the last decision has been carried out, so that no start does it again. Only after `open`.
 
-        The row becomes whole by it, in one commit: a start would not get the same work by deciding again.
+        The same commit writes the whole state into the row: deciding again would not give the same work.
         """
         number, (*_, last) = self.state.number, self._last()
         state = decision_checkpoint.dumps(self.decider, self.state, self.parts)
@@ -206,23 +206,25 @@ class Job:
         self._log, self._began_from = StateLog(self.settings.rules), number
 
     def forget_epochs(self, lines: Sequence[EpochKey]) -> None:
-        """Forget epochs that have ended and have no rows in the tables; it is noted with the next decision."""
+        """Forget epochs that have ended and have no rows in the tables. The next decision notes it."""
         state_log.forget(self.decider, self.state, lines)
         self._log.forgotten(lines)
 
     def forget_runs(self, first: int) -> None:
-        """Forget runs that decided batches before that one only, of which the tables have no rows; noted as above."""
+        """Forget runs all of whose batches lie before `first`: the tables have no rows of them. The next decision notes
+        it.
+        """
         if len(self.state.owners) > 1:
             self.state.disown(first)
             self._log.without_rows(first)
 
     def committed(self, step: str) -> None:
-        """Another step's commits are on the disk after this; nothing that they replace is needed any longer."""
+        """Make a step outside a batch durable. Afterwards nothing needs the files that it replaced."""
         self._done(step, self.state.number)
         self.steps.pop(step)  # of no batch
 
     def finish(self) -> None:
-        """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
+        """Write deferred revisions (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
         if self.state.put_off or self._log.behind or self._idle:
             self._batch(self._intake(), BatchInput(flush=True))
         self._remove(self._files)
@@ -243,7 +245,9 @@ class Job:
         return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us, left_out=left_out)
 
     def _batch(self, intake: Intake, given: BatchInput) -> None:
-        """Decide upon what was read, and write what follows; where nothing does, the files stay for a while."""
+        """Take the decision on the messages read, and write the results. If no table changes, the files stay for a
+        while.
+        """
         number = intake.batch
         made = decided(intake, self.state, flush=given.flush)
         nodes = self._nodes.columns(made.decision, number)
@@ -273,7 +277,7 @@ class Job:
         )
 
     def _write(self, made: Decided, row: TableRow, nodes: dict[str, list[object]] | None) -> None:
-        """All commits of a batch. nodes: of ops.nodes, if they are due."""
+        """Make all commits of a batch. nodes: columns of ops.nodes, None if they stay as they are."""
         work, number = made.work, made.work.number
         if made.stored is not None:
             self.place.append(MESSAGES, self._stored(made.stored), self.owner, number)
@@ -289,13 +293,13 @@ class Job:
         self._rows.forget(self.state.needed_us)
 
     def _may_wait(self, made: Decided, given: BatchInput) -> bool:
-        """Whether a decision changes no table, so that its files may stay until one does, for a while."""
+        """Whether a decision changes no table, so that its files may stay for a while, until a decision does."""
         if given.flush or given.left_out or not made.changes_nothing or time.monotonic() - self._wrote_s > IDLE_S:
             return False
         return len(self._idle_names) < IDLE_FILES and self._idle_bytes < IDLE_BYTES
 
     def _kept(self, number: int, given: BatchInput) -> bytes:
-        """What the row of a batch says of the state after it."""
+        """The column `state` of a batch's row: the whole state, or the input of the batch."""
         took_s = self.steps.get("read", 0.0) + time.monotonic() - self._since_s
         return self._log.take(
             number,
@@ -310,7 +314,7 @@ class Job:
         self._held().check(self.spark, number)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
-        """Everything after the decision. again: some of it may have been done before a crash."""
+        """Carry out everything that follows the decision. again: a part may have been done before a crash."""
         number, lookups = work.number, self._lookups()
         ordered = self._rows.ordered(work, lookups)
         self._append_results(work, lookups, ordered, again=again)
@@ -323,7 +327,7 @@ class Job:
         self._done("tables", number)
 
     def _carry_out(self, work: Work) -> None:
-        """All of a decision that may have been carried out in part, but for what raises again: that is declared."""
+        """Carry out a decision of which a part may have been done. Parts that raise again are declared instead."""
         try:
             self._perform(work, again=True)
         except Exception as err:
@@ -338,7 +342,7 @@ class Job:
             self._perform(replace(work, gaps=(*work.gaps, *rows)), again=True)
 
     def _make(self, work: Work) -> None:
-        """Make the rows of a decision, and keep none."""
+        """Compute the rows of a decision without writing them."""
         lookups = self._lookups()
         self._rows.make(work, lookups)
         for rows in (self._quarantined(work), self._late(work, lookups)):
@@ -346,7 +350,7 @@ class Job:
                 rows.write.format("noop").mode("overwrite").save()
 
     def _show(self, nodes: dict[str, list[object]], number: int) -> None:
-        """ops.nodes, in no decision: a run that starts writes it anew."""
+        """Write ops.nodes. No decision holds it: a run that starts writes it anew."""
         self.place.overwrite(tables.NODES, tables.of_columns(self.spark, tables.NODES, nodes), number)
         self._done("nodes", number)
 
@@ -361,7 +365,7 @@ class Job:
         self.place.append(RESULTS, reduce(DataFrame.unionByName, first), "results", work.number)
 
     def _revise(self, work: Work, lookups: DecodeLookups) -> None:
-        """Rows that stand already, or may."""
+        """Write the rows that replace or withdraw rows of gold.results."""
         if work.over:
             withdraw_over(self.spark, self.place, work.over, work.number)
         if work.revising:
@@ -390,7 +394,7 @@ class Job:
             merge_sessions(self.spark, self.place, made, gone, islands.lowest_us(ranges))
 
     def _append_others(self, work: Work, lookups: DecodeLookups, *, again: bool) -> None:
-        """Rows of the tables about the batch."""
+        """Append rows to the tables about the batch."""
         number = work.number
         coverage = self._not_covered(work.coverage) if self.state.covers_full else work.coverage
         for table, rows in (
@@ -422,7 +426,7 @@ class Job:
         return tables.one_file(self.spark, tables.LATE, late(parts, work, pages, bases))
 
     def _not_covered(self, rows: tuple[TableRow, ...]) -> tuple[TableRow, ...]:
-        """The rows whose coverage does not stand in ops.coverage: the state knows the newest only."""
+        """The rows whose coverage is not in ops.coverage. The state knows only the newest ones."""
         if not rows:
             return rows
         ids = F.col("coverage_id").isin(sorted({str(row["coverage_id"]) for row in rows}))
@@ -431,11 +435,11 @@ class Job:
         return tuple(row for row in rows if row["coverage_id"] not in there)
 
     def _done_before(self, table: Table, number: int) -> bool:
-        """Whether a batch has written to a table: an append is there whole or not at all."""
+        """Whether a batch has written to a table: an append is there completely or not at all."""
         return bool(self.place.read(self.spark, table).where(f"batch = {number}").limit(1).count())
 
     def _stored(self, content: pa.Table) -> DataFrame:
-        """Frames as rows; of a large batch as several files, which are read side by side."""
+        """Frames as rows; a large batch as several files, which are read in parallel."""
         if content.nbytes < ONE_FILE_BYTES:
             return tables.one_file(self.spark, MESSAGES, content)
         return tables.frame(self.spark, content, tables.schema(MESSAGES))
@@ -444,7 +448,7 @@ class Job:
         return DecodeLookups(self.decider.parent.dictionaries, self.state)
 
     def _done(self, step: str, number: int) -> None:
-        """A step has been committed and is on the disk: note how long it took. Crash tests end the process here."""
+        """Make a step durable and note how long it took. Crash tests end the process here."""
         if self._durable is not None:
             self._durable.sync()
         now_s = time.monotonic()
@@ -454,7 +458,7 @@ class Job:
             os._exit(9)
 
     def _remove(self, names: Iterable[str]) -> None:
-        """Landing files of a decision that has been carried out."""
+        """Delete the landing files of a decision that has been carried out."""
         folder = Path(self.settings.landing)
         for name in names:
             (folder / name).unlink(missing_ok=True)

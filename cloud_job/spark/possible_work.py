@@ -1,8 +1,8 @@
-"""What of a decision can be carried out, where rows of some of it cannot be made.
+"""Finds the part of a decision that can be carried out, if some of its rows cannot be made.
 
-A decision that stands in ops.batches is carried out before the next one is taken, so one window whose rows raise would
-stop the root at each start. Then it is tried what raises, and that is left out, noted and declared: of those windows
-there are no rows, and ops.gaps says which.
+A decision in ops.batches must be carried out before the next one is taken, so one window whose rows raise would stop
+the root at each start. The windows that raise are therefore found by trying, left out, logged and declared: they get no
+rows, and ops.gaps says so.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Impossible(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A name for log lines."""
         if isinstance(self.piece, WindowRange | Islands | Ordering):
             start_us, end_us = times_of(self.piece)
             return f"query {self.piece.query} revision {self.piece.revision}, {start_us} to {end_us} us"
         return f"frame {self.piece.epoch:08x}/{self.piece.seq} of {self.piece.node}"
 
     def row(self, state: RootState, number: int) -> TableRow | None:
-        """Its row of ops.gaps, where results lack something."""
+        """Its row of ops.gaps; None if no result lacks anything."""
         piece = self.piece
         if not isinstance(piece, WindowRange | Islands | Ordering):
             return None
@@ -78,9 +78,9 @@ class Impossible(NamedTuple):
 
 
 def possible(work: Work, make: Callable[[Work], None]) -> tuple[Work, list[Impossible]]:
-    """The work without the parts that raise, and these. make: makes the rows of a work and keeps none.
+    """Splits a work into (the work without the parts that raise, these parts).
 
-    Raises: what lies in the world.
+    make: computes the rows of a work and writes none. Raises: errors outside the data.
     """
     none: dict[str, Any] = dict.fromkeys(PIECES, ())
     nothing = replace(work, unread=0, **none)
@@ -92,7 +92,7 @@ def possible(work: Work, make: Callable[[Work], None]) -> tuple[Work, list[Impos
 def _good(
     name: str, pieces: tuple[Any, ...], nothing: Work, make: Callable[[Work], None], impossible: list[Impossible]
 ) -> tuple[Any, ...]:
-    """Those of one field that can be made: halves are tried, and of a half that raises its halves."""
+    """The entries of one field that can be made. Halves are tried, and of a half that raises its halves."""
     good: list[Any] = []
     waiting = [pieces] if pieces else []
     tries = 0
@@ -120,7 +120,7 @@ def _good(
 
 
 def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
-    """From when to when in event time the rows of a piece lie, in us."""
+    """The range of event time of a piece's rows, in us."""
     match piece:
         case WindowRange():
             slide_us, after_us = max(piece.slide_us, 1), piece.low_us - piece.offset_us
@@ -135,18 +135,18 @@ def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
 
 
 def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) -> None:
-    """Raise what no reading is at fault for: a disk, the JVM. cause: of the error, if that only wraps it."""
+    """Raise an error that no reading has caused: of a disk or the JVM. cause: of the error, if that only wraps it."""
     if isinstance(cause or error, PortError | OSError) or any(text in str(error) for text in WORLD):
         raise error
 
 
 def jvm_is_gone(error: Exception) -> bool:
-    """Whether there is no JVM any more: then whatever is tried later raises too, and only a new process helps."""
+    """Whether the JVM has ended. Then every later call raises too, and only a new process helps."""
     return isinstance(error, ConnectionError | EOFError) or any(text in str(error) for text in GONE)
 
 
 def text_of(error: Exception) -> str:
-    """Its first line; of one that comes through the JVM the line that names the cause."""
+    """The first line of an error; of one that comes through the JVM, the line that names the cause."""
     lines = str(error).splitlines() or [""]
     causes = [line.removeprefix(CAUSE) for line in lines if line.startswith(CAUSE)]
     return causes[-1][:SHOWN] if causes else f"{type(error).__name__}: {lines[0][:SHOWN]}"

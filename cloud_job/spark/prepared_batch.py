@@ -1,4 +1,4 @@
-"""A micro-batch as far as it goes without Spark: the decision upon what was read, and its row of ops.batches.
+"""A micro-batch as far as it goes without Spark: the decision on the messages read, and its row of ops.batches.
 
 Nothing is written here, so it can be tried on a copy of the state (cloud_job/spark/batch_guard.py).
 """
@@ -25,7 +25,9 @@ log = logging.getLogger("headwater.root")
 
 
 class Decided(NamedTuple):
-    """stored: rows for bronze.messages, if any. applied: parts of the frames that took effect."""
+    """A decision and its work. stored: rows for bronze.messages, None for none. applied: parts of frames that took
+    effect.
+    """
 
     stored: pa.Table | None
     decision: Decision
@@ -34,12 +36,12 @@ class Decided(NamedTuple):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether no table would change but ops.batches and ops.nodes: nothing is stored, took effect or is due."""
+        """Whether no table changes besides ops.batches and ops.nodes: nothing is stored, took effect or is due."""
         return self.stored is None and not self.decision.effects and self.work.nothing
 
 
 def decided(intake: Intake, state: RootState, *, flush: bool = False) -> Decided:
-    """Decide on what the intake has read. Changes the state, the decider and its parts."""
+    """Take the decision on the messages of the intake. Changes the state, the decider and its parts."""
     decider, parts = intake.decider, intake.parts
     stored = intake.table() if intake.rows["batch"] else None
     decision = decider.decide(intake.now_us)

@@ -1,7 +1,7 @@
 """Keeps recently stored parts on the driver: most windows close on them, and a read from the table costs a query.
 
-They equal their rows in bronze.messages, and what is asked for is answered only where nothing else can overlap it; so
-results are the same function of the tables, whoever reads them. A restart begins empty and reads the table.
+They equal their rows in bronze.messages, and a request is served only if no other part can overlap it. So results do
+not depend on where parts are read from. A restart begins empty and reads the table.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _KEPT: Final = (*READ, "start", "end")
 
 
 class RecentParts:
-    """The newest parts, a table a batch."""
+    """The newest parts, one Arrow table per batch."""
 
     def __init__(self, older_end_us: int) -> None:
-        """older_end_us: no part that was stored before ends later."""
+        """older_end_us: parts stored earlier end by then."""
         self._older_end_us = older_end_us
         self._batches: list[pa.Table] = []
 
     def add(self, stored: pa.Table) -> None:
-        """Rows as they went to bronze.messages."""
+        """Add the rows that a batch appended to bronze.messages."""
         parts = stored.select(_KEPT).filter(stored["start"].is_valid())
         if parts.num_rows:
             self._batches.append(parts)
@@ -70,13 +70,13 @@ class RecentParts:
 
 
 def stored_end_us(extents: Iterable[tuple[int, int]], waiting: Parts) -> int:
-    """The latest end of all parts that are stored: of those applied (start, end), and of those that still wait."""
+    """The latest end of all stored parts: of those applied, given as (start, end), and of those that still wait."""
     ends = [end for _, end in extents]
     return max([*ends, *(part.latest_end_us for parts in waiting.values() for part in parts)], default=NEVER_US)
 
 
 def no_parts() -> pa.Table:
-    """The columns READ, and no row."""
+    """An empty table with the columns READ."""
     return arrow_schema(MESSAGES).empty_table().select(READ)
 
 

@@ -1,7 +1,7 @@
-"""From rows of frames to rows of gold.results: small named transforms, native expressions all the way.
+"""Transforms rows of frames to rows of gold.results, with native expressions.
 
-What changes from batch to batch stands in one literal, not in the shape of the plan, so that Spark compiles a plan once
-and runs it every batch.
+Values that change from batch to batch stand in one literal and not in the shape of the plan, so that Spark compiles a
+plan once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OF_SPAN: Final = {"definition_revision": "revision", "length": "length_us"}  # 
 def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
     """The rows of lookup.spans. frames: bronze.messages, or a part of it that holds all their rows.
 
-    formed: windows of spans without orders, made from something else: columns lookup.windows.
+    formed: windows of spans without read orders, made elsewhere: columns lookup.windows.
     """
     near = frames.transform(between, ranges_of([span for span in lookup.spans if span.orders or not formed]))
     windows = near.transform(decoded, windows_of(lookup), lookup.windows)
@@ -54,13 +54,13 @@ def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) 
 
 
 def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
-    """The same from parts that are on the driver: columns READ, all that overlap the spans."""
+    """The same from parts on the driver: columns READ, all parts that overlap the spans."""
     batches = windows_of(lookup)(iter(parts.to_batches()))
     return finished(local([*formed, *batches], spark, lookup.windows), work, lookup)
 
 
 def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
-    """Rows of windows to rows of gold.results."""
+    """Turn rows of windows into rows of gold.results."""
     shapes = [plan.Shape(aggregates, scale) for aggregates, scale in work.shapes]
     return windows.transform(merged, shapes).transform(lowered, lookup.spans, work.number, shapes)
 
@@ -74,12 +74,12 @@ def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
 
 
 def ranges_of(spans: Sequence[WindowRange]) -> list[tuple[int, int]]:
-    """Ranges [low, high) of event time with all rows of the spans: at most four."""
+    """Ranges [low, high) of event time that hold all rows of the spans: at most four."""
     return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
 
 
 def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
-    """Parts to rows of these columns (name -> Spark type), on the executors."""
+    """Decode parts to rows with these columns (name -> Spark type), on the executors."""
     return frames.select(*READ).mapInArrow(reader, tables.struct(columns))
 
 
@@ -92,13 +92,13 @@ def local(batches: Formed, spark: SparkSession, columns: Mapping[str, str]) -> D
 
 
 def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
-    """One row a (span, start, key): states combined, late readings counted."""
+    """One row per (span, start, key): states combined, late readings counted."""
     late = F.sum(F.when(F.col("late"), F.col("count")).otherwise(F.lit(0).cast("bigint")))
     return plan.combine(rows, WINDOW, shapes, {"readings_late": late})
 
 
 def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes: Sequence[plan.Shape]) -> DataFrame:
-    """Rows of gold.results, first revision."""
+    """Rows of gold.results with revision 0, from merged rows."""
     fields = ",".join(f"{name}:{kind}" for name, kind in ABOUT.items())
     every = F.from_json(F.lit(about(spans)), F.lit(f"array<struct<{fields}>>"))
     rows = states.withColumn("about", F.get(every, F.col("span")))
@@ -106,7 +106,7 @@ def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes:
 
 
 def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, prefix: str = "") -> DataFrame:
-    """Combined states to rows of gold.results, first revision.
+    """Rows of gold.results with revision 0, from combined states.
 
     end: of the row. prefix: of the columns that hold shape, query, coverage and so on.
     """
@@ -135,7 +135,7 @@ def about(spans: Sequence[WindowRange]) -> str:
 
 
 def labels(key: Column) -> Column:
-    """site=a,unit=3 as a map; '%', ',' and '=' are percent-encoded in it."""
+    """A key such as site=a,unit=3 as a map; '%', ',' and '=' are percent-encoded in it."""
     taken = F.when(key != "", F.str_to_map(key, F.lit(","), F.lit("="))).otherwise(
         F.create_map().cast("map<string,string>")
     )

@@ -1,8 +1,8 @@
 """Computes the rows of gold.results that a decision asks for, from the nearest copy of their parts.
 
-Windows are formed from slices on the driver (cloud_job/spark/slice_cache.py) or from parts that came a short time ago
-(cloud_job/spark/recent_parts.py), sessions and positions from the latter; the rest is read back from bronze.messages.
-The rows are the same, whatever the source.
+Windows are computed from slices on the driver (cloud_job/spark/slice_cache.py) or from recently stored parts
+(cloud_job/spark/recent_parts.py); sessions and positions from recent parts; everything else is read back from
+bronze.messages. The rows are the same, whatever the source.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class RowSources:
     """Computes rows, batch by batch, in one run of the job.
 
-    recent, slices: what is on the driver. central: how far every key is whose readings get positions.
+    recent, slices: copies on the driver. central: the positions of every key whose readings get positions.
     """
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
@@ -51,7 +51,9 @@ class RowSources:
         self.central = OrderedQueries(spark, place)
 
     def resume(self, state: RootState, parts: Parts) -> None:
-        """Go on over tables with rows. state: after the last decision. parts: heads of what has not taken effect."""
+        """Continue on tables with rows. state: after the last decision. parts: heads of frames that have not taken
+        effect.
+        """
         self.recent = RecentParts(stored_end_us(state.extent.values(), parts))
         self.slices = SliceCache(state.plans)
         self.central.open(state.number)
@@ -64,7 +66,9 @@ class RowSources:
         waiting: Container[Sending],
         lookups: DecodeLookups,
     ) -> None:
-        """What took effect with a decision, before its rows are asked for. stored, applied, waiting: see Slices."""
+        """Take the frames that took effect with a decision, before its rows are computed. Arguments: see
+        SliceCache.take.
+        """
         state = lookups.state
         if self.slices.keep(kept_plans(state, decision.groups), state.plans):
             lines = {EpochKey(node, epoch) for node, epoch, _seq in applied}
@@ -72,7 +76,7 @@ class RowSources:
             self.slices.take(stored, applied, waiting, lookups.known(pages))
 
     def forget(self, needed_us: int) -> None:
-        """Drop what no future row needs, after a batch. needed_us: see RootState."""
+        """Drop, after a batch, what no future row needs. needed_us: see RootState."""
         self.recent.forget(needed_us)
         self.slices.forget()
 
@@ -93,7 +97,7 @@ class RowSources:
     def sessions(
         self, work: Work, ranges: Mapping[int, Ranges], lookups: DecodeLookups, *, revising: bool
     ) -> DataFrame:
-        """The rows of work.islands. ranges: by place there, where their pieces lie in event time."""
+        """The rows of work.islands. ranges: by index there, the event times of their pieces."""
         wanted: dict[int, Ranges] = {}
         for i, found in ranges.items():
             for number in work.islands[i].orders:
@@ -101,7 +105,7 @@ class RowSources:
         return islands.sessions(self._pieces(lookups.of(work, wanted)), work, ranges, revising=revising)
 
     def ordered(self, work: Work, lookups: DecodeLookups) -> OrderedRows:
-        """Raw readings that get their positions: rows of windows, and the states that follow (docs/protocol.md 7.4)."""
+        """The rows of windows of positions, and the states that follow (docs/protocol.md 7.4)."""
         if not work.ordering:
             return OrderedRows()
         wanted: dict[int, Ranges] = {}
@@ -113,7 +117,7 @@ class RowSources:
         return self.central.made(work, lookups.of(work, wanted), queries, parts)
 
     def make(self, work: Work, lookups: DecodeLookups) -> None:
-        """Make the rows of a decision's windows, and keep none."""
+        """Compute the rows of a decision's windows without writing them."""
         rows = [self.windows(work, spans, lookups) for spans in (work.closing, work.revising) if spans]
         closing = islands.closing_ranges(work.islands)
         if closing:
@@ -126,7 +130,7 @@ class RowSources:
             each.write.format("noop").mode("overwrite").save()
 
     def _read_back(self, lookup: Lookup, lookups: DecodeLookups) -> None:
-        """Slices that the windows need and that are not on the driver, from the table."""
+        """Read slices from the table that the windows need and that are not on the driver."""
         missing = self.slices.missing(lookup)
         if missing:
             ranges = [(min(missing.values()), FAR_US)]

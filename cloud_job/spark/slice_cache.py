@@ -1,13 +1,13 @@
-"""Slices decoded once and kept on the driver, so that a small batch costs what is new plus a few rows a window.
+"""Keeps decoded slices on the driver, so that a small batch costs its new rows plus a few rows per window.
 
-A window of an hour that slides by a second holds 3 600 slices of every child, a batch brings two new ones. They are
-decoded once, as their frames take effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py);
-windows that close or are revised are formed from these (docs/protocol.md 8.6).
+A window of an hour that slides by a second holds 3 600 slices of every child, and a batch brings two new ones. Each is
+decoded once, when its frame takes effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py);
+windows that close or are revised are computed from these (docs/protocol.md 8.6).
 
 A cache: for each plan it holds every applied row that starts at or after `from_us`, exactly as decoding bronze.messages
 returns them. After a restart, or a batch too large to be decoded here, the rows are read from the table when a window
 needs them, in parallel on the executors; a plan too large for the cache is decoded there for every batch. A table of
-sums would cost every batch a commit and a query more.
+sums would cost every batch one more commit and query.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ Applied = Mapping[Sending, tuple[Part, ...]]
 
 @dataclass(slots=True)
 class _Held:
-    """Of one plan: all rows that start at from_us or later, on time and late apart.
+    """The rows of one plan that start at from_us or later, late ones apart.
 
-    again_us: they are not read back for windows that start before.
+    again_us: rows are not read back for windows that start before.
     """
 
     kept: CachedPlan
@@ -68,7 +68,7 @@ class _Held:
 
 
 def _kept(part: Counted, numbers: Renumbering) -> Partials:
-    """The rows of a part under our numbers, with the columns that are kept."""
+    """The rows of a part under the cache's own numbers, with the columns that are kept."""
     rows, basis = part.rows, kept_columns(part.orders[0].basis)
     cut = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in basis})
     return numbers.rows(EpochKey(part.sent.node, part.sent.epoch), part.page, cut)
@@ -78,7 +78,7 @@ class SliceCache:
     """The cached rows of all plans."""
 
     def __init__(self, passed: Iterable[bytes] = ()) -> None:
-        """passed: plans whose rows have come before, unseen."""
+        """passed: plans of which rows were stored that the cache has not seen."""
         self._held: dict[bytes, _Held] = {}
         self._passed = set(passed)
         self._waiting: list[pa.Table] = []  # parts of frames that have not taken effect
@@ -86,7 +86,7 @@ class SliceCache:
         self._large = False  # the last batch was too large to be decoded here
 
     def keep(self, kept: Mapping[bytes, CachedPlan], plans: Iterable[bytes]) -> bool:
-        """After a decision: cache these plans and no others. Returns whether there is any. plans: all known ones."""
+        """Cache these plans and no others, after a decision. Returns whether there is any. plans: all known ones."""
         for identity in self._held.keys() - kept.keys():
             del self._held[identity]
         for identity, plan in kept.items():
@@ -102,10 +102,10 @@ class SliceCache:
         return bool(kept)
 
     def take(self, stored: pa.Table | None, applied: Applied, waiting: Container[Sending], known: Lookup) -> None:
-        """Add what took effect with a decision: once for each, after `keep` and before its windows are asked for.
+        """Add the frames that took effect with a decision: once each, after `keep` and before its windows are computed.
 
         stored: the batch's rows of bronze.messages, None for none. applied: heads of the parts that were settled.
-        waiting: frames that were stored and were not. known: pages of the epochs of `applied`, and owners.
+        waiting: frames that are stored and not settled. known: pages of the epochs of `applied`, and owners.
         """
         touched = _touched(applied, known)
         came = [] if stored is None else [stored.filter(pc.greater_equal(stored["plan"], 0)).select(READ)]
@@ -126,16 +126,18 @@ class SliceCache:
             self._decode(now, known)
 
     def forget(self) -> None:
-        """Drop what no future window needs, after a batch."""
+        """Drop, after a batch, what no future window needs."""
         for held in self._held.values():
             for blocks in held.blocks.values():
                 blocks.forget(held.kept.from_us)
             held.from_us = max(held.from_us, held.kept.from_us)
 
     def missing(self, lookup: Lookup) -> dict[bytes, int]:
-        """Plans whose rows have to be read back for the windows of lookup.spans, and from where on in event time.
+        """The plans whose rows have to be read back for the windows of lookup.spans, each with the event time from
+        which on.
 
-        None after a batch too large to be decoded here: more of them will come. None for windows long closed.
+        None after a batch too large to be decoded here, because more such batches follow; none for windows closed long
+        ago.
         """
         found: dict[bytes, int] = {}
         for span in () if self._large else lookup.spans:
@@ -146,12 +148,12 @@ class SliceCache:
         return found
 
     def wanted(self, missing: Mapping[bytes, int], known: Lookup) -> Lookup:
-        """What `slices_of` needs to read them. known: pages of all epochs there, and owners."""
+        """The Lookup with which `slices_of` reads these plans. known: pages of all epochs there, and owners."""
         orders = {i: (replace(self._held[i].kept.order, number=n),) for n, i in enumerate(missing)}
         return replace(known, orders=orders, ranges={n: [(us, FAR_US)] for n, us in enumerate(missing.values())})
 
     def fill(self, missing: Mapping[bytes, int], rows: Iterable[tuple[int, bool, bytes | None]]) -> None:
-        """Keep what was read back. rows: as slices_of makes them of `wanted`."""
+        """Keep rows that were read back. rows: as slices_of makes them of `wanted`."""
         plans = list(missing)
         for identity in plans:
             self._lose(identity)
@@ -169,7 +171,7 @@ class SliceCache:
         self._fit()
 
     def windows(self, lookup: Lookup) -> tuple[set[int], list[pa.RecordBatch]]:
-        """Which of lookup.spans are formed here, and their rows: columns lookup.windows."""
+        """(the numbers of those lookup.spans that can be computed here, their rows with the columns lookup.windows)."""
         formed: set[int] = set()
         made: list[pa.RecordBatch] = []
         for number, span in enumerate(lookup.spans):
@@ -198,7 +200,7 @@ class SliceCache:
                 yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
 
     def _plans(self, span: WindowRange, lookup: Lookup) -> dict[bytes, ReadRequest]:
-        """The plans that feed windows which can be formed from what is kept of these; none where they cannot."""
+        """The plans that feed windows which the cached rows can form; empty if they cannot."""
         orders = {order.number: order for found in lookup.orders.values() for order in found}
         plans = {orders[number].plan: orders[number] for number in span.orders}
         basis = lookup.bases[span.shape]
@@ -212,7 +214,7 @@ class SliceCache:
         return _Held(plan, blocks, from_us, again_us)
 
     def _lose(self, identity: bytes) -> None:
-        """Discard the rows of a plan: they are incomplete."""
+        """Discard the rows of a plan that are incomplete."""
         held = self._held[identity]
         self._held[identity] = self._empty(held.kept, FAR_US, held.again_us)
 

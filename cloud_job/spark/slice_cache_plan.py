@@ -31,7 +31,7 @@ class CachedPlan:
 
 
 def kept_plans(state: RootState, groups: Mapping[Group, GroupView]) -> dict[bytes, CachedPlan]:
-    """The plans of which slices are kept, by identity: those with a query that pays, and what came late for it."""
+    """The plans whose slices are kept, by identity: plans of a query for which it pays, and late readings of it."""
     found: dict[bytes, CachedPlan] = {}
     sliced: set[tuple[str, int]] = set()
     for identity, (group, plan) in state.plans.items():

@@ -1,12 +1,12 @@
-"""The state of the decision in ops.batches: whole now and then, and in between the input of each batch.
+"""Writes the state of the decision to ops.batches: whole now and then, and in between the input of each batch.
 
-The state of a large tree is megabytes, and a batch changes little of it. A decision follows from the state before and
-from the input of its batch: landing files, records that are left out of them, and what the tables said of sessions.
-So a row holds these, and a run that starts decides again from the last whole state on. What it decides is compared with
-what stands in the rows: where they differ, nothing is written.
+The state of a large tree takes megabytes, and a batch changes little of it. A decision follows from the state before
+and from the input of its batch: landing files, records left out of them, and what the tables said about sessions. So a
+row holds this input. A run that starts decides again from the last whole state on, and compares each decision with its
+row: if they differ, it writes nothing.
 
-A row is whole at the start and the orderly end of a run, when the rows since the last whole one would be larger than
-that, and when to decide again would take long. Rows of earlier versions are all whole.
+A row holds the whole state at the start and the orderly end of a run, when the rows since the last whole one would be
+larger than it, and when deciding again would take long. Rows of earlier versions are all whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ File = tuple[str, bytes]
 
 
 class Rules(NamedTuple):
-    """What a run's configuration says of decisions; see JobSettings."""
+    """The settings of a run that decisions depend on; see JobSettings."""
 
     limits: RootLimits
     grace_us: int
@@ -44,11 +44,11 @@ class Rules(NamedTuple):
 
 
 class BatchInput(NamedTuple):
-    """The input of a batch. files: (name, content). longest: of sessions, what the tables said since the last one.
+    """The input of a batch. files: (name, content).
 
-    idle: files of decisions before it upon which nothing was to be written.
-    gone: epochs that were forgotten since then, because the tables have no rows of them any more.
-    rows_from: nor of batches before that one.
+    idle: files of earlier decisions that changed no table. longest: how long sessions of a query are, as read from the
+    tables since the last decision. gone: epochs forgotten since then, because the tables have no rows of them.
+    rows_from: the tables have no rows of batches before this one.
     """
 
     files: tuple[File, ...] = ()
@@ -62,7 +62,9 @@ class BatchInput(NamedTuple):
 
 @dataclass(slots=True)
 class StateLog:
-    """Of one run. whole_bytes: of its last whole row, number `base`; since_bytes, since_s: of the rows after it."""
+    """The rows of one run. whole_bytes: of its last whole row, number `base`; since_bytes, since_s: of the rows after
+    it.
+    """
 
     rules: Rules
     base: int = -1
@@ -79,21 +81,23 @@ class StateLog:
         return self.since_bytes > 0
 
     def longest(self, place: QueryPlace, longest_us: int) -> None:
-        """The tables said how long a session of a query is: the next decision knows it."""
+        """Note for the next decision how long a session of a query is, as the tables say."""
         self._longest.append((place, longest_us))
 
     def forgotten(self, lines: Iterable[EpochKey]) -> None:
-        """These epochs have been forgotten: the next decision knows nothing of them."""
+        """Note for the next decision that these epochs have been forgotten."""
         self._gone += lines
 
     def without_rows(self, before: int) -> None:
-        """The tables have no rows of batches before that one: the next decision knows none of their runs."""
+        """Note for the next decision that the tables have no rows of batches before this one."""
         self._rows_from = before
 
     def take(
         self, number: int, given: BatchInput, took_s: float, whole: Callable[[], bytes], *, last: bool = False
     ) -> bytes:
-        """The `state` of the row of a batch. took_s: to decide. whole: the whole state. last: of an orderly end."""
+        """The column `state` of a batch's row. took_s: to decide. whole: returns the whole state. last: at an orderly
+        end.
+        """
         given = given._replace(longest=tuple(self._longest), gone=tuple(self._gone), rows_from=self._rows_from)
         self._longest.clear()
         self._gone.clear()
@@ -139,7 +143,9 @@ def _size(given: BatchInput) -> int:
 
 
 def base_of(state: bytes, number: int) -> int:
-    """The row with the whole state from which a row's follows: the row itself if it is whole. Raises: WireError."""
+    """The number of the row with the whole state from which a row follows: its own if it is whole. Raises:
+    WireError.
+    """
     return int(_decode(state)["base"]) if state.startswith(MARK) else number
 
 
@@ -153,7 +159,7 @@ def _decode(state: bytes) -> dict[str, Any]:
 def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, RootState, Parts]:
     """The state after the last of these rows of ops.batches. rows: by number, the first one whole.
 
-    Raises: PortError where a row is missing, or is not what is decided again.
+    Raises: PortError if a row is missing, or if deciding again gives another result than a row holds.
     """
     first, *more = rows
     numbers = [int(row["number"]) for row in rows]
@@ -177,7 +183,7 @@ def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, Ro
 def idle_again(
     decider: Decider, state: RootState, parts: Parts, owner: str, idle: Iterable[Iterable[Sequence[Any]]]
 ) -> None:
-    """Decide upon files again with which nothing was written. idle: of each decision (name, content)."""
+    """Take again the decisions that changed no table. idle: of each the files, (name, content)."""
     for files in idle:
         intake = Intake(decider, parts, state.number + 1, owner, state.decided_us)
         for name, content in files:
@@ -187,7 +193,7 @@ def idle_again(
 
 
 def forget(decider: Decider, state: RootState, lines: Iterable[EpochKey]) -> None:
-    """Forget what the numbers of these epochs mean, and which of their frames took effect."""
+    """Forget the numbers of these epochs, and which of their frames took effect."""
     for line in lines:
         for known in (decider.parent.dictionaries, state.applied, state.extent, state.repeats, state.too_late):
             known.pop(line, None)

@@ -29,10 +29,10 @@ _WITHDRAWN: Final = arrow("query string, definition_revision bigint, node string
 
 
 def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[WindowRange]) -> None:
-    """Insert or replace rows; a repetition changes nothing. rows: of `spans`, unique by what names a row.
+    """Insert or replace rows; a repetition changes nothing. rows: of `spans`, unique by the identity of a row.
 
-    A revision is a change of the set of readings or of the coverage; another rounding of a sum is none
-    (docs/protocol.md 7.2). Values say nothing here: deltas only ever add readings.
+    A revision is a change of the set of readings or of the coverage, not another rounding of a sum (docs/protocol.md
+    7.2). Values are not compared: partials only ever add readings.
     """
     low, high = min(s.low_us for s in spans), max(s.high_us for s in spans)
     near = _near({s.query for s in spans}, low, high)
@@ -45,9 +45,9 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Wi
 
 
 def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame | None, low_us: int) -> None:
-    """Sessions made again, and the rows that they joined: those are marked withdrawn (docs/protocol.md 5.4).
+    """Write sessions that are made again, and mark the rows that they joined as withdrawn (docs/protocol.md 5.4).
 
-    made: unique by what names a row; gone: rows of the table as they stand, none of them in `made`; None: none.
+    made: unique by the identity of a row. gone: rows of the table as they are, none of them in `made`; None: none.
     low_us: no row of either starts before it.
     """
     rows = made if gone is None else made.unionByName(gone)
@@ -77,7 +77,9 @@ def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRo
 
 
 def _withdraw(spark: SparkSession, place: Place, of: Sequence[tuple[object, ...]], bounds: str, number: int) -> None:
-    """of: rows of _WITHDRAWN, at most one for each row of the table. A join: an OR of thousands takes Spark minutes."""
+    """Withdraw rows. of: rows of _WITHDRAWN, at most one per row of the table. A join: an OR of thousands takes Spark
+    minutes.
+    """
     batch = F.lit(number).cast("bigint")
     changed: dict[str, str | Column] = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": batch}
     rows = small(spark, of, _WITHDRAWN).alias("s")

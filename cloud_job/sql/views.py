@@ -40,7 +40,7 @@ class UnknownNameError(ConfigError):
 
 
 def check(sql: str) -> None:
-    """Refuse a statement that does more than read. Raises: ConfigError."""
+    """Refuse a statement that changes anything. Raises: ConfigError."""
     word = re.match(r"(?:\s|\()*([a-zA-Z]+)", sql)
     if word is None or word.group(1).lower() not in READS:
         raise ConfigError(f"`headwater query` only reads: a statement begins with {', '.join(READS)}")
@@ -58,14 +58,16 @@ def tables_in(folder: str) -> dict[str, str]:
 
 
 def views(definitions: QueryAnswer) -> Iterator[tuple[str, str]]:
-    """(query, select of its view). definitions: the answer to DEFINITIONS; the last row of a query counts."""
+    """(query, select of its view) for each query. definitions: the answer to DEFINITIONS; the last row of a query
+    counts.
+    """
     newest = {query: (by, aggregates) for query, _revision, by, aggregates in definitions.rows}
     for query, (by, aggregates) in sorted(newest.items()):
         yield query, view(query, by, aggregates)
 
 
 def view(query: str, by: Iterable[str], aggregates: Iterable[str]) -> str:
-    """The select of a view. A label or aggregate with the name of another column gets a `_` behind."""
+    """The select of a view. A label or aggregate with the name of another column gets a `_` at its end."""
     taken = {*BEFORE, *AFTER}
     columns = [quoted(name) for name in BEFORE]
     for source, names in (("labels", by), ("values", aggregates)):

@@ -1,4 +1,6 @@
-"""Functions that the edge's own algebra answers in Spark: one call of numpy a batch of windows, never one a window."""
+"""Computes functions in Spark with the algebra of the edge: one call of numpy per batch of windows, never one per
+window.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ Found = Iterator[tuple["Ints", Mapping[str, "Array"]]]  # (numbers of rows, thei
 def answers(
     asked: Sequence[Aggregate], scale: int | None, states: Callable[[pa.Array, int | None], Found], cells: Column
 ) -> dict[str, tuple[Column, Column]]:
-    """(value, details) of each of these, by name.
+    """(value, details) of each of these aggregates, by name.
 
-    states: what the registry lowers, from a batch of cells and their scale, in as many pieces as fit the memory; rows
-    that are in none of them, as those of queries of another shape, have no answers.
+    states: turns a batch of cells and their scale into the states that the registry lowers, in pieces that fit the
+    memory. Rows in no piece, such as rows of other queries, have no answers.
     """
     from pyspark.sql.pandas.functions import arrow_udf
 
@@ -38,7 +40,7 @@ def answers(
 def _lowering(
     asked: tuple[Aggregate, ...], scale: int | None, states: Callable[[pa.Array, int | None], Found]
 ) -> Callable[[pa.Array], pa.Array]:
-    """For arrow_udf: a cell a row to struct<v0, d0, v1, d1, ...>."""
+    """For arrow_udf: one cell per row to struct<v0, d0, v1, d1, ...>."""
 
     def lower(rows: pa.Array) -> pa.Array:
         packages.install()

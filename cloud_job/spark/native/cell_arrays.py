@@ -1,7 +1,7 @@
-"""Cells on their way through Spark: a struct of flat arrays, each as bytes, brought together by `collect_list`.
+"""Carries cells through Spark: a struct of flat arrays, each as bytes, collected by `collect_list`.
 
-Spark and Arrow turn an array of numbers over one by one at each of the four borders that a cell crosses; bytes they
-copy as they are. Numbers are of 64 bits, little endian: int64, or float64 where the cell's owner says so.
+At each of the four borders that a cell crosses, Spark and Arrow would convert an array of numbers one by one; they copy
+bytes as they are. Numbers have 64 bits, little endian: int64, or float64 if the kind of the cell says so.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def arrow_type(parts: Sequence[str]) -> pa.DataType:
 
 
 def number(scale: int | None) -> np.dtype[np.float64] | np.dtype[np.int64]:
-    """What values are: scaled integers, or floats (None)."""
+    """The type of the values: scaled integers, or floats if the scale is None."""
     return FLOATS if scale is None else INTS
 
 
 def fitted(values: Array, mark: Ints) -> tuple[Array, Ints]:
-    """Values of 64 bits, and `mark` with TOO_WIDE where a value is beyond: units of a coarser scale, made finer."""
+    """The values as 64 bits; `mark` becomes TOO_WIDE where a value does not fit, as units of a coarser scale may."""
     if values.dtype != object:
         return values, mark
     wide = (np.abs(values) > LIMIT).astype(bool)
@@ -54,7 +54,7 @@ def to_arrow(sizes: Ints, parts: dict[str, Array | None]) -> pa.Array:
 
 
 def to_bytes(flat: Array, sizes: Ints) -> pa.Array:
-    """A binary value a cell of a flat array; of one with two axes its rows are what sizes count."""
+    """One binary value per cell from a flat array. Of an array with two axes, sizes count its rows."""
     row = WIDTH * (1 if flat.ndim == 1 else flat.shape[1])
     offsets = np.concatenate([[0], np.cumsum(sizes)]) * row
     if int(offsets[-1]) > MOST_BYTES:
@@ -64,7 +64,7 @@ def to_bytes(flat: Array, sizes: Ints) -> pa.Array:
 
 
 def opened(column: pa.Array, dtype: np.dtype[np.float64] | np.dtype[np.int64]) -> tuple[Array, Ints]:
-    """(the numbers of all cells, the count of each): inverse of `to_bytes`. A null cell has none."""
+    """(the numbers of all cells, the count of each): inverse of `to_bytes`. A null cell has no numbers."""
     if not len(column):
         return np.zeros(0, dtype), np.zeros(0, np.int64)
     if pa.types.is_large_binary(column.type):  # a setting of Spark's
@@ -79,25 +79,25 @@ def opened(column: pa.Array, dtype: np.dtype[np.float64] | np.dtype[np.int64]) -
 
 @dataclass(frozen=True, slots=True)
 class MetCells:
-    """Rows of cells that met. many: cells of each row. content: all cells, one after the other."""
+    """The cells collected for each row. many: cells per row. content: all cells, one after the other."""
 
     many: Ints
     content: pa.Array
 
     @classmethod
     def of(cls, rows: pa.Array) -> MetCells:
-        """From lists of cells; a list that is null has none. A column of single cells is rows of one."""
+        """From lists of cells; a null list has none. A column of single cells has one per row."""
         if pa.types.is_struct(rows.type):
             return cls(np.ones(len(rows), np.int64), rows)
         many = pc.fill_null(pc.list_value_length(rows), 0).to_numpy(zero_copy_only=False)
         return cls(many.astype(np.int64), rows.flatten())
 
     def opened(self, part: str, dtype: np.dtype[np.float64] | np.dtype[np.int64] = INTS) -> tuple[Array, Ints]:
-        """As `opened`, of a part of the cells."""
+        """`opened` for one part of the cells."""
         return opened(self.content.field(part), dtype)
 
     def whole(self, mark: str) -> Mask:
-        """Which rows have cells, and only such as fit 64 bits. mark: the part that says TOO_WIDE."""
+        """The rows that have cells, all of which fit 64 bits. mark: the part that holds TOO_WIDE."""
         told, sizes = self.opened(mark)
         found = self.many > 0
         if len(told) and int(told.min()) == TOO_WIDE:
@@ -106,7 +106,7 @@ class MetCells:
         return found
 
     def sizes(self, sizes: Ints) -> Ints:
-        """What each row holds. sizes: what each cell does."""
+        """The size of each row: the sum of the sizes of its cells."""
         upto = np.concatenate([[0], np.cumsum(sizes)])
         held: Ints = np.diff(upto[np.concatenate([[0], np.cumsum(self.many)])])
         return held

@@ -1,6 +1,6 @@
-"""How each form of state columns crosses Spark: its types, and the way from numpy and back. One line a form.
+"""How each form of state columns crosses Spark: its types, and the conversions from and to numpy. One entry per form.
 
-Cells (multisets, series) are opened in blocks that fit the memory: rows without cells, or with an integer beyond 64
+Cells (multisets, series) are opened in blocks that fit the memory. Rows without cells, or with an integer beyond 64
 bits, have no states.
 """
 
@@ -34,8 +34,8 @@ _LOW_BITS: Final = (1 << 64) - 1
 class SparkForm:
     """One form. spark, arrow: its types.
 
-    to_arrow(column, ids by node code). from_arrow(array, scale): the column as the algebra has it, of rows that have
-    states. mark: of cells, the part with TOO_WIDE where a value is beyond 64 bits.
+    to_arrow(column, ids by node code). from_arrow(array, scale): the column as the algebra has it, for rows that have
+    states. mark: for cells, the part that holds TOO_WIDE where a value is beyond 64 bits.
     """
 
     spark: str
@@ -57,7 +57,9 @@ def form_of(column: str, scale: int | None) -> SparkForm:
 
 
 def blocks(rows: Partials) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that hold about as many values in cells as are merged at once; without cells one of all rows."""
+    """Ranges of rows, each with about as many values in cells as are merged at once; without cells one range of all
+    rows.
+    """
     held = np.zeros(len(rows), np.int64)
     for column in rows.states.values():
         if is_bags(column):
@@ -96,7 +98,7 @@ def _ids(column: Array, nodes: Sequence[str]) -> pa.Array:
 
 
 def _codes(array: pa.Array, _scale: int | None) -> Array:
-    """Ids as their places in bytewise order: as good as any number."""
+    """Ids as their places in bytewise order, which serve as node numbers."""
     _, codes = np.unique([text.encode() for text in array.to_pylist()], return_inverse=True)
     return codes.astype(np.int64)
 

@@ -1,8 +1,8 @@
-"""Members of the registry that Spark's own expressions do not combine or answer: numpy does.
+"""Computes the members of the registry for which there is no native Spark expression, in numpy.
 
-One call of numpy for a batch of windows, never one for a window. States that Spark cannot combine are collected. So a
-family of aggregates, a package's own too, is one file and one line of the registry; native expressions (plan.py and
-lower.py here) make it faster, no more.
+One call of numpy handles a batch of windows. States that Spark cannot combine are collected. So a family of aggregates,
+also one of a package, is one file and one line of the registry; native expressions (plan.py and lower.py here) only
+make it faster.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ROWS: Final = "in_numpy_"  # before the name of a component: the column of its c
 
 
 def parts_of(component: str) -> tuple[str, ...]:
-    """State columns that are collected for a component, its own first: with those that it needs."""
+    """The state columns to collect for a component: its own first, then those that it needs."""
     own = COMPONENTS[component].columns
     return (*own, *sorted(columns_of(COMPONENTS[component]) - set(own)))
 
 
 def collected(component: str, name: Names) -> Column:
-    """Aggregate expression: the states of all rows of a group that have them, an array of structs."""
+    """Aggregate expression: the states of all rows of a group that have them, as an array of structs."""
     fields = [F.col(_quoted(name(column))) for column in parts_of(component)]
     cells = F.struct(*(field.alias(f"c{i}") for i, field in enumerate(fields)))
     return F.collect_list(F.when(fields[0].isNotNull(), cells))
@@ -50,7 +50,7 @@ def _quoted(name: str) -> str:
 def answered(
     asked: Sequence[Aggregate], scale: int | None, native: Callable[[str], bool], name: Names
 ) -> dict[str, tuple[Column, Column]]:
-    """(value, details) of each of these, by name. native: whether Spark combined a component."""
+    """(value, details) of each of these aggregates, by name. native: whether Spark combined a component."""
     basis = basis_of(asked, scale)
     components = [component.name for component in aggregates.components_of(basis)]
     foreign = tuple(component for component in components if not native(component))
@@ -63,13 +63,13 @@ def answered(
 
 @dataclass(frozen=True, slots=True)
 class CollectedCells:
-    """Structs of plain columns and, for each component, of an array of structs."""
+    """Reads structs of plain columns and, for each component, of an array of structs."""
 
     plain: tuple[str, ...]
     foreign: tuple[str, ...]
 
     def states(self, given: pa.Array, scale: int | None) -> answers.Found:
-        """(row numbers, their states): none of rows whose states are not there."""
+        """Yields (row numbers, their states), without rows that lack states."""
         lists = [given.field(len(self.plain) + i) for i in range(len(self.foreign))]
         place = self._present(given, lists, scale)
         if len(place):

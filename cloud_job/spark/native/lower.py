@@ -1,8 +1,8 @@
-"""States to answers as native Spark expressions, for the functions that most queries ask. Numpy answers the others.
+"""Computes results from states as native Spark expressions, for the usual functions. Numpy computes the others.
 
-A result is a double, null where there is no answer, and a text for `details` where a double does not say all
-(docs/protocol.md 7.1). Integers stay exact up to the last step: one rounding, as in numpy, wherever the operands
-are below 2^53; beyond, at most two more.
+A result is a double, null if there is no result, and a text for `details` if a double does not say all
+(docs/protocol.md 7.1). Integers stay exact up to the last step: one rounding, as in numpy, if the operands are below
+2^53; beyond, at most two more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class States:
 
 
 def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, LoweredAnswer]:
-    """The answers of these aggregates from the columns of a row, by name; equal to algebra.aggregates.lower."""
+    """The results of these aggregates from the columns of a row, by name; equal to algebra.aggregates.lower."""
     states = States(scale)
     together = [aggregate for aggregate in asked if _of("bag", aggregate)]
     found = answered(together, scale, multisets.merged, states["bag"]) if together else {}
@@ -62,12 +62,12 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, LoweredAns
 
 
 def _of(component: str, aggregate: Aggregate) -> bool:
-    """Whether a function asks for that component and nothing else."""
+    """Whether a function needs that component and no other."""
     return FUNCTIONS[aggregate.fn].needs == (component,)
 
 
 def native(aggregate: Aggregate, scale: int | None) -> bool:
-    """Whether a function is answered by Spark's own expressions, from states that they combined."""
+    """Whether Spark's own expressions compute a function, from states that they combined."""
     needed = FUNCTIONS[aggregate.fn].components(scale, params_of(aggregate))
     return aggregate.fn in LOWER and all(map(is_native, needed))
 
@@ -103,7 +103,7 @@ def _object(texts: Mapping[str, Column]) -> Column:
 
 
 def _number(units: Column, scale: int | None) -> LoweredAnswer:
-    """Integers times 10**scale, correctly rounded; in full in details beyond 2**53 units. As `decimals`."""
+    """Integers times 10**scale, correctly rounded; written out in `details` beyond 2**53 units. Like `decimals`."""
     if scale is None:
         return LoweredAnswer(units.cast("double"))
     wide = units.cast(WIDE_TYPE)
@@ -115,7 +115,7 @@ def _number(units: Column, scale: int | None) -> LoweredAnswer:
 
 
 def _text(units: Column, scale: int) -> Column:
-    """An integer times 10**scale, written out. As `_decimal_text` of the algebra."""
+    """An integer times 10**scale, written out. Like `_decimal_text` of the algebra."""
     places = max(-scale, 0)
     if not places:
         return F.concat(units.cast("string"), F.lit("0" * max(scale, 0)))
@@ -132,7 +132,7 @@ def _mean(states: States) -> Column:
 
 
 def _truncated(value: Column) -> Column:
-    """Toward zero. From 2^52 on every double is whole, and a bigint could not hold it."""
+    """Round toward zero. From 2^52 on every double is whole, and a bigint could not hold it."""
     whole = F.when(value >= 0, F.floor(value)).otherwise(F.ceil(value)).cast("double")
     return F.when(F.abs(value) < 2.0**52, whole).otherwise(value)
 
@@ -154,15 +154,15 @@ def _wide(number: int) -> Column:
 
 
 def _quotient(above: Column, below: Column) -> Column:
-    """Integers divided, toward zero; the quotient is within 64 bits."""
+    """The quotient of two integers, rounded toward zero; it must be within 64 bits."""
     return F.call_function("div", above, below)
 
 
 def _squared_distances(states: States) -> Column:
     """Count * sum of squares - sum**2 of exact integers, as a double.
 
-    With q = sum div count and r the rest, it is count * d - r**2 where d = sq - q * (sum + r) is the sum of squared
-    distances from the integer q: nothing in that is much larger than `sq`, while count * sq may leave 38 digits.
+    With q = sum div count and remainder r, it is count * d - r**2, where d = sq - q * (sum + r) is the sum of squared
+    distances from the integer q. No intermediate value is much larger than `sq`, while count * sq may exceed 38 digits.
     """
     count, total, squares = states.wide("count"), states.wide("sum"), states.wide("sq")
     q = _quotient(total, count).cast(WIDE_TYPE)

@@ -1,4 +1,5 @@
-"""Bags in Spark: cells of values and counts; one call of numpy a batch of windows merges them and answers.
+"""Multisets in Spark: cells of values and counts; one call of numpy per batch of windows merges them and computes
+results.
 
 Spark's own `percentile` would first make a row of every value, and Spark lacks some of the functions. Here the algebra
 of the edge computes results from the cells that Spark has collected.
@@ -54,7 +55,7 @@ def merged(given: pa.Array, scale: int | None) -> Found:
 
 
 def _counts(rows: cell_arrays.MetCells, sizes: Ints) -> Ints:
-    """Counts of all values; empty if all are 1, which is faster for floats that do not repeat."""
+    """The counts of all values; empty if all are 1, which is faster for floats that do not repeat."""
     told, many = rows.opened("c")
     if not len(told):
         return told

@@ -96,7 +96,7 @@ PACKED: Final = "packed_"
 
 
 def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names, powers: Sequence[int]) -> DataFrame:
-    """Moments about the mean of the whole group, in two passes: they add up to the group's (docs/protocol.md 7.2)."""
+    """Moments about the mean of the whole group, in two passes, so that they add up (docs/protocol.md 7.2)."""
     group = Window.partitionBy(*keys)
     total, count = F.col(name("sum")).cast("double"), F.col("count")
     away = total / count - F.sum(total).over(group) / F.sum(count).over(group)
@@ -106,7 +106,7 @@ def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names, powers: S
 
 
 def _moved(power: int, away: Column, name: Names) -> Column:
-    """The sum of powers of distances from a mean that lies `away` from the row's own (of those the first is 0)."""
+    """The sum of powers of distances from a mean that is `away` from the row's own mean; its own first sum is 0."""
     moved = F.col("count") * _times(away, power)
     for lower in range(2, power + 1):
         moved = moved + comb(power, lower) * F.col(name(f"m{lower}")) * _times(away, power - lower)
@@ -130,7 +130,7 @@ def _moments(power: int) -> Callable[[Names], Named]:
 
 
 def _end(which: str) -> Callable[[Names], Named]:
-    """first, last: least or greatest (time, node, order), with its value."""
+    """first, last: the least or greatest (time, node, order), with its value."""
     pick = F.min if which == "first" else F.max
 
     def combined(name: Names) -> Named:
@@ -149,7 +149,7 @@ def _unpack_end(which: str) -> Callable[[Names], Named]:
 
 
 def _extreme_time(which: str) -> Callable[[Names], Named]:
-    """argmin, argmax: the extreme value, of equal ones the earliest time."""
+    """argmin, argmax: the extreme value, and its time; of equal values the earliest."""
 
     def combined(name: Names) -> Named:
         value, time = F.col(name(f"{which}_value")), F.col(name(f"{which}_time"))
@@ -170,7 +170,7 @@ def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
 
 
 def _united(column: str, union: Callable[[str], Column]) -> Callable[[Names], Named]:
-    """Sketches by Spark's own union; null where a group has none."""
+    """Sketches combined by Spark's own union; null if a group has none."""
     return lambda name: {name(column): F.when(F.count(name(column)) > 0, union(name(column)))}
 
 

@@ -1,7 +1,7 @@
-"""Series in Spark: cells of readings; one call of numpy a batch of windows puts them in order and answers.
+"""Series in Spark: cells of readings; one call of numpy per batch of windows orders them and computes results.
 
-As multisets.py does for multisets. Readings of one window order by (event time, node, arrival), so a cell carries the
-place of each node in the bytewise order of ids: the same in all tasks of a query (Lookup.nodes), comparable anywhere.
+It works as multisets.py does. Readings of one window are ordered by (event time, node, arrival), so a cell carries the
+place of each node in the bytewise order of ids, which is the same in all tasks of a query (Lookup.nodes).
 """
 
 from __future__ import annotations
