@@ -136,8 +136,8 @@ class SliceCache:
         """The plans whose rows have to be read back for the windows of lookup.spans, each with the event time from
         which on.
 
-        None after a batch too large to be decoded here, because more such batches follow; none for windows closed long
-        ago.
+        No plan after a batch too large to be decoded here, because more such batches follow; none for windows closed
+        long ago.
         """
         found: dict[bytes, int] = {}
         for span in () if self._large else lookup.spans:

@@ -1,8 +1,8 @@
-"""Performs the actions of a machine: commits, publishes, acknowledges, keeps bad bytes, logs notes.
+"""Performs the actions of a machine: commits, publishes, acknowledges, quarantines bad bytes, logs notes.
 
-What comes of it are events for the machine. While a commit cannot be made (a full disk) what is asked for after it is
-held back: nothing goes out ahead of its commit (docs/protocol.md 3.1). But frames of earlier commits are published, and
-those that the parent has receipted make room in the spool (`Relieve`), until the commit fits.
+The results of actions are events for the machine. While a commit fails (a full disk), the actions after it are held
+back: nothing is sent ahead of its commit (docs/protocol.md 3.1). Frames of earlier commits are still published, and
+receipted frames are deleted (`Relieve`) until there is room for the commit.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ QUIET_NOTES: Final = frozenset(  # logged as information; every other note is a 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """What a process is made of. status: who it is, in words. quarantine: the file of bad bytes.
+    """The parts of a process. status: who it is. quarantine: the file of bad bytes.
 
-    up: the connection to the parent, and to every other one that is not in `others`: parent -> the connection to it.
+    up: the connection to the parent, and to every other parent that is not in `others`. others: parent -> the
+    connection to it.
     """
 
     machine: Node
@@ -78,9 +79,10 @@ class ActionExecutor:
         acknowledge: Callable[[tuple[object, ...]], None],
         is_news: Callable[[str, str], bool] = lambda reason, node: True,
     ) -> None:
-        """slots: state of the process itself, committed with the machine's. acknowledge: what is durable, by tokens.
+        """slots: state of the process itself, committed with the machine's. acknowledge: receives tokens of durable
+        messages.
 
-        is_news: counts what is quarantined, and says whether the log should name it.
+        is_news: counts what is quarantined, and returns whether the log should name it.
         """
         self.lower = parts.up  # where children hear us; a region may have another broker for that
         self._spool, self._quarantine = parts.spool, parts.quarantine
@@ -95,7 +97,7 @@ class ActionExecutor:
         self._relief: Relieve | None = None  # what may go ahead of it, and has failed
 
     def perform(self, action: Action, now_us: int) -> list[Event]:
-        """Do it, or hold it back behind a commit that failed; answers what came of it."""
+        """Perform an action, or hold it back behind a commit that failed. Returns the events that follow."""
         if isinstance(action, Relieve):
             self._relief = action
             return self._relieve()
@@ -122,7 +124,7 @@ class ActionExecutor:
         return []
 
     def retry(self, now_us: int) -> list[Event]:
-        """Try a failed commit again when its time has come, and then what was held back."""
+        """Try a failed commit again when its time has come, then perform the actions held back."""
         if self._stuck is None or 0 < self._stuck[1] - now_us <= RETRY_US:  # a clock that went back puts nothing off
             return []
         commit = self._stuck[0]
@@ -143,7 +145,7 @@ class ActionExecutor:
         return self._stuck is not None
 
     def taken(self, report: Taken, connection: Connection | None = None) -> list[Event]:
-        """A broker answered for a publish. connection: to it; None: `up`."""
+        """Handle the broker's answer to a publish. connection: on which it came; None: `up`."""
         connection = connection or self._up
         if not report.ok:
             log.error("publish.refused", extra={"reason": report.reason, "broker": connection.link.url})
@@ -151,12 +153,14 @@ class ActionExecutor:
         return [] if frame is None else [Sent(*frame)]
 
     def void(self, connection: Connection | None = None) -> None:
-        """A connection upward is lost, and with it what was on its way. None: `up`."""
+        """A connection to a parent is lost, and with it publishes under way. None: `up`."""
         lost = id(connection or self._up)
         self._flying = {key: frame for key, frame in self._flying.items() if key[0] != lost}
 
     def _whole(self, commit: Commit) -> Commit:
-        """With the process's own slots, and with the hashes that gap records ask for (docs/protocol.md 3.6)."""
+        """The commit with the process's own slots, and with the hashes that gap records ask for (docs/protocol.md
+        3.6).
+        """
         slots = self._slots()
         if slots:
             commit = replace(commit, state={**commit.state, **slots})
@@ -197,11 +201,11 @@ class ActionExecutor:
         return [Relieved(done.mark_sent)]
 
     def _topic(self, to: str) -> str:
-        """Where frames for a parent go; '': for the present one."""
+        """The topic of frames for a parent; '': the present one."""
         return topics.frames(self._status.node, to or self._machine.outbox.parent or self._status.parent)
 
     def connection(self, to: str) -> Connection:
-        """The one to a parent; '': to the present one."""
+        """The connection to a parent; '': the present one."""
         return self._others.get(to or self._machine.outbox.parent, self._up)
 
     def _publish(self, epoch: int, seq: int, to: str) -> list[Event]:
@@ -221,6 +225,6 @@ class ActionExecutor:
 
 
 def log_note(note: Note) -> None:
-    """A note of a machine or a port as a line of the log."""
+    """Write a note of a machine or a port to the log."""
     fields = {name: value for name, value in note.fields.items() if name not in ("name", "message", "args")}
     log.log(logging.INFO if note.name in QUIET_NOTES else logging.WARNING, note.name, extra=fields)

@@ -1,4 +1,4 @@
-"""From settings to a loop that is ready to run: opens the spool, chooses the machine, names the connections."""
+"""Builds a loop that is ready to run from settings: opens the spool, chooses the machine, makes the connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Opened(NamedTuple):
-    """What every node begins with. load: a frame of the spool. parts: takes machine, up and others."""
+    """The parts with which every node begins. load: reads a frame of the spool. parts: takes machine, up and others."""
 
     settings: Settings
     uplink: UplinkTable
@@ -54,7 +54,7 @@ def build(
     read_again: Callable[[], Iterable[Definition]] = tuple,
     guard: Guard | None = None,
 ) -> GatewayLoop | RegionLoop:
-    """Open the spool and put everything together; `run` of the answer begins.
+    """Open the spool and assemble the process; call `run` of the result.
 
     read_again: reads the definitions of the local file anew, for `reload`. Raises: ConfigError, PortError.
     """
@@ -63,7 +63,7 @@ def build(
 
 
 def _open(settings: Settings, version: str, guard: Guard | None) -> _Opened:
-    """The spool with what is in it, the clock, and who the node is."""
+    """Open the spool, the clock and the status of a node."""
     uplink = settings.uplink
     if uplink is None:
         raise ConfigError("[uplink] is missing")
@@ -150,7 +150,9 @@ def _region(opened: _Opened) -> RegionLoop:
 
 
 def _others(table: UplinkTable, uplink: Link, *known: Connection) -> dict[str, Connection]:
-    """Parents that are not on the broker of the first one, and the connections to them: one to each broker."""
+    """The connections to parents that are not on the broker of the first parent, by parent: one connection per
+    broker.
+    """
     by_url = {connection.link.url: connection for connection in known}
     first = known[0].link.url
     found = {}
@@ -166,7 +168,7 @@ def quarantine_of(settings: Settings) -> QuarantineFile:
 
 
 def _with_births(restored: Restored, spool: Spool) -> Restored:
-    """Births come decoded: one that was written before the parent's journal was known is written again with it."""
+    """Births are decoded: a birth written before the parent's journal was known is written again with it."""
     return replace(restored, frames=tuple(_decoded(f, spool) if f.seq == 0 else f for f in restored.frames))
 
 

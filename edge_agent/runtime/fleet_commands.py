@@ -1,7 +1,7 @@
-"""Commands to a whole fleet: each is obeyed once here, however often and on however many ways it comes.
+"""Commands to a whole fleet: a node executes each once, however often it arrives.
 
-Several mergers on one broker pass on the same command, and QoS 1 repeats messages: its id is what makes it one. The ids
-stand in the spool, in the commit that holds what the command did.
+Several mergers on one broker pass on the same command, and QoS 1 repeats messages: the id identifies a command. The ids
+are in the spool, in the commit that holds the effects of the command.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PASSED_EXPIRY_S: Final = 60  # what a merger cannot pass on by then it does not
 
 
 class FleetCommands:
-    """What commands have been obeyed, and at a merger, which wait to be passed on."""
+    """The commands that have been executed and, at a merger, those that wait to be passed on."""
 
     def __init__(self, restored: Mapping[str, object] = MappingProxyType({})) -> None:
         """restored: the slots of the spool."""
@@ -31,7 +31,7 @@ class FleetCommands:
         self._waiting: deque[tuple[int, bytes]] = deque(maxlen=MOST_PASSED)
 
     def refusal(self, command: OperatorCommand) -> dict[str, object] | None:
-        """The answer to what is no command for all; None: it is one."""
+        """The answer to a payload that is no command to all nodes; None: it is one."""
         if not command.named:
             return {"ok": False, "why": "a command to all nodes needs an id of its own: by it a node knows it again"}
         if command.name not in FOR_ALL:
@@ -46,7 +46,7 @@ class FleetCommands:
         return None
 
     def is_new(self, command: OperatorCommand) -> bool:
-        """Whether its id has not been heard yet; now it has."""
+        """Record the id of a command. Returns whether it has not been recorded before."""
         if command.id in self._ids:
             return False
         self._ids[command.id] = None
@@ -65,12 +65,12 @@ class FleetCommands:
         self._waiting.append((now_us + PASSED_EXPIRY_S * 1_000_000, payload))
 
     def passed(self, now_us: int) -> list[bytes]:
-        """What to pass on now, as the lower broker is there."""
+        """The payloads to pass on now that the lower broker is connected."""
         waiting, self._waiting = self._waiting, deque(maxlen=MOST_PASSED)
         return [payload for until_us, payload in waiting if now_us < until_us]
 
     def slots(self) -> dict[str, object]:
-        """What is to be committed, if anything is new."""
+        """The slots to commit, if an id is new."""
         if not self._unsaved:
             return {}
         self._unsaved = False

@@ -55,7 +55,7 @@ class GatewayLoop(NodeLoop):
     ) -> None:
         """restored: the slots found in the spool. definitions: of the local file; read_again reads them anew.
 
-        access: which files sensors may read that are defined by topic.
+        access: which files may be read by sensors that are defined by topic.
         """
         super().__init__(parts)
         definitions = tuple(definitions)
@@ -85,7 +85,7 @@ class GatewayLoop(NodeLoop):
     # --- configuration ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """What is in force from the last run and the local file counts before any broker is heard."""
+        """Use the definitions of the last run and of the local file before any broker is connected."""
         self._tell_clock()
         starts = None if self.guard is None else self.guard.starts
         if starts is not None and starts.careful:
@@ -96,7 +96,7 @@ class GatewayLoop(NodeLoop):
         super().start()
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """A definition that is left out stands in `state` with the reason."""
+        """Report a definition that is left out in `state`, with the reason."""
         topic = topics.parse(message[0])
         if topic is not None and topic.what == "definition" and connection is self.up:
             self.registry.leave_out(topic.scope, topic.kind, topic.other, why)
@@ -163,7 +163,9 @@ class GatewayLoop(NodeLoop):
         self.publish_status(now_us)
 
     def _warn(self) -> None:
-        """Name in the log the newest definition that is refused, a query of its file without rows, and sensors."""
+        """Log the newest refused definition, queries of the file that show no rows, and sensors of the file that do not
+        run.
+        """
         refused = self.registry.refused()
         new = {key: why for key, why in refused.items() if self._warned.get(key) != why}
         self._warned = refused
@@ -206,7 +208,7 @@ class GatewayLoop(NodeLoop):
         return {"ok": True, "definitions": len(definitions)}
 
     def all_read(self) -> bool:
-        """Whether every source that can end has ended, and what was sent is receipted: the end of `run --once`."""
+        """Whether all sources that can end have ended and all frames are receipted: the end of `run --once`."""
         machine = self.machine
         assert isinstance(machine, Gateway)
         ends = [source.ended for source in machine.sources.values() if DRIVERS[source.sensor.driver].ends]
@@ -225,7 +227,9 @@ class GatewayLoop(NodeLoop):
         self._give_back(now_us)
 
     def _give_back(self, now_us: int) -> None:
-        """Memory of silent keys: what the sensors had goes first, then the tables, then the numbers of the epoch."""
+        """Free the memory of silent keys: first of the sensors, then of the tables, then the key numbers of the
+        epoch.
+        """
         machine = self.machine
         assert isinstance(machine, Gateway)
         outbox = machine.outbox
@@ -278,7 +282,9 @@ class GatewayLoop(NodeLoop):
         return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(dict(self._sources))
 
     def book(self) -> dict[str, object]:
-        """With `refused`: readings that never became any, because of their value, time or labels."""
+        """The book of the node, with `refused`: values that became no reading because of their value, time or
+        labels.
+        """
         for name, counters in self.sensors.counters().items():
             now, before = sum(counters.get(kind, 0) for kind in REFUSALS), self._counted.get(name, 0)
             if now != before:
@@ -303,7 +309,7 @@ class GatewayLoop(NodeLoop):
         super().close()
 
     def counters(self) -> dict[str, object]:
-        """With the quality counters of every sensor."""
+        """The counters of the node, with the quality counters of every sensor."""
         machine = self.machine
         assert isinstance(machine, Gateway)
         return {**super().counters(), **machine.counters(), "quality": self.sensors.counters()}
@@ -315,7 +321,7 @@ def _named(definitions: Iterable[Definition]) -> frozenset[str]:
 
 
 def _source(sensor: Sensor) -> str:
-    """What a position is a position in: nothing but the driver and its own fields."""
+    """What identifies the source of a position: the driver and its own fields."""
     return repr((sensor.driver, sensor.options))
 
 

@@ -1,10 +1,10 @@
-"""One message that cannot be handled costs itself and nothing else.
+"""Leaves out a message that cannot be handled; all others are processed.
 
-What is wrong with bytes or a text is found before anything changes. For exceptions that nobody expected, wherever they
-come from, there is one way back, which is tested every day: the process begins again from its last commit, as after a
-kill, in place. What was not committed was not acknowledged and comes again; the message at fault is quarantined and
-counted, and left out when it comes. If it is not known which one it was, messages are handled one by one for a while,
-each with a commit of its own, so that it becomes known.
+Bad bytes and texts are found before anything changes. For unexpected exceptions, wherever they come from, there is one
+way back, which tests use all the time: the process begins again from its last commit, as after a kill, within itself.
+What was not committed was not acknowledged, so it comes again; the message at fault is quarantined, counted, and left
+out when it comes. If it is not known which message it was, messages are handled one by one for a while, each with its
+own commit, until it is known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ PAUSE_S: Final = 0.1  # doubled with every failure in a row
 
 
 class Served(Protocol):
-    """What the guard asks of a loop. handling: topic and payload of the message that is being handled, if one is."""
+    """What the guard needs of a loop. handling: topic and payload of the message that is being handled, if there is
+    one.
+    """
 
     guard: Guard | None
     handling: tuple[str, bytes] | None
@@ -51,7 +53,7 @@ class Served(Protocol):
 
 
 class Guard:
-    """What a process leaves out. It outlives the loop that failed."""
+    """Decides which messages a process leaves out. It outlives the loop that failed."""
 
     def __init__(self, quarantine: QuarantineFile) -> None:
         self.quarantine, self.refusals = quarantine, Refusals()
@@ -71,35 +73,35 @@ class Guard:
             self.refusals.add(FATAL, self.starts.fatal)
 
     def turned(self) -> None:
-        """A turn ended; after a minute of them the start is over."""
+        """Note the end of a turn; after a minute of turns the start is over."""
         if self._began_s is not None and time.monotonic() - self._began_s > SETTLED_S:
             self._began_s = None
             self.starts.settled()
 
     @property
     def calm(self) -> bool:
-        """Whether messages can be handled in one go: nothing has failed, or not for long."""
+        """Whether messages can be handled together: nothing has failed lately."""
         return not (self._left_out or self._muted or self._one_by_one or self.starts.fatal)
 
     @property
     def one_by_one(self) -> bool:
-        """Whether each message has a commit of its own."""
+        """Whether each message gets its own commit."""
         return self._one_by_one > 0
 
     def begins(self, topic: str, payload: bytes) -> None:
-        """A message will be handled by itself."""
+        """Note that a message is handled on its own."""
         if self._began_s is not None and self.starts.careful:
             self.starts.handling(f"{topic} {_digest(topic, payload).hex()}")
 
     def passed(self) -> None:
-        """A message was handled, and what followed is committed."""
+        """Note that a message was handled and its effects are committed."""
         self._one_by_one = max(0, self._one_by_one - 1)
         if self._began_s is not None and self.starts.careful:
             self.starts.handling("")
         self._unknown = 0
 
     def why_left_out(self, topic: str, payload: bytes) -> str:
-        """Why a message is not handled; '': it is."""
+        """The reason why a message is not handled; '': it is handled."""
         until = self._muted.get(topic)
         if until is not None and time.monotonic() >= until:
             del self._muted[topic], self._faults[topic]
@@ -118,7 +120,7 @@ class Guard:
         return why
 
     def failed(self, error: Exception, loop: Served) -> bool:
-        """A loop ended with an error. Returns whether to begin again."""
+        """Note the error that ended a loop. Returns whether to begin again."""
         if isinstance(error, ConfigError) or loop.stopping:
             return False
         at = loop.handling
@@ -156,7 +158,7 @@ class Guard:
 
 
 class Service:
-    """Serves with one loop after another: `stop` may be called from a signal handler."""
+    """Serves with one loop after another; `stop` may be called from a signal handler."""
 
     def __init__(self, make: Callable[[Guard], Served], guard: Guard) -> None:
         self._make, self._guard = make, guard
@@ -169,7 +171,7 @@ class Service:
             self._loop.stop()
 
     def run(self, until: Callable[[Any], bool] | None = None) -> None:
-        """Serve until `stop`, or until `until` of the loop. Raises: what cannot be left out."""
+        """Serve until `stop`, or until `until` of the loop. Raises: errors that leaving out a message does not cure."""
         try:
             self._serve(until)
             self._guard.starts.settled()

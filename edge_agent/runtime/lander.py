@@ -1,7 +1,7 @@
 """The lander as a process, the top of the tree: writes frames to landing files, sends receipts, numbers definitions.
 
-It hears its broker through a session that outlives it; messages are acknowledged and receipted only after the fsync of
-their file (edge_agent/machines/lander.py decides).
+Its session at the broker outlives the process. Messages are acknowledged and receipted only after the fsync of their
+file (edge_agent/machines/lander.py decides).
 """
 
 from __future__ import annotations
@@ -65,10 +65,12 @@ def quarantine_of(settings: Settings) -> QuarantineFile:
 
 
 class LandingFolder:
-    """Whole files only: written under a hidden name, fsynced, renamed, the folder fsynced (docs/protocol.md 3.2)."""
+    """Writes whole files only: under a hidden name, fsynced, renamed, then the folder fsynced (docs/protocol.md
+    3.2).
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Files that an earlier run left half-written go. Raises: PortError."""
+        """Deletes half-written files of an earlier run. Raises: PortError."""
         self.folder = folder
         self.count = 0
         self._last_us = max((_stamp(path) for path in folder.glob(f"*{landing.SUFFIX}")), default=0)
@@ -76,9 +78,9 @@ class LandingFolder:
             _remove(part)
 
     def write(self, now_us: int, records: Iterable[bytes]) -> Path:
-        """One landing file. Raises: PortError, and there is no file.
+        """Write one landing file. Raises: PortError, and then there is no file.
 
-        Names sort in the order of writing, also where the clock went back, and are never used again.
+        Names sort in the order of writing, even if the clock goes back, and are never used again.
         """
         stamp_us = max(now_us, self._last_us + 1)
         name = f"{stamp_us:017d}-{os.getpid():07d}-{self.count:07d}{landing.SUFFIX}"
@@ -95,13 +97,13 @@ class LandingFolder:
 
 
 def _stamp(path: Path) -> int:
-    """The time in the name of a landing file; 0 for another one."""
+    """The time in the name of a landing file; 0 for any other name."""
     head = path.name.partition("-")[0]
     return int(head) if head.isdecimal() and len(head) < MOST_DIGITS else 0
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All of it, fsynced. A disk that is nearly full takes a part of a write and says how much. Raises: OSError."""
+    """Write all bytes and fsync. A disk that is nearly full may accept a part of a write. Raises: OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         rest = memoryview(content)
@@ -160,7 +162,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
     # --- a turn ----------------------------------------------------------------------------------------------------
 
     def _pause_s(self, now_us: int) -> float:
-        """A file is due at the end of its interval."""
+        """The time until the file is due, at the end of its interval."""
         return min(LONGEST_S, self.machine.settings.flush_us / 1e6 / 4)
 
     def _gathered(self, now_us: int) -> tuple[LanderEvent, ...]:
@@ -184,7 +186,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             log.info("landed", extra={"messages": self.messages, "files": self.files, "bytes": self.bytes})
 
     def _save(self, now_us: int) -> None:
-        """The numbers of definitions. The broker retains them too, so they may wait for a full disk."""
+        """Store the numbers of definitions. The broker retains them too, so on a full disk this can wait."""
         try:
             published = {PUBLISHED: [each.plain() for each in self.known.published()]}
             self.journal.keep(NUMBERER, {"": self.numberer.snapshot() | published})
@@ -251,7 +253,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
 
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
-        """The broker keeps what comes until the session is taken up again."""
+        """Nothing to do: the broker queues messages until the session is resumed."""
 
     def _taken(self, connection: Connection, report: Taken, now_us: int) -> None:
         if not report.ok:
@@ -262,7 +264,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         return bool(self._beats)
 
     def _names_more(self, child: str, payload: bytes) -> bool:
-        """Whether a heartbeat names frames that have not come (docs/protocol.md 2.5)."""
+        """Whether a heartbeat names frames that have not arrived (docs/protocol.md 2.5)."""
         try:
             beat = frames.decode_body(frames.envelope(payload))
         except WireError:
@@ -306,7 +308,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             self.feed(MessagesArrived(tuple(came)), now_us)
 
     def _birth(self, node: str, envelope: frames.Envelope) -> None:
-        """Look whether it is of a second device, or of a spool that is an older copy. Raises: WireError."""
+        """Check whether a birth is of a second device, or of a spool that is an older copy. Raises: WireError."""
         frame = frames.decode_body(envelope)
         birth = frame.birth if isinstance(frame, Frame) else None
         if birth is None or birth.journal != self.journal.id:
@@ -319,7 +321,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """A frame lands as it came, without a receipt: the root declares what is lost with it."""
+        """Land a frame that the guard leaves out as it came, without a receipt: the root declares its content lost."""
         name, payload, token, _ = message
         child = self._child(name)
         if not child:
@@ -329,7 +331,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.feed(MessagesArrived((LanderMessage(child, None, None, record, len(payload), token or None),)), now_us)
 
     def _child(self, name: str) -> str:
-        """Whose frames for us a topic carries; '' if it is no such topic."""
+        """The child that sent a frame or heartbeat to this node on a topic; '' for other topics."""
         topic = topics.parse(name)
         if topic is None or topic.what != "frame" or topic.other != self._node:
             return ""
@@ -353,7 +355,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                     log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
 
     def _status_of(self, node: str, payload: bytes, now_us: int) -> None:
-        """What a child's status says, if it is a child of ours."""
+        """The status of a child; None if the node is no child of this one."""
         status = foreign_json.table(payload)
         if status.get("parent") == self._node and isinstance(status.get("online"), bool):
             if (asked_us := asked_in(status)) is not None:

@@ -1,4 +1,4 @@
-"""Settings tables as settings of connections."""
+"""Turns settings tables into settings of connections."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def link(table: UplinkTable | LowerTable | LocalTable, client_id: str, **more: A
 
 
 def spread_s(table: UplinkTable) -> float:
-    """Over how long the clients of this broker come back after a restart of it."""
+    """The time over which the clients of this broker reconnect after its restart."""
     if table.spread_us is not None:
         return table.spread_us / 1e6
     return TLS_SPREAD_S if table.broker.startswith("mqtts:") else 0.0
 
 
 def from_children(link: Link) -> Link:
-    """Children are heard through a session that outlives this process; messages are acknowledged after the commit."""
+    """The connection for children: its session outlives this process; messages are acknowledged after the commit."""
     return replace(link, clean_start=False, session_expiry_s=SESSION_S, manual_ack=True)
 
 
 def from_sensors(table: LocalTable, node: str) -> Link:
-    """The broker of local sensors, with MQTT 3.1.1: receiving costs half."""
+    """The connection to the broker of local sensors, with MQTT 3.1.1: receiving costs half."""
     return link(
         table,
         f"{node}-sensors",

@@ -1,8 +1,8 @@
 """The one place that waits: an event comes in, the machine decides, the loop performs its actions. Start reading here.
 
-A process is one thread. `turn` sleeps until a connection is ready or something is due, turns what came into events,
-hands each to the machine with the time, and performs the actions that it returns, in their order. node_loop.py adds
-what gateways and regions share, lander.py is the root's.
+A process is one thread. `turn` sleeps until a connection is ready or something is due, turns what arrived into events,
+passes each to the machine with the time, and performs the returned actions in order. node_loop.py adds what gateways
+and regions share; lander.py is the lander's loop.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SilentBroker:
 
 
 class Loop(ABC, Generic[E, A]):
-    """One machine as a process. connections: all that it hears. hearing: the last subscription was accepted."""
+    """One machine as a process. connections: all that it receives from. hearing: the last subscription was accepted."""
 
     def __init__(self, machine: Machine[E, A], clock: SystemClock, waiter: Waiter, connection: Connection) -> None:
         self._decides, self.clock, self.waiter = machine, clock, waiter
@@ -121,7 +121,7 @@ class Loop(ABC, Generic[E, A]):
         self.waiter.wake()
 
     def turn(self, longest_s: float = LONGEST_S) -> None:
-        """Wait for something to happen, at most that long, and deal with it."""
+        """Wait for something to happen, at most that long, and handle it."""
         self.waiter.wait(self.connections, min(longest_s, self._pause_s(self.clock.now_us())))
         self._look()
         now_us = self.clock.now_us()
@@ -150,11 +150,11 @@ class Loop(ABC, Generic[E, A]):
 
     @property
     def refusals(self) -> Refusals:
-        """What was refused, also by a loop before this one."""
+        """Counts of refused messages and values, including those of earlier loops of this process."""
         return self._own_refusals if self.guard is None else self.guard.refusals
 
     def _look(self) -> None:
-        """Look at the clock, before anything gets its time."""
+        """Read the clock before anything gets its time."""
 
     # --- what a role adds ------------------------------------------------------------------------------------------
 
@@ -168,30 +168,30 @@ class Loop(ABC, Generic[E, A]):
 
     @abstractmethod
     def _retry(self, now_us: int) -> Iterable[E]:
-        """Try again what a disk refused, when its time has come. Returns the events that follow."""
+        """Repeat what a disk refused, when its time has come. Returns the events that follow."""
 
     @abstractmethod
     def _gathered(self, now_us: int) -> Iterable[E]:
-        """Events besides messages, with a tick at the end."""
+        """Events besides messages; the last one is a tick."""
 
     @abstractmethod
     def _settle(self, now_us: int) -> None:
-        """The end of a turn."""
+        """Do what the end of a turn requires."""
 
     @abstractmethod
     def _finish(self, now_us: int) -> None:
-        """The end of the process: connections are still open."""
+        """End in order: connections are still open."""
 
     @abstractmethod
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        """Messages arrived. Sets `handling` while it is one message that is handled."""
+        """Handle messages. Sets `handling` while it handles a single one."""
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """A message that the guard leaves out: settle it where it came from."""
+        """Settle a message that the guard leaves out, where it came from."""
         connection.ack([message[2]])
 
     def _make_durable(self, now_us: int) -> None:
-        """Commit what followed from the last message, so that a failure is its own."""
+        """Commit the effects of the last message, so that a later failure is not its own."""
 
     def _guarded(self, connection: Connection, messages: list[Message], now_us: int) -> None:
         guard = self.guard
@@ -220,11 +220,11 @@ class Loop(ABC, Generic[E, A]):
 
     @abstractmethod
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
-        """A connection came."""
+        """A connection was made."""
 
     @abstractmethod
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
-        """A connection went, or could not be made."""
+        """A connection was lost, or could not be made."""
 
     @abstractmethod
     def _taken(self, connection: Connection, report: Taken, now_us: int) -> None:

@@ -55,7 +55,7 @@ MOST_FAILING: Final = 20  # functions that the status names: the latest, in a fe
 
 
 class NodeLoop(Loop[Event, Action], ABC):
-    """One node as a process: the machine, its spool, its way up, and its operator."""
+    """One node as a process: the machine, its spool, its connections to parents, and its operator."""
 
     def __init__(self, parts: RuntimeParts) -> None:
         super().__init__(parts.machine, parts.clock, parts.waiter, parts.up)
@@ -89,7 +89,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         super().start()
 
     def _look(self) -> None:
-        """A turn has one clock: what the parent answered in the last one counts from here on."""
+        """Read the clock once per turn: an answer of the parent counts from the next turn on."""
         if isinstance(self.clock, JudgedClock):
             answer, self._parents_time = self._parents_time, None
             if answer is not None:
@@ -97,7 +97,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._judged(self.clock, self.clock.judge.look(self.clock.reading()))
 
     def _judged(self, clock: JudgedClock, state: ClockState) -> None:
-        """Readings that have come belong to the clock so far; then another one counts (docs/protocol.md 4.3)."""
+        """Hand over readings that arrived under the old clock, then use the new one (docs/protocol.md 4.3)."""
         if state == clock.state:
             return
         now_us = clock.now_us()
@@ -109,7 +109,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.publish_status(clock.now_us())
 
     def _tell_clock(self, by_us: int = 0) -> None:
-        """Tell the machine what its time is, unless it knows."""
+        """Pass the state of the clock to the machine, unless it has it already."""
         if not isinstance(self.clock, JudgedClock):
             return
         judge, state = self.clock.judge, self.clock.state
@@ -119,14 +119,14 @@ class NodeLoop(Loop[Event, Action], ABC):
             self.feed(changed, self.clock.now_us())
 
     def _ask_for_time(self, now_us: int) -> None:
-        """Ask the parent for its time, by the status that it hears; its answer comes with a receipt."""
+        """Ask the parent for its time in the retained status; the answer comes with a receipt."""
         clock = self.clock
         if isinstance(clock, JudgedClock) and self.up.up and clock.judge.asks(clock.boot_us()):
             self.status.asked_us = clock.boot_us()
             self.publish_status(now_us)
 
     def _gathered_so_far(self, now_us: int) -> Iterable[Event]:
-        """Readings that came before the clock changed."""
+        """Readings that arrived before the clock changed."""
         return ()
 
     def _pause_s(self, now_us: int) -> float:
@@ -227,18 +227,18 @@ class NodeLoop(Loop[Event, Action], ABC):
     # --- what a role adds ------------------------------------------------------------------------------------------
 
     def _filters(self) -> tuple[str, ...]:
-        """What to hear on the way up."""
+        """What to subscribe to at the parent's broker."""
         return (topics.ack(self._node), topics.commands(self._node), topics.commands_to_all())
 
     def _wake_us(self) -> int:
-        """When the role wants to be woken, as wall time."""
+        """The wall time at which the role needs a turn."""
         return self.clock.now_us() + int(LONGEST_S * 1e6)
 
     def _readings(self, now_us: int) -> Iterator[Event]:
         return iter(())
 
     def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
-        """A message that only this role understands."""
+        """Handle a message that only this role understands."""
 
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         if connection is self.up:
@@ -262,12 +262,12 @@ class NodeLoop(Loop[Event, Action], ABC):
     # --- parents on several brokers (docs/protocol.md 1.5) ---------------------------------------------------------
 
     def _way(self) -> Connection:
-        """The connection to the present parent; a node that will leave it at once is at home where it goes."""
+        """The connection to the present parent; the default one if the node is about to leave that parent."""
         parent = self.machine.outbox.parent
         return self.executor.connection(parent) if parent in self.machine.settings.parents else self._default
 
     def _parents_at(self, connection: Connection) -> tuple[str, ...]:
-        """The present and former parents that a connection reaches, as events name them."""
+        """The present and former parents that a connection reaches, by the names that events use."""
         if connection not in self.ways:
             return ()
         if len(self.ways) == 1:
@@ -277,7 +277,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         return tuple(name for name in names if self.executor.connection(name) is connection)
 
     def _follow(self, now_us: int) -> None:
-        """Where the machine has another parent: say so, and hear commands and definitions at its broker only."""
+        """After a change of parent: publish it, and receive commands and definitions at the new broker only."""
         parent = self.machine.outbox.parent or self.status.parent
         if parent == self.status.parent:
             return
@@ -296,30 +296,30 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.publish_status(now_us, always=True)
 
     def _stand_by(self, connection: Connection) -> None:
-        """Say at the broker of another parent where the node is; its state and its books are where it is."""
+        """Publish the status at another parent's broker; state and books are only at the present parent's."""
         connection.publish(topics.status(self._node), self.status.online(self.machine, self.clock), retain=True)
         connection.publish(topics.state(self._node), b"", retain=True)
         connection.publish(topics.books(self._node), b"", retain=True)
 
     def _at_another_broker(self, now_us: int) -> None:
-        """`up` is another connection from now on, and there."""
+        """React to `up` being another connection from now on, which is connected."""
 
     def _publish(self, now_us: int) -> None:
         """Publish what is due after all events of a turn."""
 
     def _queries(self) -> Iterable[Query]:
-        """Those in force here; a region knows none."""
+        """The queries in force here; a region knows none."""
         return ()
 
     def _slots(self) -> dict[str, object]:
-        """State of the process itself, to be committed with the machine's; None deletes."""
+        """The slots of the process itself, committed with the machine's; None deletes a slot."""
         return {}
 
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
-        """Messages with these tokens are durable."""
+        """Acknowledge messages with these tokens: they are durable."""
 
     def _notes(self) -> list[Note]:
-        """What the ports want an operator to read."""
+        """Notes of the ports for the operator."""
         notes, self.spool.notes = self.spool.notes, []
         return notes
 
@@ -348,12 +348,12 @@ class NodeLoop(Loop[Event, Action], ABC):
         return self.refusals.add(reason, example)
 
     def _standing(self, now_us: int) -> tuple[int | None, str]:
-        """The least frontier, None before the first promise, and why the node is behind, '' where it is not."""
+        """(the least frontier, None before the first promise; why the node is behind, '' if it is not)."""
         del now_us
         return None, ""
 
     def reload(self) -> dict[str, object]:
-        """Read the local file again; the answer says what came of it."""
+        """Read the local file again. Returns the answer to the operator."""
         return {"ok": False, "why": "this role has no definitions of its own: restart it for other settings"}
 
     # --- hearing ---------------------------------------------------------------------------------------------------
@@ -401,13 +401,13 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._other(connection, topic, name, payload, now_us)
 
     def _say_answered(self) -> None:
-        """Tell systemd once that the parent answers."""
+        """Report to systemd, once, that the parent has answered."""
         if not self._answered:
             self._answered = True
             self._systemd.status(parent_answers(self.status.version))
 
     def _command_to_all(self, payload: bytes, now_us: int) -> None:
-        """Obey it once, pass it on where others are below; answer a payload that is no such command."""
+        """Execute a command to all nodes once and pass it on to children; refuse any other payload."""
         command = parse_command(payload)
         refusal = self.fleet.refusal(command)
         if command.named and not self.fleet.is_new(command):
@@ -420,14 +420,14 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._obey_with_all(command, now_us)
 
     def _pass_on(self, payload: bytes, now_us: int) -> None:
-        """Nobody is below a gateway."""
+        """Pass a command on to children; a gateway has none."""
 
     def _obey_with_all(self, command: OperatorCommand, now_us: int) -> None:
-        """As a command to this node."""
+        """Execute a command to all nodes as one to this node."""
         self._command(command, now_us)
 
     def _command(self, command: OperatorCommand, now_us: int) -> None:
-        """Do what the operator asks, and answer."""
+        """Execute an operator's command, and answer."""
         log.log(
             logging.DEBUG if command.name == "diagnose" else logging.INFO,
             "command",
@@ -453,7 +453,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._answer(command, answer)
 
     def _accept_loss(self, parent: object, now_us: int) -> dict[str, object]:
-        """Give up what waits for a former parent, for all of them where none is named (docs/protocol.md 1.5)."""
+        """Give up the frames for a former parent, or for all if none is named (docs/protocol.md 1.5)."""
         if self.executor.stuck:
             return {"ok": False, "why": "its disk takes no commit, so that nothing can be given up: make room first"}
         waiting = self.machine.outbox.former_lines.waiting()
@@ -479,7 +479,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             )
 
     def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
-        """A command that not every node has: what to answer."""
+        """Execute a command that only this role has. Returns the answer."""
         del now_us
         return {"ok": False, "why": f"no such command: {command.name}", "hint": COMMANDS}
 

@@ -1,4 +1,4 @@
-"""Bad bytes with their reasons, where an operator finds them: a bounded file of JSON lines beside the spool."""
+"""Stores bad bytes with their reasons for the operator: a bounded file of JSON lines beside the spool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QuarantineFile:
         self.count = 0  # since the start of this process
 
     def put(self, now_us: int, node: str, reason: str, payload: bytes) -> None:
-        """Keep one. A disk error is logged and has no other effect."""
+        """Append one payload. A disk error is logged and has no other effect."""
         self.count += 1
         line = json.dumps(
             {

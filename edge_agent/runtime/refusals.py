@@ -1,4 +1,4 @@
-"""What was refused here, by reason: how often, with the newest example. For the status, and thinned for the log."""
+"""Counts refused messages and values by reason, each with its newest example, for the status and the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS: Final = re.compile(r"[0-9a-f]*[0-9]+[0-9a-f]*")
 
 
 class Refusals:
-    """Counters by reason. Numbers in a reason do not tell it apart from others."""
+    """Counters by reason. Reasons that differ only in numbers are one."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -23,7 +23,7 @@ class Refusals:
 
     @property
     def total(self) -> int:
-        """All of them, since the start of the process."""
+        """The count of all refusals since the start of the process."""
         return sum(self._counts.values())
 
     def add(self, reason: str, example: str) -> bool:
@@ -36,7 +36,7 @@ class Refusals:
         return count & (count - 1) == 0
 
     def restore(self, plain: object) -> None:
-        """Go on from what `plain` returned."""
+        """Continue with the counts that `plain` returned."""
         for name, found in plain.items() if isinstance(plain, dict) else ():
             count = found.get("count") if isinstance(found, dict) else None
             if isinstance(count, int) and len(self._counts) < MOST_REASONS:

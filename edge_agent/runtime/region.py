@@ -40,7 +40,7 @@ Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
 
 class RegionLoop(NodeLoop):
-    """A merger as a process. Its two sides are one connection where they are one broker."""
+    """A merger as a process. Uses one connection for both sides if they are on one broker."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class RegionLoop(NodeLoop):
         known: KnownDefinitions | None = None,
         retired: Iterable[str] = (),
     ) -> None:
-        """restored: the slots found in the spool. lower: the way up itself where both sides are one broker.
+        """restored: the slots found in the spool. lower: the connection to the parent itself if both sides are on one
+        broker.
 
         known: the definitions that the machine asks.
         """
@@ -75,7 +76,7 @@ class RegionLoop(NodeLoop):
         return (*super()._filters(), *topics.definitions_for(self._node))
 
     def start(self) -> None:
-        """Nodes that configuration has retired are no longer waited for."""
+        """Stop waiting for the nodes that configuration has retired."""
         for node in self._retired:
             self.feed(Retire(node), self.clock.now_us())
         super().start()
@@ -88,7 +89,7 @@ class RegionLoop(NodeLoop):
         return super()._lacks(connection) or (connection is self.lower and bool(machine.parent.speaking()))
 
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        """All messages of one wake are one event; those of children are acknowledged after their commit."""
+        """Make one event of all messages of a turn; messages of children are acknowledged after their commit."""
         if connection is not self.lower:
             super()._messages(connection, messages, now_us)
             return
@@ -112,7 +113,9 @@ class RegionLoop(NodeLoop):
             self.feed(Arrived(tuple(arrived)), now_us)
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """A frame is settled as bad, so that its sender goes on and the loss is declared (docs/protocol.md 3.6)."""
+        """Settle a frame that the guard leaves out as bad: its sender continues, its loss is declared (docs/protocol.md
+        3.6).
+        """
         name, payload, token, _ = message
         child = self._child(name) if connection is self.lower else ""
         if not child:
@@ -121,7 +124,7 @@ class RegionLoop(NodeLoop):
         self.feed(Arrived(((child, unusable(payload, why), token or None),)), now_us)
 
     def _child(self, name: str) -> str:
-        """Whose frames for us a topic carries; '' if it is no such topic."""
+        """The child that sent a frame or heartbeat to this node on a topic; '' for other topics."""
         topic = topics.parse(name)
         if topic is None or topic.what != "frame" or topic.other != self._node or topic.node == self._node:
             return ""
@@ -166,7 +169,7 @@ class RegionLoop(NodeLoop):
                     self.feed(ChildStatus(topic.node, status["online"]), now_us)
 
     def _compare(self, connection: Connection, found: Publication) -> None:
-        """A definition for all that is not the same on both brokers is an alarm, by its id."""
+        """Raise an alarm for a query that is published differently for all nodes on the two brokers."""
         if found.node or self._one_broker:
             return
         sides = self._for_all.setdefault(found.query, {})
@@ -182,11 +185,11 @@ class RegionLoop(NodeLoop):
 
     @property
     def _one_broker(self) -> bool:
-        """The parent above numbers what is on the broker that is ours and its own."""
+        """Whether both sides are on one broker, whose definitions the parent numbers."""
         return self.lower is self.up
 
     def _time_for(self, node: str) -> ParentTime | None:
-        """The answer to a child that asked for the time; none while it is not known here."""
+        """The answer to a child that asked for the time; None while the time is not known here."""
         asked_us, clock = self._asked.pop(node, None), self.clock
         if asked_us is None or not clock.synced or not isinstance(clock, JudgedClock):
             return None
@@ -194,12 +197,12 @@ class RegionLoop(NodeLoop):
         return ParentTime(clock.now_us(), error_us, asked_us)
 
     def _pass_on(self, payload: bytes, now_us: int) -> None:
-        """A command to all goes to the lower broker too, where that is another one."""
+        """Pass a command to all nodes on to the lower broker, if that is another one."""
         if not self._one_broker:
             self.fleet.wait(payload, now_us)
 
     def _obey_with_all(self, command: OperatorCommand, now_us: int) -> None:
-        """Marks and definitions are for gateways."""
+        """Execute `diagnose` only: marks and definitions are for gateways."""
         if command.name == "diagnose":
             super()._obey_with_all(command, now_us)
 
@@ -229,14 +232,14 @@ class RegionLoop(NodeLoop):
         return standing(machine, now_us)
 
     def counters(self) -> dict[str, object]:
-        """With the children and who is silent."""
+        """The counters of the node, with its children and those that are silent."""
         machine = self.machine
         assert isinstance(machine, Merger)
         return {**super().counters(), **machine.counters()}
 
 
 def unusable(payload: bytes, why: str) -> BadFrame | BadEnvelope:
-    """A child's message that is not even looked into."""
+    """The event for a child's message that is not decoded."""
     try:
         outer = envelope(payload)
         return BadEnvelope(why, payload) if outer.seq is None else BadFrame(outer.epoch, outer.seq, why, payload)
@@ -245,7 +248,7 @@ def unusable(payload: bytes, why: str) -> BadFrame | BadEnvelope:
 
 
 def heard(payload: bytes) -> Heard:
-    """A child's message as the machine takes it; what is wrong with it is a value too."""
+    """Decode a child's message to an event; an error of its bytes is an event too."""
     try:
         outer = envelope(payload)
     except WireError as err:

@@ -1,7 +1,7 @@
-"""What the root left out, and what fails of its upkeep, for `headwater status`.
+"""What the root left out, and which steps of its upkeep fail, for `headwater status`.
 
-It is connected to no broker, so the lander says it in its status: by a small file in the landing folder, which both
-have.
+The root is connected to no broker. It writes a small file in the landing folder, and the lander publishes the content
+in its status.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ PARTS: Final = (LEFT_OUT, UPKEEP_FAILED)  # of the file and of the status, each 
 
 
 class RootReport:
-    """Counted since the root began, and of the run before it for a week."""
+    """Counts, since the root began, of records left out and of failed upkeep. Continues the counts of the run before
+    for a week.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -38,7 +40,7 @@ class RootReport:
             counted.restore(before.get(part) if fresh else None)
 
     def note(self, why: str, example: str) -> None:
-        """Count what was left out."""
+        """Count a record or file that was left out."""
         self._add(LEFT_OUT, why, example)
 
     def upkeep_failed(self, why: str, step: str) -> None:
@@ -46,7 +48,7 @@ class RootReport:
         self._add(UPKEEP_FAILED, why, step)
 
     def _add(self, part: str, why: str, example: str) -> None:
-        """A disk error is logged and has no other effect."""
+        """Count and write the file. A disk error is logged and has no other effect."""
         self._counted[part].add(why, example)
         counted = {name: found.plain() for name, found in self._counted.items() if found.total}
         text = json.dumps({"at_us": time.time_ns() // 1000, **counted}, ensure_ascii=False)
@@ -60,7 +62,7 @@ class RootReport:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What the root wrote there; nothing where there is nothing of use."""
+    """The report of a landing folder; empty if there is none or it cannot be read."""
     try:
         with (folder / NAME).open("rb") as file:
             return dict(foreign_json.table(file.read(MOST_BYTES)))

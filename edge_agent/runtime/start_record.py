@@ -1,8 +1,8 @@
-"""What a process was handling when it was killed: by its watchdog, for want of memory, by a fault of a library.
+"""Records what a process was handling when it was killed: by its watchdog, by lack of memory, by a fault of a library.
 
-A small file beside the spool. A process that ended in order, or served for a minute, starts anew with nothing in it.
-After a start that ended otherwise messages are handled one by one and named here first; what three starts in a row
-ended with is left out. The page cache outlives a killed process: nothing is synced.
+A small file beside the spool. A process that ended in order, or ran for a minute, leaves it empty. After any other end
+the next process handles messages one by one and first writes each one's name here; a message with which three starts in
+a row ended is left out. The page cache outlives a killed process, so nothing is synced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StartRecord:
     """The record of one process. failed: starts in a row before this one that did not end in order."""
 
     def __init__(self, path: Path, most_same: int = MOST_SAME) -> None:
-        """most_same: starts in a row that ended with the same."""
+        """most_same: how many starts in a row may end with the same message."""
         before = _read(path)
         self.failed = before["failed"] + 1 if before["open"] else 0
         same = before["same"] + 1 if before["what"] and before["what"] == before["last"] else 1
@@ -44,12 +44,12 @@ class StartRecord:
         return self.failed > 0
 
     def handling(self, what: str) -> None:
-        """Name what is handled from now on; '': nothing."""
+        """Record what is handled from now on; '': nothing."""
         self._what = what
         self._write(is_open=True)
 
     def settled(self) -> None:
-        """The process ended in order, or served for long."""
+        """Record that the process ended in order, or ran for long enough."""
         self.failed, self._what, self._last, self._same = 0, "", "", 0
         self._write(is_open=False)
 
@@ -71,7 +71,7 @@ class StartRecord:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The record of the process before; that of one that ended in order where there is none."""
+    """The record of the process before; an empty one if there is none."""
     try:
         found = json.loads(path.read_bytes())
         return {

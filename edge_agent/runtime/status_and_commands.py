@@ -71,12 +71,13 @@ def _instant(at: object) -> int | None:
 
 @dataclass(slots=True)
 class NodeStatus:
-    """Who a process is. config: hash of the definitions in force. sensors: their ids.
+    """The identity and state of a node, as it publishes them. config: hash of the definitions in force. sensors: their
+    ids.
 
     refused: by reason, how many messages and values, with an example. failing: functions of other packages that failed,
     and why. in_doubt: former parent -> frames that wait for it, and since when (0: not known). asked_us: when it asked
     its parent for the time, since boot; the parent repeats it in its answer (docs/protocol.md 4.3). differ: definitions
-    that two brokers have otherwise, and how.
+    that differ between two brokers, and how.
     """
 
     node: str
@@ -109,7 +110,7 @@ class NodeStatus:
         }
 
     def _clock(self, clock: Clock) -> dict[str, object]:
-        """Whether the time is known, where from, and how far it may be off."""
+        """Whether the time is known, its source, and how far it may be off."""
         about: dict[str, object] = {"synced": clock.synced}
         if isinstance(clock, JudgedClock):
             about |= {"source": clock.state.source, "error_s": clock.state.error_us / 1e6}
@@ -139,7 +140,7 @@ class NodeStatus:
 
 
 def asked_in(status: Mapping[str, object]) -> int | None:
-    """With what a child asks for its parent's time, in its status."""
+    """The time since boot at which a child asked for its parent's time, from its status; None: it did not ask."""
     clock = status.get("clock")
     asked = clock.get("asked") if isinstance(clock, dict) else None
     return asked if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked < FAR_US else None
