@@ -55,7 +55,9 @@ class JudgedClock(SystemClock):
     """The time of a node: since boot, plus an offset that does not follow every step (machines/node_clock.py)."""
 
     def __init__(self, *, trust: str, max_error_us: int, floor_us: int = 0, run: Path = Path("/run")) -> None:
-        """trust, max_error_us: see NodeClock. floor_us: the last commit. run: where services leave their traces."""
+        """trust, max_error_us: see NodeClock. floor_us: the last commit. run: the folder in which time services leave
+        their traces.
+        """
         self._run, self._looked_us = run, -LOOK_US
         self._vouched: bool | None = None
         self.boot_id = BOOT_ID.read_text("ascii").strip() if BOOT_ID.exists() else "unknown"
@@ -80,13 +82,13 @@ class JudgedClock(SystemClock):
         return ClockReading(time.time_ns() // 1000, boot_us, self._vouched)
 
     def use(self, state: ClockState) -> int:
-        """Go by this state from here on. Returns by how much the time steps."""
+        """Use this state from now on. Returns by how much the time steps."""
         by_us, self.state = state.offset_us - self.state.offset_us, state
         return by_us
 
 
 def vouched(run: Path = Path("/run")) -> bool | None:
-    """Whether a time service says that the clock is right; None: there is no service to ask."""
+    """Whether a time service confirms the clock; None: there is no service to ask."""
     buffer = ctypes.create_string_buffer(TIMEX_BYTES)  # modes 0: nothing is set
     ask = _adjtimex()
     if ask is not None and ask(buffer) >= 0 and not struct.unpack_from("@Illlli", buffer)[5] & UNSYNCED:

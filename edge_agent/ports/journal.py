@@ -1,7 +1,7 @@
 """The lander's journal: its id, the received sequence numbers, the revision numbers of definitions.
 
-SQLite in the landing folder, hidden from Spark. Losing it, in part or as a whole, only lands frames twice, of which the
-root drops one: the id stands in the folder a second time and in each landing file, so that children go on with the same
+SQLite in the landing folder, hidden from Spark. If it is lost, in part or as a whole, frames only land twice, and the
+root drops one copy: the id is in the folder a second time and in each landing file, so that children keep the same
 parent (docs/protocol.md 3.7, 3.8 j).
 """
 
@@ -33,7 +33,7 @@ class Journal:
     """The journal of a landing folder; a second process on the same folder is refused."""
 
     def __init__(self, folder: Path, node: str) -> None:
-        """node: id of the root; a folder of another one is refused. Raises: ConfigError, PortError."""
+        """node: id of the root; the folder of another root is refused. Raises: ConfigError, PortError."""
         self.folder, self.node = folder, node
         self._file = SqliteFile(folder / NAME, folder / LOCK, f"the landing folder {folder}")
         self._file.take()
@@ -68,7 +68,8 @@ class Journal:
         return {"version": VERSION, "journal": journal, "node": self.node}
 
     def _from_folder(self) -> Mapping[str, Any] | None:
-        """What the journal that was here said about itself, by its second copy or a landing file; None: there was none.
+        """What the former journal said about itself, from its second copy or a landing file; None: there was no
+        journal.
 
         Raises: PortError for a disk that cannot be read: a new id would be a new parent for every child.
         """
@@ -90,7 +91,7 @@ class Journal:
         return about
 
     def _write_second_copy(self) -> None:
-        """On a full disk a later start writes it."""
+        """Write the id a second time. If the disk is full, a later start does it."""
         path, content = self.folder / SECOND_COPY, _sealed(snapshot.dumps(self._about(self.id)))
         part = path.with_name(f"{SECOND_COPY}.tmp")
         try:
@@ -120,7 +121,7 @@ class Journal:
         self.id = int(about["journal"])
 
     def slots(self, prefix: str) -> dict[str, Any]:
-        """Slots by the rest of their name after the prefix."""
+        """Slots by name, without the prefix."""
         found = self._file.db.execute("SELECT name, value FROM slots WHERE name GLOB ?", (f"{prefix}*",)).fetchall()
         return {name.removeprefix(prefix): snapshot.loads(value) for name, value in found}
 
@@ -139,7 +140,7 @@ class Journal:
 
 
 def _sealed(content: bytes) -> bytes:
-    """With its CRC-32: one changed bit of the id would make another parent of it."""
+    """The text with its CRC-32: one changed bit of the id would make another parent of it."""
     return content + zlib.crc32(content).to_bytes(4, "big")
 
 

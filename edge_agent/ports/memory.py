@@ -1,4 +1,6 @@
-"""Freed memory back to the system: after a burst the allocator would keep it, and the limit of the unit counts it."""
+"""Returns freed memory to the system: the allocator would keep it after a burst, and it counts against the unit's
+limit.
+"""
 
 from __future__ import annotations
 

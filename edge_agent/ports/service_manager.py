@@ -1,7 +1,7 @@
-"""What a service tells systemd: ready, alive, stopping. Source: sd_notify(3), sd_watchdog_enabled(3).
+"""Reports to systemd: ready, alive, stopping. Source: sd_notify(3), sd_watchdog_enabled(3).
 
-Under `Type=notify` the service counts as started only when it says so, and with `WatchdogSec=` systemd restarts it when
-it has given no sign of life for that long. Outside systemd every call does nothing.
+Under `Type=notify` a service counts as started when it reports so, and with `WatchdogSec=` systemd restarts it after
+that long without a sign of life. Outside systemd every call does nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge_agent.errors import PortError
 
 
 def parent_answers(version: str) -> str:
-    """The line on its state of a process whose parent has answered; a version on trial is judged by it."""
+    """The status line of a process whose parent has answered; a version on trial is judged by it."""
     return f"{version}: the parent answers"
 
 
@@ -35,7 +35,8 @@ class ServiceManager:
     def ready(self) -> None:
         """The settings are in force; the service works.
 
-        Raises: PortError if systemd waits for it and cannot be reached: it would end the process after its timeout.
+        Raises: PortError if systemd waits for the report and cannot be reached: it would end the process after its
+        timeout.
         """
         try:
             self._send("READY=1")
@@ -45,13 +46,13 @@ class ServiceManager:
             ) from err
 
     def alive(self) -> None:
-        """Call it in every turn; it says so when it is time."""
+        """Call it in every turn; it reports when that is due."""
         if self.every_s and (now_s := time.monotonic()) >= self._alive_s + self.every_s:
             self._alive_s = now_s
             self._try("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """One line on its state, which `systemctl status` shows."""
+        """Set the status line that `systemctl status` shows."""
         self._try(f"STATUS={text}")
 
     def stopping(self) -> None:

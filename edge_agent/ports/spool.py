@@ -1,8 +1,8 @@
-"""SQLite on flash: what a node may not lose (docs/protocol.md 3.1).
+"""The spool: what a node must not lose, in SQLite on flash (docs/protocol.md 3.1).
 
-WAL with synchronous=FULL and one transaction a commit: a power cut costs at most what was not yet committed (with
-NORMAL a cut can take every commit since the last checkpoint). Each row carries a CRC-32, checked when it is read. What
-is done with the file as a whole: spool_file.py.
+WAL with synchronous=FULL and one transaction per commit: a power cut costs at most what was not yet committed (with
+NORMAL a cut can take every commit since the last checkpoint). Each row carries a CRC-32, checked when it is read.
+Operations on the file as a whole: spool_file.py.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ FrameKeys = Sequence[tuple[int, int]]  # (epoch, seq)
 
 
 class DamagedError(PortError):
-    """A row whose CRC does not fit: its frame must be replaced by a gap record (docs/protocol.md 3.6)."""
+    """A row whose CRC does not match: a gap record must replace its frame (docs/protocol.md 3.6)."""
 
 
 class MalformedError(PortError):
-    """The file is damaged: trying again cannot help. The process must end; the next one sets the file aside."""
+    """The file is damaged, so trying again cannot help. The process must end; the next one sets the file aside."""
 
 
 class Spool:
-    """One node's spool. Not thread-safe: one owner, the loop.
+    """One node's spool. Not thread-safe: the loop alone uses it.
 
-    node: whose it is; another node's file is refused. encode: Frame -> payload. dumps, loads: plain values <-> bytes of
+    node: its owner; another node's file is refused. encode: Frame -> payload. dumps, loads: plain values <-> bytes of
     the slots.
     """
 
@@ -74,10 +74,10 @@ class Spool:
     # --- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> Restored:
-        """Take the file for this process and say what it holds.
+        """Lock the file for this process and return its content.
 
-        `lost` where the past of the node is unknown: a former file had to be set aside, or a slot is damaged without
-        which it cannot go on. In the second case the frames are still there, and the slots go with the next commit.
+        `lost` if the past of the node is unknown: a former file had to be set aside, or a slot is damaged without which
+        the node cannot continue. In the second case the frames are still there, and the next commit deletes the slots.
         Raises: ConfigError if the spool is another node's or of a newer version, PortError if it is in use or cannot be
         written.
         """
@@ -109,7 +109,7 @@ class Spool:
         return Restored(left.state, tuple(self._read_frames(db)), lost or left.lost)
 
     def _read_slots(self, db: sqlite3.Connection) -> tuple[dict[str, object], dict[str, str]]:
-        """(slots by name, what is wrong with those that are damaged)."""
+        """(slots by name; what is wrong with the damaged ones, by name)."""
         state: dict[str, object] = {}
         damaged: dict[str, str] = {}
         self._digests.clear()
@@ -125,7 +125,7 @@ class Spool:
         return state, damaged
 
     def _read_frames(self, db: sqlite3.Connection) -> Iterator[SpooledFrame]:
-        """Runs of frames, read from the indexes; payloads are read, and checked, when they are sent."""
+        """Runs of frames, from the indexes. Payloads are read, and checked, when they are sent."""
         ((self.frames,),) = db.execute("SELECT count(*) FROM frames")
         if self.frames > MANY_FRAMES:
             self.bytes = self._file.used_bytes
@@ -169,9 +169,9 @@ class Spool:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Make everything in it durable, or nothing.
+        """Make all of a commit durable, or nothing of it.
 
-        Raises: PortError, and the commit may be tried again; MalformedError, and it may not.
+        Raises: PortError if the commit may be tried again, MalformedError if not.
         """
         slots = [(name, None if value is None else self._dumps(value)) for name, value in commit.state.items()]
         digests = {name: None if value is None else _digest(value) for name, value in slots}
@@ -206,7 +206,7 @@ class Spool:
         *,
         past_log: bool = False,
     ) -> tuple[int, int]:
-        """One transaction. Returns how many frames there are then, and their bytes."""
+        """Run one transaction. Returns the number of frames after it, and their bytes."""
         db = self._file.db
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -222,7 +222,7 @@ class Spool:
         return held
 
     def _with_room(self, transact: Callable[..., tuple[int, int]], size_bytes: int) -> tuple[int, int]:
-        """Run a transaction; on a full disk again, into the whole of the log, or past it."""
+        """Run a transaction. On a full disk run it again, into the whole of the log, or without the log."""
         try:
             return transact()
         except sqlite3.OperationalError as err:
@@ -247,7 +247,7 @@ class Spool:
     def _write_frames(
         self, db: sqlite3.Connection, frames: FrameRows, instead: FrameRows, forget: FrameKeys
     ) -> tuple[int, int]:
-        """Delete, append and replace; answers how many frames there are then, and their bytes."""
+        """Delete, append and replace frames. Returns the number of frames after it, and their bytes."""
         count, size = self.frames + len(frames), self.bytes + sum(len(payload) for _, _, payload in frames)
         for key in forget:
             for (length,) in db.execute(
@@ -280,7 +280,9 @@ class Spool:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def payload(self, epoch: int, seq: int) -> bytes:
-        """The bytes of a committed frame. Raises: DamagedError if they are not what was written, ValueError if none."""
+        """The bytes of a committed frame. Raises: DamagedError if they fail their checksum, ValueError if there is no
+        such frame.
+        """
         payload = self._recent.get((epoch, seq))
         if payload is not None:
             return payload
@@ -309,11 +311,11 @@ class Spool:
 
     @property
     def used_bytes(self) -> int:
-        """What frames and slots take in the file, without pages that are free."""
+        """Bytes of frames and slots in the file, without free pages."""
         return self._file.used_bytes
 
     def close(self) -> None:
-        """Checkpoint and let go; the file may be opened again, by this or another process."""
+        """Checkpoint and release the file; it may be opened again, by this or another process."""
         self._file.close()
 
 
@@ -326,9 +328,9 @@ def _write_slots(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None
 
 
 def _write_slots_beside(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None]]) -> None:
-    """The same, without using the pages of former values, whose content a rollback journal would have to save.
+    """Write slots without using the pages of former values, whose content a rollback journal would have to save.
 
-    A name of the same length: then SQLite changes it in place, and does not write the value once more.
+    A temporary name of the same length: SQLite then renames the slot in place, without writing the value again.
     """
     kept = [(name, value) for name, value in slots if value is not None]
     rows = [(chr(ord(name[0]) ^ 0x60) + name[1:], zlib.crc32(value), value) for name, value in kept]

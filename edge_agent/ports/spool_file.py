@@ -1,4 +1,4 @@
-"""The file of a spool: its tables, its version and node, and the room that is kept for receipts."""
+"""The file of a spool: its tables, its version and node, and the space that is kept for receipts."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ CREATE TABLE frames (
 
 
 class SpoolFile(SqliteFile):
-    """The file of one node's spool. It drains on a full disk: what a commit of receipts needs is kept allocated.
+    """The file of one node's spool. Its queue drains even on a full disk: the space that a commit of receipts needs is
+    kept.
 
-    Every page of the database lies on the disk before the commit that adds it, so that a checkpoint needs no room; and
-    the write-ahead log has its full size from the start. Deleting frames needs no more than that, and gives their pages
-    to new ones. While the file is closed another file stands for the log, which SQLite then deletes.
+    Every page of the database is allocated before the commit that adds it, so that a checkpoint needs no space; and the
+    write-ahead log has its full size from the start. Deleting frames needs no more than that, and frees pages for new
+    frames. While the file is closed another file reserves the space of the log, which SQLite then deletes.
     """
 
     def __init__(self, path: Path, node: str) -> None:
-        """node: whose it is."""
+        """node: the owner."""
         super().__init__(path, Path(f"{path}.lock"), f"the spool {path}")
         self.node = node
         self._reserve = Path(f"{path}.reserve")
         self._handle: int | None = None  # to allocate by; closing it gives up SQLite's locks, so it stays open
 
     def open(self) -> sqlite3.Connection:
-        """The database, begun if there is none.
+        """Open the database; create it if there is none.
 
-        Raises: UnusableError for a file that is no spool of ours, ConfigError for another node's or a newer version's,
+        Raises: UnusableError for a file that is no spool, ConfigError for another node's or a newer version's,
         sqlite3.Error.
         """
         db = super().open()
@@ -68,26 +69,28 @@ class SpoolFile(SqliteFile):
 
     @property
     def used_bytes(self) -> int:
-        """Of the pages in use, without those that are free."""
+        """Bytes of the pages in use, without those that are free."""
         ((pages,),) = self.db.execute("PRAGMA page_count")
         ((free,),) = self.db.execute("PRAGMA freelist_count")
         return int(pages - free) * PAGE_BYTES
 
     def start_log_anew(self) -> None:
-        """Write the log's pages to the database, so that the next commit finds all of the log. Raises: sqlite3.Error"""
+        """Write the log's pages to the database, so that the next commit can use all of the log. Raises:
+        sqlite3.Error
+        """
         self.db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     def has_pages_for(self, size_bytes: int) -> bool:
-        """Whether the free pages hold so much; an estimate, below what is needed."""
+        """Whether the free pages can hold so many bytes; a cautious estimate."""
         ((free,),) = self.db.execute("PRAGMA freelist_count")
         return size_bytes <= int(free) * PAGE_BYTES
 
     @contextmanager
     def without_log(self) -> Iterator[None]:
-        """For one commit that is larger than the log, into free pages alone. Raises: sqlite3.Error
+        """Run one commit that is larger than the log, into free pages alone. Raises: sqlite3.Error
 
-        With a rollback journal SQLite writes free pages in place and saves the former content of others only; the log's
-        room on the disk is the journal's meanwhile. The commit is durable before it returns, as with the log.
+        With a rollback journal SQLite writes free pages in place and saves the former content of other pages only; the
+        journal uses the log's space meanwhile. The commit is durable before it returns, as with the log.
         """
         self.start_log_anew()
         self.db.execute("PRAGMA journal_mode=DELETE").fetchall()
@@ -118,7 +121,7 @@ class SpoolFile(SqliteFile):
         sync_folder(self.path.parent)
 
     def _check(self, meta: dict[str, str]) -> None:
-        """Refuses another version and another node."""
+        """Refuse a file of another version or another node."""
         version = int(meta["version"]) if meta.get("version", "").isdecimal() else 0
         if version > VERSION:
             raise ConfigError(
@@ -135,7 +138,7 @@ class SpoolFile(SqliteFile):
 
 
 def _allocate(path: Path, size_bytes: int) -> None:
-    """Let a file have this size, or on a disk that is nearly full a part of it."""
+    """Allocate a file to this size, or as far as a disk that is nearly full allows."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

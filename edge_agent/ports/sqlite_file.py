@@ -1,8 +1,8 @@
 """A SQLite file of one process: locked, opened with a write-ahead log, set aside when it cannot be used.
 
-A file that cannot be used is never deleted: it gets another name, and a new one is begun. A small file is checked as a
-whole when it is opened. Of a large one that takes longer than a start may; what is wrong with its pages shows when they
-are read, while the process runs: then a note beside the file says so, and the next start sets it aside.
+A file that cannot be used is never deleted: it is renamed, and a new one is created. A small file is checked as a whole
+when it is opened. For a large one that would take longer than a start may; errors in its pages show when they are read,
+while the process runs. Then a note beside the file says so, and the next start sets it aside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the file's
 
 
 class UnusableError(Exception):
-    """The file cannot be used: why, and the word it is set aside under. Never leaves the ports."""
+    """The file cannot be used: why, and the word for its new name. It never leaves the ports."""
 
     def __init__(self, why: str, word: str = "corrupt") -> None:
         super().__init__(why)
@@ -34,7 +34,7 @@ class SqliteFile:
     """One file and its lock. `take`, then `open`; after an UnusableError `set_aside`, then `open` again."""
 
     def __init__(self, path: Path, lock: Path, what: str) -> None:
-        """what: the file for people, like 'the spool /var/lib/headwater/spool.db'."""
+        """what: a name of the file for people, like 'the spool /var/lib/headwater/spool.db'."""
         self.path, self.what = path, what
         self._lock_path = lock
         self._doubt = path.with_name(f"{path.name}.malformed")  # says why; written while the file was in use
@@ -49,7 +49,7 @@ class SqliteFile:
         return self._db
 
     def take(self) -> None:
-        """Keep other processes out. Raises: PortError if one has it, or the folder cannot be written."""
+        """Lock out other processes. Raises: PortError if one has the file, or the folder cannot be written."""
         try:
             self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             if self._lock is None:
@@ -90,7 +90,7 @@ class SqliteFile:
         return db
 
     def doubt(self, err: sqlite3.Error) -> bool:
-        """Whether an error says that the file is damaged; then the next start sets it aside."""
+        """Whether an error shows that the file is damaged; then the next start sets it aside."""
         if err.sqlite_errorcode & 0xFF not in MALFORMED:
             return False
         with suppress(OSError):
@@ -124,7 +124,7 @@ class SqliteFile:
 
 
 def sync_folder(folder: Path) -> None:
-    """A new or renamed file is durable only when its folder is."""
+    """Fsync a folder: a new or renamed file is durable only when its folder is."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,8 +1,8 @@
-"""Whether the books balance: no reading lost without a word, none counted twice. Pure.
+"""Checks whether the books balance: no reading is lost without a record, none counts twice. Pure.
 
-Rule (docs/protocol.md 9.1): produced = stored + pending + declared lost + late + quarantined, proved node by node and
+Rule (docs/protocol.md 9.1): produced = stored + pending + declared lost + late + quarantined, checked node by node and
 link by link from the book that every node publishes and from the root's tables. A reading that several groups ask for
-counts once in each; one that travels in several whole windows, once in each of these.
+counts once in each; a reading that travels in several whole windows counts once in each of these.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ ROOT: Final = "root"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a parent applied of a child: its epoch in force, the next seq of it, and of the unbroken line of epochs
-    up to there the readings (None: not known) and the frames that had no effect.
+    """What a parent applied of one child.
+
+    epoch: in force. next: its next seq. For the unbroken line of epochs up to it: the readings (None: not known), and
+    the frames that had no effect.
     """
 
     epoch: int
@@ -40,17 +42,19 @@ class NodeBook:
 
     @property
     def leaf(self) -> bool:
-        """Whether it is a gateway."""
+        """Whether the node is a gateway."""
         return "taken" in self.book
 
     def number(self, name: str) -> int:
-        """A number of the book; 0 where it has none."""
+        """A number of the book; 0 if it is missing."""
         found = self.book.get(name, 0)
         return found if isinstance(found, int) else 0
 
     @property
     def produced(self) -> int:
-        """Readings of a gateway that some query asks for, those it refused, and those whose time was never known."""
+        """Readings of a gateway that some query asks for, values that it refused, and readings whose time was never
+        known.
+        """
         taken = self.number("taken") + self.number("added") - self.number("outside")
         return taken + self.number("refused") + self.number("undated")
 
@@ -63,11 +67,11 @@ class NodeBook:
 
 @dataclass(frozen=True, slots=True)
 class RootBook:
-    """What the root's tables say.
+    """The root's book, from its tables.
 
     lines: of the root's children. applied: child -> readings that the decisions applied; None: not known from the
-    first on. stored: child -> readings in rows of bronze.messages that count. doubled: rows there that stand twice.
-    uncounted: rows from before there were counts. late: readings in ops.late. unknown: reason -> gap records of unknown
+    beginning. stored: child -> readings in rows of bronze.messages that count. doubled: rows that occur twice there.
+    uncounted: rows of a version without counts. late: readings in ops.late. unknown: reason -> gap records of unknown
     size.
     """
 
@@ -83,9 +87,12 @@ class RootBook:
 
 @dataclass(slots=True)
 class Audit:
-    """off: what does not balance, where and by how much. unheard: nodes without a book, or with an old one only.
-    unknown: nodes and links whose numbers do not suffice for an equation. pending: node -> readings open there or on
-    the way from there to its parent. former: readings known from the parent's side only, as of spools that were lost.
+    """The result of the audit.
+
+    off: what does not balance, where and by how much. unheard: nodes without a book, or with an old one only. unknown:
+    nodes and links whose numbers do not suffice for an equation. pending: node -> readings open there or on the way
+    from there to its parent. former: readings known from the parent's side only, such as those of spools that were
+    lost.
     """
 
     root: RootBook
@@ -102,22 +109,22 @@ class Audit:
 
     @property
     def stored(self) -> int:
-        """In rows that took effect, without those in ops.late."""
+        """Readings in rows that took effect, without those in ops.late."""
         return sum(self.root.stored.values()) - self.root.late
 
     @property
     def lost(self) -> int:
-        """Declared, of a known number."""
+        """Readings declared lost, where their number is known."""
         return sum(node.number("lost") for node in self.nodes)
 
     @property
     def late(self) -> int:
-        """In ops.late, or dropped at the gateway by `late = "drop"` or "per_window"."""
+        """Readings in ops.late, or dropped at the gateway by `late = "drop"` or "per_window"."""
         return self.root.late + sum(node.number("dropped") for node in self.nodes if node.leaf)
 
     @property
     def quarantined(self) -> int:
-        """Refused by a sensor, or without a time."""
+        """Readings refused by a sensor, or without a time."""
         return sum(node.number("refused") + node.number("undated") for node in self.nodes if node.leaf)
 
     @property
@@ -157,7 +164,7 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
 
 
 def _balance_node(out: Audit, node: NodeBook) -> None:
-    """Taken or received = sent + open + dropped + lost."""
+    """Check that readings taken or received = sent + open + dropped + lost."""
     number = node.number
     if node.leaf:
         out.pending[node.node] = number("open") + number("waiting")
@@ -183,9 +190,10 @@ def _balance_node(out: Audit, node: NodeBook) -> None:
 
 
 def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Iterable[Line]) -> None:
-    """Sent by the child - applied by the parent: never below 0, and 0 once the last frame is applied.
+    """Check that readings sent by the child - applied by the parent is never below 0, and 0 once the last frame is
+    applied.
 
-    elsewhere: its lines at parents that it has left (1.5); what these applied was sent too.
+    elsewhere: lines of the child at parents that it has left (1.5); the readings applied there were sent too.
     """
     sent, name = child.number("sent"), f"{child.node} -> {child.parent}"
     if line is None:
@@ -220,7 +228,7 @@ def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Ite
 
 
 def _balance_root(out: Audit) -> None:
-    """Rows that stand = what the decisions applied = the lines of the children."""
+    """Check that readings in rows = readings that the decisions applied = readings of the children's lines."""
     root = out.root
     out.off += [f"bronze.messages: {row} stands twice" for row in root.doubled]
     if root.uncounted or root.applied is None:

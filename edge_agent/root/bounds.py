@@ -1,4 +1,4 @@
-"""Bounds on what children can make the root keep, and what becomes of the rest. Pure."""
+"""Bounds how much children can make the root keep, and reduces what exceeds a bound. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ Gaps = list[tuple[str, Gap]]  # (the child that declared it, the record)
 
 
 def bounded_gaps(gaps: Gaps) -> Gaps:
-    """At most MOST_GAPS. Those alike become one from the first start to the last end: too wide, never too narrow.
+    """Joins gap records until there are at most MOST_GAPS. A joined record reaches from the first start to the last
+    end.
 
-    First those of the same child, groups, leaves and reason; if that is not enough, all of the child that has most.
+    First it joins records of equal child, groups, leaves and reason; if that is not enough, all records of the child
+    with the most.
     """
     if len(gaps) <= min(MOST_GAPS, MOST_UNDATED):
         return gaps
@@ -46,7 +48,7 @@ def bounded_gaps(gaps: Gaps) -> Gaps:
 
 
 def _joined(gaps: list[Gap]) -> Gap:
-    """One record of them all; of some leaves unless one concerns all."""
+    """One record for all of these. It names leaves only if each of them does."""
     if len(gaps) == 1:
         return gaps[0]
     first, dated = gaps[0], [gap for gap in gaps if gap.end_us > gap.start_us]

@@ -33,16 +33,15 @@ STILL_US: Final = 10_000_000  # ten times what lies between two ticks of a lande
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """How far a group is: its frontier, every expected leaf's own frontier, and what each query may show.
+    """How complete a group is: its frontier, every expected leaf's own frontier, and what each query may show.
 
-    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
-    longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
-    never (LATEST_US): not expected in windows that start before. ends: so too, leaves that stopped to serve it, and the
-    latest window end that they serve.
-    why: leaf -> why it is behind, in words. stuck: it has not risen for the grace time. unheard: named children that
-    have never been heard.
-    Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
-    bound whatever the key; registers: leaf -> what its member holds, key by key.
+    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3). The first start no
+    longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaf -> the later start from which it
+    serves the query, LATEST_US for never: it is not expected in windows that start before. ends: (query, revision) ->
+    leaf that has stopped serving the query -> the latest window end that it serves. why: leaf -> why it is behind, in
+    words. stuck: the frontier has not risen for the grace time. unheard: named children that have never been heard.
+    Only for groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf ->
+    its bound for any key; registers: leaf -> the registers of its member by key.
     """
 
     frontier_us: int
@@ -58,24 +57,24 @@ class GroupView:
     unheard: tuple[str, ...] = ()
 
     def bound_us(self, key: str) -> int:
-        """No session of the key starts before it any more, but for members left out (5.1)."""
+        """The bound of a key: no session of it starts earlier any more, except at members left out (5.1)."""
         return min(self.frontier_us, self.hints.get(key, self.frontier_us))
 
     def leaf_bound_us(self, leaf: str, key: str) -> int:
-        """The same of one leaf, left out or not (4.7)."""
+        """The bound of a key at one leaf, whether left out or not (4.7)."""
         bound_us = self.bounds[leaf]
         return min(bound_us, self.registers.get(leaf, {}).get(key, bound_us))
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One step of the root.
+    """The result of one step of the root.
 
     effects: frames that took effect since the last decision, in order (Effect.frame None = settled without content).
     caught_up: (group, leaf) -> (old, new) frontier of leaves that were exceptions: rows with an end in (old, new] have
-    another coverage now (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts first
-    seen. ended: groups that nobody serves any more, none of whose rows can change: here for the last time.
-    corrected: texts that the operator published of revisions that frames had defined otherwise before.
+    another coverage now (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts seen for
+    the first time. ended: groups that nobody serves any more and whose rows cannot change; this decision is the last to
+    contain them. corrected: texts published by the operator for revisions that frames had defined otherwise before.
     """
 
     now_us: int
@@ -91,7 +90,7 @@ class Decision:
 
 
 class Decider:
-    """Feed with `take`, ask with `decide`."""
+    """Decides what may close. Feed it with `take`, ask it with `decide`."""
 
     def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
         """journal: the lander's journal id; grace_us on the lander's receive times; named: children expected."""
@@ -114,7 +113,7 @@ class Decider:
         self._told_beyond: dict[str, int] = {}
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
-        """One message in the order of the landing files; received_us is the lander's time."""
+        """Take one message, in the order of the landing files. received_us: the lander's time."""
         self._note(node, self.parent.take(node, message, received_us))
         self._raise_alarms(received_us)
 
@@ -142,11 +141,11 @@ class Decider:
                 self._sensor_texts.update(taken)
 
     def _defined(self, texts: Iterable[str]) -> None:
-        """Definitions of queries, before the rows of their frame are judged."""
+        """Take the definitions of queries in a frame, before its rows are judged."""
         self._new_queries += [taken for text in texts if (taken := self._texts.add(text))]
 
     def published(self, found: Iterable[Publication]) -> None:
-        """What the operator published, as the lander heard it (docs/protocol.md 6.5)."""
+        """Take a definition that the operator published, as the lander received it (docs/protocol.md 6.5)."""
         for each in found:
             self._texts.publish(each)
         self._new_queries += self._texts.released
@@ -154,14 +153,17 @@ class Decider:
         self._texts.released, self._texts.corrected = [], []
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
-        """What the lander says that it has received, after the file in which it says so (docs/protocol.md 3.2)."""
+        """Take what the lander states that it has received, after the file with the statement (docs/protocol.md
+        3.2).
+        """
         self.lost_frames.stated(received, self.parent.speaking(), received_us)
 
     def tick(self, now_us: int, before_us: int | None, *, connected: bool) -> None:
-        """The lander's own record, in the order in which they were written; before_us: of the one before, if any.
+        """Take a tick of the lander, in the order in which ticks were written. before_us: of the tick before, if there
+        was one.
 
-        A lander that runs writes one every second. Where its clock stepped, either way, or it stood still, nothing that
-        its children did or did not do has taken that time: silence and lag go on from where they were (4.4, 8.1).
+        A running lander writes one every second. If its clock stepped, or it stood still, that is no time in which its
+        children were silent: silence and lag continue from where they were (4.4, 8.1).
         """
         children = self.parent.children
         if before_us is not None and not 0 <= now_us - before_us <= STILL_US:
@@ -173,7 +175,9 @@ class Decider:
         children.link(now_us, up=connected)
 
     def decide(self, now_us: int) -> Decision:
-        """What may close now. now_us: of the lander's last record, never the driver's clock (8.1); it may step back."""
+        """Decide what may close now. now_us: of the lander's last tick, never the driver's clock (8.1); it may step
+        back.
+        """
         for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
             self._note(node, self.parent.settle(node, lost, now_us))
         for node, applied in self.parent.look(now_us):
@@ -251,7 +255,7 @@ class Decider:
         frontier_us: int,
         now_us: int,
     ) -> dict[str, str]:
-        """Leaf -> why it is behind the frontier of its group or left out of it. behind: all below the frontier."""
+        """Leaf -> why it is behind the frontier of its group, or left out. behind: all leaves below the frontier."""
         children, out = self.parent.children, dict[str, str]()
         for child, member in family.expected().items():
             why = children.why_out(child, member, now_us)
@@ -274,10 +278,10 @@ class Decider:
         return out | dict.fromkeys(unheard, "named in the settings, never heard")
 
     def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
-        """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
+        """Forget losses that no future row can touch, because all that they cover ended before the horizon.
 
-        A loss of unknown content, such as a frame damaged on disk, stays.
-        reach: of a query's revision, how long after a reading a row that holds it may end; None: not known.
+        Losses of unknown content, such as a frame damaged on disk, stay. reach: how long after a reading a row of a
+        query's revision that contains it may end; None: not known.
         """
         before: dict[Group, int] = {}
         for group, view in decision.groups.items():
@@ -294,7 +298,7 @@ class Decider:
         self.beyond_bounds["gaps"] += known - len(self.gaps)
 
     def take_beyond(self) -> dict[str, int]:
-        """What was beyond a bound since the last call, by kind."""
+        """Counts of what exceeded a bound since the last call, by kind of bound."""
         counts = {**self.beyond_bounds, **self.parent.children.forgotten()}
         new = {what: many - self._told_beyond.get(what, 0) for what, many in counts.items()}
         self._told_beyond = counts
@@ -321,7 +325,7 @@ class Decider:
         self._behind[group] = {**kept, **behind}
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
-        """Plain values of everything that the next decision needs. Call it right after `decide`."""
+        """All that the next decision needs, as plain values. Call it right after `decide`."""
         return {
             "parent": self.parent.snapshot(pack),
             "gaps": encode(self.gaps),

@@ -1,6 +1,6 @@
 """Turns raw readings into slices of 1 us, so that every marker of any node falls on a slice edge.
 
-So windows are made of them as of any other slices, whatever the functions, and late ones revise rows as everywhere.
+Windows are then made of them as of any other slices, for all functions, and late readings revise rows as everywhere.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def reaches(group: Group) -> bool:
 def slices_of(
     rows: Partials, basis: tuple[str, ...], scale: int | None, texts: Sequence[str], *, reaching: bool
 ) -> Partials:
-    """A row a (time, key, node). rows: of raw readings, with a column `series`. texts: of their keys.
+    """One row per (time, key, node). rows: of raw readings, with a column `series`. texts: of their keys.
 
-    reaching: a row whose readings are of one time reaches to its own end, which may lie further (see
+    reaching: a row whose readings all have one time reaches to its own end, which may lie further (see
     machines/slicing/punctuation_slicer.py).
     """
     if not len(rows):

@@ -1,10 +1,11 @@
-"""Frames that the lander received and that no landing file brings: after a grace time the root settles them as lost.
+"""Settles frames as lost that the lander received and that no landing file contains, after a grace time.
 
-A landing file that its disk cut short, changed or lost has been receipted, so its children have let its frames go; the
-line of such a child would wait for them for ever. The lander states from time to time what it has received, in this
-file or an earlier one. What the root lacks of that it waits for during the grace time, because files need not be listed
-in their order; then a record of the loss takes the place of the frames (docs/protocol.md 3.2, 2.2). It begins where the
-child's line stands, or with the earliest late row that the lander has seen in frames of that epoch.
+If a disk cuts short, changes or loses a landing file, its frames have been receipted, so the children have deleted
+them, and the line of such a child would wait for ever. The lander therefore states from time to time what it has
+received, in this file or an earlier one. The root waits for what it lacks of that during the grace time, because files
+need not be listed in their order; then a gap record replaces the frames (docs/protocol.md 3.2, 2.2). It begins where
+the child's line stands, or at the earliest late row that the lander has seen in frames of that epoch, if that is
+earlier.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from edge_agent.machines.events import BadFrame
 
 
 class LostFrames:
-    """What is missing of each epoch, and since when."""
+    """The missing frames of each epoch, and since when they are missing."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -30,9 +31,9 @@ class LostFrames:
         self._missing: dict[EpochKey, tuple[int, SeqRanges, int | None]] = {}
 
     def stated(self, received: Iterable[tuple[str, Receipt]], speaking: Mapping[str, int], received_us: int) -> None:
-        """The lander's word, once the records of its file have been taken.
+        """Take a statement of the lander, once the records of its file have been taken.
 
-        speaking: child -> epoch in which it speaks and whose frames have not all come.
+        speaking: child -> the epoch in which it speaks and of which frames are missing.
         """
         if not received:
             return
@@ -48,7 +49,7 @@ class LostFrames:
                 self._missing[key] = received_us, missing, receipt.earliest_us
 
     def due(self, now_us: int, grace_us: int) -> Iterator[tuple[str, BadFrame]]:
-        """(child, what stands for its frames) of what has been missing for the grace time."""
+        """(child, what replaces its frames) of frames that have been missing for the grace time."""
         for key, (since_us, ranges, earliest_us) in list(self._missing.items()):
             left = self._lacking(key, ranges)
             if left and now_us - since_us < grace_us:
@@ -59,7 +60,7 @@ class LostFrames:
                 yield key.node, BadFrame(key.epoch, first, why, b"", last - first + 1, earliest_us)
 
     def shift(self, by_us: int) -> None:
-        """The lander's clock stepped, or it stood still: that is no time of waiting."""
+        """The lander's clock stepped, or it stood still: this time does not count as waiting."""
         self._missing = {key: (since + by_us, ranges, us) for key, (since, ranges, us) in self._missing.items()}
 
     def snapshot(self) -> list[object]:
@@ -76,12 +77,12 @@ class LostFrames:
             self._missing[EpochKey(node, epoch)] = since_us, found, earliest[0] if earliest else None
 
     def _goes_on(self, key: EpochKey) -> bool:
-        """Whether frames of the epoch are known and more may take effect in their order."""
+        """Whether frames of the epoch are known and later ones may take effect in their order."""
         frames = self._inbox.epochs.get(key)
         return frames is not None and not frames.lost
 
     def _awaited(self) -> set[EpochKey]:
-        """The predecessors that births wait for."""
+        """The predecessors for which births wait."""
         return {
             EpochKey(key.node, frames.predecessor[0])
             for key, frames in self._inbox.epochs.items()
@@ -89,7 +90,7 @@ class LostFrames:
         }
 
     def _lacking(self, key: EpochKey, ranges: SeqRanges) -> SeqRanges:
-        """The part of these frames that has not come: inclusive ranges."""
+        """The part of these frames that has not arrived: inclusive ranges."""
         if key.epoch in self._inbox.ended.get(key.node, ()):
             return ()
         frames = self._inbox.epochs.get(key) or EpochFrames()

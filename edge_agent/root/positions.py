@@ -1,9 +1,9 @@
 """Puts the readings of all nodes in one order and forms the windows that depend on it.
 
-Rules (docs/protocol.md 7.4): readings with event times below the frontier that decides get their positions, by (time,
-origin node, arrival there, the order in which they came); positions once given are final; a new revision goes on from
-the next position. The frontier that decides is the least of all expected leaves, also of those left out, unless the
-query says on_missing = "skip".
+Rules (docs/protocol.md 7.4): readings with event times below the deciding frontier get positions by (time, origin node,
+arrival at it, the order in which they came); a position once given is final; a new revision continues from the next
+position. The deciding frontier is the least of all expected leaves, including those left out, unless the query says
+on_missing = "skip".
 
 Pure, the same for the numpy root and Spark: `advance` takes the state of some keys as plain columns and returns the
 next state. It handles all keys at once, without a loop over readings.
@@ -41,10 +41,10 @@ _BLOCK: Final = 2**21  # readings of windows lifted at once: overlapping ones ho
 class KeyPositions:
     """The state of a query's keys between two steps: plain columns, one row per key, with m readings in total.
 
-    key: shape (k,), int64, increasing, codes of the caller's table. revision: shape (k,), of the definition that stands
-    behind the row. base: shape (k,), the position from which its windows count. position: shape (k,), the next one.
-    held: shape (k,), how many of the readings before `position` later windows need. time_us, value: shape (m,), these
-    readings, key after key, in order. scale: of the values, None for floats.
+    key: shape (k,), int64, increasing, codes of the caller's table. revision: shape (k,), of the definition behind the
+    row. base: shape (k,), the position from which its windows count. position: shape (k,), the next one. held: shape
+    (k,), how many of the readings before `position` later windows need. time_us, value: shape (m,), these readings, key
+    after key, in order. scale: of the values, None for floats.
     """
 
     key: Ints = field(default_factory=lambda: NO_INTS)
@@ -98,7 +98,7 @@ class KeyPositions:
 
 @dataclass(frozen=True, slots=True)
 class UnorderedReadings:
-    """Readings that get their positions now: all below the frontier that decides, none has one; n may be 0.
+    """Readings that get positions now: all below the deciding frontier, none with a position; n may be 0.
 
     key: shape (n,), int64, codes of the caller's table. time_us: shape (n,), int64. value: shape (n,), at `scale`.
     node: shape (n,), int64, in the order of node ids (ranks). order: shape (n,), int64, arrival at the node. Readings
@@ -131,7 +131,7 @@ class OrderedWindows:
 
 
 def decided_us(query: Query, view: GroupView) -> int:
-    """The frontier that decides: readings below it get their positions; minus infinity while no leaf is expected."""
+    """The deciding frontier: readings below it get their positions; minus infinity while no leaf is expected."""
     if query.on_missing == SKIP:
         return view.frontier_us
     return min(view.leaves.distinct(), default=NEVER_US)
@@ -158,7 +158,7 @@ def finer(one: int | None, other: int | None) -> int | None:
 
 
 def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
-    """Values at a finer scale, or as floats. Raises: ValueError where there is no exact way."""
+    """Values at a finer scale, or as floats. Raises: ValueError if there is no exact conversion."""
     if scale == to:
         return value
     if not len(value):
@@ -169,7 +169,7 @@ def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
 
 
 def meet(values: Sequence[tuple[Array, int | None]], scale: int | None) -> tuple[list[Array], int | None]:
-    """(values, scale): values of several scales at one that is no coarser, or as floats if it exceeds 64 bits."""
+    """(values, scale) of values of several scales: at the finest, or as floats if that exceeds 64 bits."""
     found = [at_scale(value, own, scale) for value, own in values]
     if any(value.dtype == object for value in found):
         scale, found = None, [at_scale(value, own, None) for value, own in values]
@@ -189,11 +189,12 @@ def _met(before: KeyPositions, raw: UnorderedReadings | KeyPositions) -> tuple[i
 def advance(
     query: Query, before: KeyPositions, raw: UnorderedReadings, texts: Sequence[str]
 ) -> tuple[KeyPositions, OrderedWindows]:
-    """Order more readings. Returns the next state of all keys of `before` and `raw`, and the windows now complete.
+    """Give positions to more readings. Returns the next state of all keys of `before` and `raw`, and the windows now
+    complete.
 
     before: of any keys, at least those of raw that have a state. texts: the caller's table of key texts. A state of an
     older revision continues from its position, without the readings that it held. A state of a newer revision stays as
-    it is, and readings of its key are skipped: they would have had to come first.
+    it is, and readings of its key are skipped: they would have needed earlier positions.
     """
     newer = before.revision > query.revision
     if newer.any():
@@ -229,7 +230,7 @@ def advance(
 
 
 def _succeeded(before: KeyPositions, revision: int) -> KeyPositions:
-    """States of older revisions as those of the newer one."""
+    """Turns states of older revisions into states of the newer one."""
     old = before.revision < revision
     if not old.any():
         return before
@@ -295,7 +296,7 @@ def _blocks(readings: Ints) -> Iterator[slice]:
 
 
 def _joined(parts: Sequence[Lowered]) -> Lowered:
-    """Answers of several blocks."""
+    """Joins the results of several blocks."""
     details: list[str | None] | None = None
     if any(part.details is not None for part in parts):
         details = [text for part in parts for text in (part.details or [None] * len(part.value))]
@@ -304,7 +305,7 @@ def _joined(parts: Sequence[Lowered]) -> Lowered:
 
 
 def _spread(first: Ints, many: Ints) -> Ints:
-    """For each i the numbers first[i], first[i] + 1, ..., many[i] of them."""
+    """The numbers first[i], first[i] + 1, ..., many[i] of them, for each i."""
     before = np.cumsum(many) - many
     spread: Ints = np.repeat(first - before, many) + np.arange(int(many.sum()))
     return spread

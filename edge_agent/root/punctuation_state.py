@@ -70,7 +70,7 @@ class PunctuationWindows:
 
     @property
     def waiting(self) -> bool:
-        """Whether rows may have to be revised once it is due."""
+        """Whether rows may have to be revised once a revision is due."""
         return bool(self.touched)
 
     @property
@@ -116,7 +116,9 @@ class PunctuationWindows:
     def step(
         self, key: QueryKey, members: Members, decision: Decision, gaps: Sequence[Gap], *, due_us: int, horizon_us: int
     ) -> WindowChanges:
-        """The windows that get rows now. gaps: all known. due_us: revisions are due if the last one was not later."""
+        """The windows that get rows now. gaps: all known. due_us: revisions are due if the last one was not later than
+        this.
+        """
         self._recover(members, decision)
         due = self.revised_us is None or self.revised_us <= due_us
         read_as = interpretations(members)

@@ -1,6 +1,6 @@
-"""Windows between markers: the node windows that they join, and their coverage. Pure.
+"""Windows between markers: the windows of single nodes that they join, and their coverage. Pure.
 
-Which of them get rows now is decided in root/punctuation_state.py.
+root/punctuation_state.py decides which of them get rows now.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Members = Mapping[str, tuple[Group, GroupView]]  # the groups that serve a query
 
 @dataclass(frozen=True, slots=True)
 class JointWindow:
-    """One window of a query: rows of these picks are in it. within: rows inside a pick, not only those equal to it."""
+    """One window of a query: the rows in its picks. within: rows inside a pick count, not only those equal to it."""
 
     place: Place
     picks: tuple[Pick, ...]
@@ -34,7 +34,9 @@ class JointWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowChanges:
-    """closing: windows that get their first rows. revising: those whose rows are made again. gone: withdrawn."""
+    """closing: windows that get their first rows. revising: windows whose rows are made again. gone: withdrawn
+    windows.
+    """
 
     closing: tuple[JointWindow, ...] = ()
     revising: tuple[JointWindow, ...] = ()
@@ -73,14 +75,18 @@ def interpretations(members: Members) -> set[str]:
 
 
 def reached_us(group: Group, view: GroupView) -> int:
-    """Up to where windows of a group have had their rows: where they wait for every node, the least of all leaves."""
+    """The time by which windows of a group have had their rows; if they wait for every node, the least of all
+    leaves.
+    """
     if group.cut.central and not group.cut.skips:
         return min(view.frontier_us, *view.leaves.distinct())
     return view.frontier_us
 
 
 def members_of(decision: Decision) -> dict[QueryKey, dict[str, tuple[Group, GroupView]]]:
-    """Of every query of windows between markers, the groups that serve it, by node; not those that expect nobody."""
+    """For every query of windows between markers the groups that serve it, by node, except groups that expect
+    nobody.
+    """
     out: dict[QueryKey, dict[str, tuple[Group, GroupView]]] = {}
     for group, view in decision.groups.items():
         for key in view.serving if isinstance(group.cut, PunctuationCut) and view.leaves else ():
@@ -89,7 +95,7 @@ def members_of(decision: Decision) -> dict[QueryKey, dict[str, tuple[Group, Grou
 
 
 def joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Windows in order of start as those that they make together: joined where they overlap or touch."""
+    """Windows in order of start, joined where they overlap or touch."""
     out: list[tuple[int, int]] = []
     for start_us, end_us in windows:
         if out and start_us <= out[-1][1]:

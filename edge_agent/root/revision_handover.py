@@ -1,8 +1,8 @@
 """Settles which revision of a query a window belongs to, once for all groups (docs/protocol.md 6.3).
 
-Members tell of their servings at different times, some only after rows went out without them. What was agreed may
-therefore become narrower, never wider: a revision never ends later than it was once said to, nor after a newer one
-began. Rows that the older revision gave beyond are then withdrawn: `narrowed` says from which start on.
+Members report the ranges that they serve at different times, some after rows were written without them. An agreed range
+may therefore become narrower, never wider: a revision never ends later than was agreed before, nor after a newer one
+begins. Rows that the older revision gave beyond its end are then withdrawn; `narrowed` returns the start from which on.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Places = dict[tuple[str, str], dict[int, list[tuple[Group, Serving]]]]  # (query
 
 
 def agreed(before: Servings, stated: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[QueryKey, Serving]]:
-    """The servings in force from now on.
+    """Returns the ranges in force from now on.
 
-    before: those in force so far; stated: those that members state now; frontiers: of the groups at the decision before
-    this one, up to which rows have been written.
+    before: the ranges in force so far. stated: the ranges that members report now. frontiers: of the groups at the last
+    decision, up to which rows have been written.
 
-    A revision without a start begins after the rows that an older one has had; where there are
-    none it holds from the beginning, and an older one that comes later has no window.
+    A revision without a start begins after the rows that an older one has had. If there are none, it holds from the
+    beginning, and an older revision that comes later has no window.
     """
     out: dict[Group, dict[QueryKey, Serving]] = {group: dict(known) for group, known in before.items()}
     places: Places = {}
@@ -52,7 +52,7 @@ def _succeed(
     frontiers: Mapping[Group, int],
     out: dict[Group, dict[QueryKey, Serving]],
 ) -> None:
-    """Each revision of a query ends where a newer one begins."""
+    """End each revision of a query where a newer one begins."""
     until_us: int | None = None
     for revision in sorted(revisions, reverse=True):
         starts = [until_us]
@@ -69,7 +69,9 @@ def _succeed(
 
 
 def narrowed(before: Servings, after: Servings, frontiers: Mapping[Group, int]) -> dict[tuple[Group, QueryKey], int]:
-    """Revisions that end earlier than was agreed, in time that their group has passed -> the start from which on."""
+    """Revisions that end earlier than was agreed, at a time that their group has passed, with the start from which rows
+    are withdrawn.
+    """
     out = {}
     for group, servings in after.items():
         for key, serving in servings.items():

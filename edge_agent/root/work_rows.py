@@ -1,4 +1,4 @@
-"""From partials to the rows that a Work asks for: what numpy and Spark compute in the same way. Pure."""
+"""Computes the rows that a Work asks for from partials: the steps that numpy and Spark share. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from edge_agent.root.decision.work import CoverageCell, TooLate, WindowRange
 def windows_in(
     rows: Partials, span: WindowRange, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool
 ) -> Partials:
-    """Combine rows into the windows of a range: a row a (window, key), sorted by (start, key).
+    """Combine rows into the windows of a range: one row per (window, key), sorted by (start, key).
 
-    exact: only rows whose range is that of the window (docs/protocol.md 6.2). ranks: see aggregates.combine.
-    The cost of a row does not depend on how many windows hold it.
+    exact: only rows whose range is that of the window (docs/protocol.md 6.2). ranks: see aggregates.combine. The cost
+    of a row does not depend on how many windows contain it.
     """
     window = Sliding(span.length_us, span.slide_us, span.offset_us)
     if not exact:
@@ -32,9 +32,9 @@ def windows_in(
 
 
 def cells_of(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:
-    """The index of the cell that holds each (first, last): shape (n,), int64. Every pair lies in one cell.
+    """The index of the cell that contains each (first, last): shape (n,), int64. Every pair lies in one cell.
 
-    last: of ordered windows the last reading, of sessions last + gap (docs/protocol.md 4.7).
+    last: the last reading, for ordered windows; last + gap, for sessions (docs/protocol.md 4.7).
     """
     out = np.zeros(len(first), np.int64)
     for number, cell in enumerate(cells):
@@ -46,7 +46,7 @@ def cells_of(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:
 def too_late_rows(rows: Partials, beyond: TooLate) -> Partials:
     """The readings of a part that are in no result, with their `count`. rows: of the part, columns named by the basis.
 
-    Whole rows; of raw rows whose place is past, only the readings before `before_us`.
+    Whole rows; of raw rows whose readings have had their positions only the readings before `before_us`.
     """
     gone = rows.take(beyond.concerns(rows.start, rows.end))
     if not beyond.decided or not len(gone):

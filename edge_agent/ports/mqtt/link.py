@@ -101,7 +101,7 @@ class Taken:
 
     @property
     def ok(self) -> bool:
-        """Whether the broker accepted it, which does not make it durable."""
+        """Whether the broker accepted the publish. That does not make it durable."""
         return self.code < REFUSED_CODE
 
 

@@ -52,9 +52,10 @@ class Outgoing:
 
     @property
     def unanswered_s(self) -> float:
-        """For how long publishes have waited for any PUBACK, or the oldest since a later one had its own; 0 if none do.
+        """How long publishes have waited for any PUBACK, or the oldest one since a later one got its own; 0 if none
+        wait.
 
-        A broker answers in the order of the publishes (MQTT 5, section 4.6): what was overtaken it will not answer.
+        A broker answers in the order of the publishes (MQTT 5, section 4.6): it will not answer one that was overtaken.
         """
         if not self._open:
             return 0.0

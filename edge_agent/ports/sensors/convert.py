@@ -1,4 +1,4 @@
-"""Messages of one sensor to one batch: value, time and labels out of each payload and topic."""
+"""Converts messages of one sensor to one batch: value, time and labels from each payload and topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_LABEL: Final = 256  # characters: it travels in keys
 
 
 def filled(template: LabelTemplate, levels: Sequence[str], document: object) -> str:
-    """The text of a label for one message. Raises: BadPayloadError if topic or payload lack a part."""
+    """The text of a label for one message. Raises: BadPayloadError if topic or payload lack a part of it."""
     texts: list[str] = []
     for part in template.parts:
         if isinstance(part, int):
@@ -52,7 +52,7 @@ def _text(found: object, steps: Sequence[str]) -> str:
 
 
 class Fields:
-    """Value, time and labels of parsed documents: where the pointers of one sensor lead."""
+    """Reads value, time and labels of parsed documents, by the pointers of one sensor."""
 
     def __init__(self, quality: Quality, value: str, time: str) -> None:
         self.quality = quality
@@ -65,9 +65,9 @@ class Fields:
     def columns(
         self, documents: Sequence[Any], shown: Sequence[bytes], topics: Sequence[str], came_us: Ints
     ) -> tuple[Ints, Ints, Values, Ints | int]:
-        """(rows, time, value, series): of the documents that hold a reading, by their row. The others are counted.
+        """(rows, time, value, series) of the documents that contain a reading. The others are counted.
 
-        shown: what they were parsed from. came_us: times of readings without one; not used if there is a time pointer.
+        shown: the payloads. came_us: times for readings without one; not used if there is a time pointer.
         """
         rows, value = self._values(documents, shown)
         time_us = came_us[rows] if not self._time else NO_INTS
@@ -94,7 +94,7 @@ class Fields:
         return np.array(there, np.int64)[rows], np.array(good, np.float64)
 
     def series(self, topics: Sequence[str], documents: Sequence[object] = ()) -> Ints | int:
-        """The series of each; one number where all are of one series, -1 where a label is not to be had."""
+        """The series of each document; one number if all are of one series, -1 where a label is missing."""
         if self.in_document:
             return np.array([self._number(t, found) for t, found in zip(topics, documents, strict=True)], np.int64)
         known = self._series_of_topic
@@ -152,7 +152,9 @@ class Converter:
         return np.array([own or (batches and payload[:1] in CBOR_HEADS) for payload in payloads], np.bool_)
 
     def _parsed(self, payloads: list[bytes]) -> tuple[Sequence[Any], Ints | range]:
-        """(documents, their rows); a bare number is a document too. What cannot be parsed is counted and shown."""
+        """(documents, their rows); a bare number is a document too. Payloads that cannot be parsed are counted and
+        shown.
+        """
         if not self._json:
             found = read.numbers(payloads)
             if found is not None:
@@ -166,7 +168,7 @@ class Converter:
         return documents, rows
 
     def _batches(self, payloads: list[bytes], topics: list[str], came_us: Ints, latest_us: int | None) -> Batch:
-        """Payloads that are batches of readings, maybe with bare numbers among them."""
+        """Converts payloads that are batches of readings, possibly with bare numbers among them."""
         times: list[Ints] = []
         values: list[Values] = []
         names: list[str] = []

@@ -1,9 +1,9 @@
 """A recorded file as a sensor: CSV with a header, or JSON lines, replayed at a speed factor.
 
-The sensor's clock is its own: the first time in the file + elapsed x speed (docs/protocol.md 4.1); readings come out
-in the order of the file as that clock passes them, and an ended file holds nothing back. Re-readable: the position is
-[byte offset, elapsed, first time, greatest time out]. Labels: `{/column}` fills in a column, or a place in a JSON line.
-A reading is one line: line ends within quotes are not supported.
+The sensor has its own clock: the first time in the file + elapsed x speed (docs/protocol.md 4.1). Readings are
+delivered in the order of the file when that clock passes them, and an ended file holds nothing back. It can be read
+again: the position is [byte offset, elapsed, first time, greatest time delivered]. Labels: `{/column}` inserts a
+column, or a place in a JSON line. A reading is one line: line ends within quotes are not supported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 
 
 class FileSensor(CheckedSensor):
-    """Replays one file from where the position says. Raises: PortError if it is not there or lacks a column."""
+    """Replays one file from a position. Raises: PortError if the file is missing or lacks a column."""
 
     def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
         super().__init__(sensor, oldest_us=None, shows=False)  # a recording may be of any time
@@ -76,7 +76,7 @@ class FileSensor(CheckedSensor):
         return text if text.startswith("/") else "/" + text.replace("~", "~0").replace("/", "~1")
 
     def _header(self) -> list[str]:
-        """The column names. No content of the file stands in an error: it may be any file."""
+        """The column names. Errors contain nothing of the file's content, which may be of any file."""
         line = self._file.readline(BLOCK_BYTES)
         if b"\0" in line:
             raise PortError(f"{self._path} is no CSV file: its first line holds zero bytes")
@@ -103,12 +103,12 @@ class FileSensor(CheckedSensor):
     # --- reading ahead ---------------------------------------------------------------------------------------------
 
     def _wait(self, time_us: Ints, value: Values, series: Ints, end: Ints) -> None:
-        """Hold parsed readings until their time. end: file offset behind each."""
+        """Keep parsed readings until their time. end: file offset behind each."""
         self._time, self._value, self._series, self._end = time_us, value, series, end
         self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS  # order of the file: late ones follow
 
     def _refill(self) -> None:
-        """Parse blocks up to one that holds a reading, or the end of the file; not many at once without any."""
+        """Parse blocks until one contains a reading, or the file ends; only a few at once without a reading."""
         for _ in range(BLOCKS):
             if len(self._time) or self._ended:
                 return
@@ -171,7 +171,9 @@ class FileSensor(CheckedSensor):
         return self._first_us + int((self._boot_us() - self._started_us) * self._speed)
 
     def poll(self, now_us: int) -> list[Read]:
-        """The lines whose time has come; at full speed the next few thousand. The last one says that it ended."""
+        """The readings whose time has come; at full speed the next few thousand. The last batch says that the file has
+        ended.
+        """
         del now_us  # the clock is our own
         reads: list[Read] = []
         while not self._told and len(reads) < BATCHES:
@@ -188,7 +190,7 @@ class FileSensor(CheckedSensor):
         return reads
 
     def _release(self, n: int) -> Read:
-        """The first n readings that wait, as one batch."""
+        """Deliver the first n waiting readings as one batch."""
         time_us, value = self._time[:n], self._value[:n]
         series: Ints | int = self._series[:n] if len(self.quality.labels) != 1 or (self._series < 0).any() else 0
         if n:
@@ -215,7 +217,7 @@ class FileSensor(CheckedSensor):
 
 
 def opened(path: Path) -> BinaryIO:
-    """A regular file, open. A device or a pipe might never end, or never begin. Raises: PortError."""
+    """Open a regular file. A device or a pipe might never end, or never begin. Raises: PortError."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as err:

@@ -1,7 +1,8 @@
-"""Which files a sensor may read: what the node's own file names or allows, never what holds a secret of the node.
+"""Which files a sensor may read: files that the node's own settings name or allow, never those with a secret of the
+node.
 
-A definition that comes over MQTT is the word of somebody who may configure sensors; what is on this machine is the
-word of its owner. Links are followed before the path is judged.
+A definition that arrives over MQTT comes from somebody who may configure sensors; only the owner of this machine
+decides about its files. Links are followed before a path is judged.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class FileAccess:
 
 
 def _same(path: Path, secret: Path) -> bool:
-    """Whether both are one file, by whatever names."""
+    """Whether two names are of one file."""
     try:
         return path == secret.resolve() or path.samefile(secret)
     except OSError:

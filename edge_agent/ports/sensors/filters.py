@@ -1,8 +1,8 @@
-"""MQTT topic filters as sets of topics: which topics they match, and how several become some that never overlap.
+"""MQTT topic filters as sets of topics: which topics they match, and how several become filters that do not overlap.
 
-A broker may deliver a message once for each filter of a client that matches it, and then it would count twice. So
-overlapping filters are replaced by the narrowest filter that covers them; what comes too much is dropped here.
-Source: MQTT 3.1.1 section 4.7, and section 3.3.5 on overlapping subscriptions.
+A broker may deliver a message once for each filter of a client that matches it; it would then count twice. So
+overlapping filters are replaced by the narrowest filter that covers them, and messages that nobody asked for are
+dropped here. Source: MQTT 3.1.1 section 4.7, and section 3.3.5 on overlapping subscriptions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TopicFilter(AsWritten):
 
 
 def matches(filter_: str, topic: str) -> bool:
-    """Whether a topic is in a filter. Topics that begin with $ match no filter that begins with a wildcard."""
+    """Whether a filter contains a topic. A filter that begins with a wildcard matches no topic that begins with $."""
     if topic.startswith("$") and filter_[:1] in ("+", "#"):
         return False
     wanted, levels = filter_.split("/"), topic.split("/")
@@ -55,7 +55,7 @@ def matches(filter_: str, topic: str) -> bool:
 
 
 def overlap(a: str, b: str) -> bool:
-    """Whether some topic is in both."""
+    """Whether two filters share a topic."""
     one, other = a.split("/"), b.split("/")
     for x, y in zip(one, other, strict=False):
         if "#" in (x, y):
@@ -67,7 +67,7 @@ def overlap(a: str, b: str) -> bool:
 
 
 def cover(a: str, b: str) -> str:
-    """The narrowest filter that holds every topic of both."""
+    """The narrowest filter that contains every topic of both."""
     one, other = a.split("/"), b.split("/")
     levels: list[str] = []
     for x, y in zip(one, other, strict=False):
@@ -78,7 +78,7 @@ def cover(a: str, b: str) -> str:
 
 
 def disjoint(filters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Filters (filter, QoS) that hold all that these hold, with no topic in two of them; the higher QoS wins."""
+    """Filters (filter, QoS) that contain all topics of these, without a topic in two of them; the higher QoS wins."""
     done: dict[str, int] = {}
     for name, qos in sorted(filters):
         clash = next((other for other in done if overlap(name, other)), None)
@@ -91,6 +91,6 @@ def disjoint(filters: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def changes(now: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
-    """What to subscribe to and what to leave, to get from one set of filters to another."""
+    """The filters to subscribe to and those to leave, to get from one set of filters to another."""
     fresh = {name: qos for name, qos in wanted.items() if now.get(name) != qos}
     return fresh, [name for name in now if name not in wanted]

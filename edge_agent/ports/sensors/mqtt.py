@@ -1,11 +1,11 @@
 """Sensors that speak MQTT to a local broker: ESPHome, Tasmota, Zigbee2MQTT, or anything with a number in its payload.
 
-All of a node's mqtt sensors share one connection (MQTT 3.1.1, one client id), so one object holds them together:
-messages are routed by topic, gathered, and become one batch a sensor at `poll`. Nothing here knows paho.
+All mqtt sensors of a node share one connection (MQTT 3.1.1, one client id), so one object contains them all: it routes
+messages by topic, collects them, and makes one batch per sensor at `poll`. Nothing here knows paho.
 
-Messages of QoS 1 are acknowledged after the commit that holds their readings. The sensor's position names those that
-the broker may still repeat, by packet id and CRC: after a lost connection or a restart (flag DUP) they are known again
-and not counted twice. Retained messages are old values repeated at a subscription: they are no readings.
+Messages of QoS 1 are acknowledged after the commit that contains their readings. The sensor's position names the
+messages that the broker may still repeat, by packet id and CRC, so that they count once after a lost connection or a
+restart (flag DUP). Retained messages repeat old values at a subscription: they are no readings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Mark = tuple[int, int]  # packet id and CRC of the payload: what a repeated mess
 
 @dataclass(slots=True)
 class MqttSource:
-    """One mqtt sensor: what it has gathered, and which of its messages of QoS 1 are not acknowledged."""
+    """One mqtt sensor: the messages it has collected, and those of QoS 1 that are not acknowledged."""
 
     converter: Converter
     payloads: list[bytes] = field(default_factory=list)
@@ -59,7 +59,7 @@ class MqttSource:
         return self.converter.sensor
 
     def position(self) -> object:
-        """Packet ids and CRCs of what the broker may repeat. None at QoS 0."""
+        """Packet ids and CRCs of messages that the broker may repeat. None at QoS 0."""
         if not self.sensor.option("qos", 1):
             return None
         marks = [
@@ -90,7 +90,7 @@ class MqttSensors:
         self.most_series = MAX_SERIES  # of each sensor
 
     def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> None:
-        """Have exactly these from now on. Poll before: what a changed sensor has gathered is lost to the new one."""
+        """Replace the sensors by these. Poll before: messages that a changed sensor has collected are dropped."""
         old, self._sources = self._sources, {}
         for sensor in sensors:
             before = old.get(sensor.id)
@@ -105,7 +105,7 @@ class MqttSensors:
         self._routes.clear()
 
     def give_back(self) -> bool:
-        """End a turn of each sensor's series, after a poll. Returns whether series went."""
+        """End a turn of each sensor's series, after a poll. Returns whether any series were removed."""
         went = sum(source.converter.quality.give_back() for source in self._sources.values()) > 0
         if went:
             self._routes.clear()
@@ -118,7 +118,7 @@ class MqttSensors:
         return disjoint(wanted)
 
     def session(self, present: bool) -> None:
-        """The local broker has (not) kept the session; if not, packet ids begin anew and mean nothing."""
+        """The local broker has (not) kept the session. If not, packet ids begin anew and former ones mean nothing."""
         self._again.clear()
         self._held.clear()
         for source in self._sources.values():
@@ -130,7 +130,9 @@ class MqttSensors:
             source.acked.clear()
 
     def confirmed(self, tokens: Iterable[int]) -> None:
-        """The broker has read these acknowledgements. None: all that it repeats in this session has come."""
+        """The broker has read these acknowledgements. None: all messages that it repeats in this session have
+        arrived.
+        """
         gone = tuple(tokens)
         for source in self._sources.values():
             if not gone:
@@ -141,7 +143,7 @@ class MqttSensors:
     # --- messages in --------------------------------------------------------------------------------------------------
 
     def feed(self, messages: Iterable[Message], now_us: int) -> None:
-        """Route messages to the sensors that want them. now_us: when they came, the time of readings without one."""
+        """Route messages to the sensors that want them. now_us: arrival, the time of readings without one."""
         routes, bytes_ = self._routes, 0
         touched: dict[int, MqttSource] = {}
         n = 0
@@ -174,7 +176,7 @@ class MqttSensors:
         return sources
 
     def _special(self, sources: list[MqttSource], payload: bytes, token: int, flags: int) -> list[MqttSource]:
-        """Messages of QoS 1, repeated or retained ones, and those nobody wants: who still reads this one."""
+        """The sources that read a message of QoS 1, a repeated, a retained or an unwanted one."""
         if flags & RETAIN or not sources:
             for source in sources:
                 source.converter.quality.count.retained += 1
@@ -214,7 +216,7 @@ class MqttSensors:
     # --- readings out -------------------------------------------------------------------------------------------------
 
     def due_us(self, now_us: int, gather_us: int) -> int:
-        """When `poll` is wanted: the oldest has waited gather_us, there is much, or senders seem to wait for us."""
+        """When `poll` is wanted: the oldest message has waited gather_us, there are many, or senders seem to wait."""
         if self._bytes >= MOST_BYTES or self._messages >= MOST_MESSAGES:
             return now_us
         if self._since_us is None:
@@ -223,7 +225,9 @@ class MqttSensors:
         return min(due_us, self._last_us + QUIET_US) if self._fresh else due_us
 
     def poll(self, now_us: int) -> list[Read]:
-        """One batch for each sensor that has something. The last carries the tokens of all: they share a commit."""
+        """One batch for each sensor that has messages. The last batch carries the tokens of all: they share a
+        commit.
+        """
         latest_us = now_us if self._clock.synced else None
         reads: list[Read] = []
         for source in self._sources.values():
@@ -247,7 +251,9 @@ class MqttSensors:
         return reads
 
     def _parts(self, source: MqttSource) -> Iterator[tuple[Part, bool]]:
-        """What a source has gathered, and whether its times are not known: those of arrival, by a clock that is not."""
+        """The messages that a source has collected, and whether their times are unknown: times of arrival by an unknown
+        clock.
+        """
         whole = source.payloads, source.topics, source.arrivals
         dated = source.converter.dated(source.payloads)
         if self._clock.synced or not len(source.payloads) or dated.all():
@@ -261,7 +267,9 @@ class MqttSensors:
                 yield ([source.payloads[row] for row in rows], [source.topics[row] for row in rows], arrivals), undated
 
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
-        """These are durable. Returns what to acknowledge at the broker: them, and repetitions that came meanwhile."""
+        """Readings with these tokens are durable. Returns the messages to acknowledge: theirs, and repetitions that
+        came since.
+        """
         answer: list[int] = []
         for token in _flat(tokens):
             self._open.pop(token, None)
@@ -278,14 +286,14 @@ class MqttSensors:
         return answer
 
     def settled(self) -> list[int]:
-        """Messages that carry no reading, or one that is durable already: acknowledge them now."""
+        """Messages to acknowledge now: they contain no reading, or one that is durable already."""
         settled, self._settled = self._settled, []
         return settled
 
     # --- for people ---------------------------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:
-        """What an operator may want to read, once each."""
+        """Notes for the operator, once each."""
         return [note for source in self._sources.values() for note in source.converter.quality.notes()]
 
     def counters(self) -> dict[str, dict[str, int]]:
@@ -308,7 +316,7 @@ def _flat(tokens: Iterable[Any]) -> Iterable[int]:
 
 
 def _check(values: Mapping[str, Any], at: Path, report: Report) -> None:
-    """Refuse labels that take a level which the topic does not have."""
+    """Refuse labels that use a level which the topic does not have."""
     levels = values["topic"].split("/")
     for name, text in values["labels"]:
         for part in parse(text).parts:

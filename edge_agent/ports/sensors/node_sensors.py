@@ -24,7 +24,7 @@ RETRY_US: Final = 10_000_000  # a driver that could not start (file not there ye
 
 
 def start(sensor: Sensor, position: object, clock: Clock) -> SensorDriver:
-    """A running driver. Raises: PortError, or ConfigError if a library that the driver needs is not installed."""
+    """Start a driver. Raises: PortError, or ConfigError if a library that the driver needs is not installed."""
     driver = DRIVERS[sensor.driver]
     try:
         started: SensorDriver = driver.start(sensor, position, clock)
@@ -35,9 +35,9 @@ def start(sensor: Sensor, position: object, clock: Clock) -> SensorDriver:
 
 
 class Sensors:
-    """All configured sensors of a node. The loop feeds it messages of the local broker and polls it.
+    """All configured sensors of a node. The loop passes it messages of the local broker and polls it.
 
-    Before a commit call `poll(now, everything=True)`: what is gathered then is durable with it.
+    Before a commit call `poll(now, everything=True)`: all readings collected by then are durable with it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Sensors:
         *,
         most_series: int = MAX_SERIES,
     ) -> None:
-        """access: which files may be read; None: all, for definitions of whoever runs this.
+        """access: which files may be read; None: all, if all definitions are of the user who runs this.
 
         most_series: of a sensor of the local broker.
         """
@@ -66,7 +66,8 @@ class Sensors:
     # --- configuration -------------------------------------------------------------------------------------------
 
     def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> list[Read]:
-        """Start what is new, stop what is gone, restart what changed. Returns what changed ones still held.
+        """Start new sensors, stop removed ones, restart changed ones. Returns the readings that changed ones still
+        held.
 
         positions: sensor id -> position from the spool, for those that were not running yet.
         """
@@ -107,7 +108,7 @@ class Sensors:
     # --- readings --------------------------------------------------------------------------------------------------
 
     def poll(self, now_us: int, *, everything: bool = False) -> list[Read]:
-        """What has gathered: of each sensor whose time has come, or of all of them."""
+        """The batches of all sensors whose time has come, or of all sensors."""
         for name, (sensor, position, retry_us) in list(self._asleep.items()):
             if now_us >= retry_us or retry_us > now_us + RETRY_US:  # its time has come, or the clock went back
                 del self._asleep[name]
@@ -128,7 +129,7 @@ class Sensors:
         return reads
 
     def give_back(self, now_us: int) -> bool:
-        """From time to time: give back what silent series take (Quality.give_back). Returns whether any went."""
+        """Free, from time to time, the memory of silent series (Quality.give_back). Returns whether any was freed."""
         if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
             return False
         self._turn_us = now_us
@@ -139,7 +140,7 @@ class Sensors:
         del self._next_us[name]
 
     def due_us(self, now_us: int) -> int:
-        """When `poll` gives something next, as wall time."""
+        """The wall time at which `poll` returns something next."""
         due = [*self._next_us.values()]
         due += [retry_us for _, _, retry_us in self._asleep.values()]
         if self._mqtt is not None:
@@ -154,12 +155,14 @@ class Sensors:
         return self._mqtt.filters if self._mqtt is not None else {}
 
     def feed(self, messages: Iterable[Message], now_us: int) -> None:
-        """Take messages of the local broker; their readings come out of `poll`."""
+        """Take messages of the local broker; `poll` returns their readings."""
         if self._mqtt is not None:
             self._mqtt.feed(messages, now_us)
 
     def session(self, present: bool) -> None:
-        """The local connection is up: without its former session, what the broker repeats is not known."""
+        """The local connection is up. Without its former session, messages that the broker repeats are not
+        recognised.
+        """
         if self._mqtt is not None:
             self._mqtt.session(present)
 
@@ -169,17 +172,19 @@ class Sensors:
             self._mqtt.confirmed(tokens)
 
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
-        """Readings with these tokens (of `Read`, in `Ack`) are durable: what to acknowledge at the local broker."""
+        """Readings with these tokens (of `Read`, in `Ack`) are durable. Returns the messages to acknowledge at the
+        local broker.
+        """
         return self._mqtt.acknowledge(tokens) if self._mqtt is not None else []
 
     def settled(self) -> list[int]:
-        """Messages that no commit has to wait for: acknowledge them at the local broker now."""
+        """Messages to acknowledge at the local broker now: no commit has to contain them."""
         return self._mqtt.settled() if self._mqtt is not None else []
 
     # --- for people --------------------------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:
-        """What an operator may want to read, once each."""
+        """Notes for the operator, once each."""
         notes, self._notes = self._notes, []
         for running in self._drivers.values():
             notes += running.notes()
@@ -197,7 +202,7 @@ class Sensors:
 
 
 def _same_source(a: Sensor, b: Sensor) -> bool:
-    """Whether a position in one is a position in the other: only how readings are labelled or checked may differ."""
+    """Whether a position in one is a position in the other: they may differ only in labels and checks of readings."""
     return (a.driver, a.options) == (b.driver, b.options)
 
 

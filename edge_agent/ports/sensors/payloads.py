@@ -34,7 +34,7 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 
 
 class BadPayloadError(ValueError):
-    """What this payload holds is not what is wanted; the message says why."""
+    """The payload does not contain what is wanted; the message says why."""
 
 
 def number(payload: bytes) -> float:
@@ -45,7 +45,7 @@ def number(payload: bytes) -> float:
 
 
 def numbers(payloads: Sequence[bytes]) -> list[float] | None:
-    """All as bare numbers, quickly; None if any of them is none: then look at each."""
+    """All payloads as bare numbers, quickly; None if one is not: then parse each."""
     if b"_" in b"".join(payloads) or max(map(len, payloads), default=0) > LONGEST_NUMBER:  # Python reads 1_000
         return None
     try:
@@ -55,7 +55,7 @@ def numbers(payloads: Sequence[bytes]) -> list[float] | None:
 
 
 def document(payload: bytes) -> Any:
-    """A JSON document. Raises: BadPayloadError if it is none, is cut short, or goes on after its end."""
+    """A JSON document. Raises: BadPayloadError if the payload is none, is cut short, or continues after its end."""
     if len(payload) > LONGEST_NUMBER and payload.count(b"[") + payload.count(b"{") > MOST_DEPTH:
         _shallow(payload)
     try:
@@ -72,7 +72,7 @@ def document(payload: bytes) -> Any:
 
 
 def _shallow(payload: bytes) -> None:
-    """Raises: BadPayloadError for what is too large or nests too deep to be parsed."""
+    """Raises: BadPayloadError for a payload that is too large or nested too deep to be parsed."""
     if len(payload) > MOST_DOCUMENT:
         raise BadPayloadError(f"no JSON of a reading: {len(payload)} bytes")
     if depth(payload.decode("utf-8", "replace")) > MOST_DEPTH:
@@ -80,7 +80,7 @@ def _shallow(payload: bytes) -> None:
 
 
 def follow(found: Any, steps: Sequence[str]) -> Any:
-    """What the pointer points to, or ABSENT."""
+    """The value at the pointer, or ABSENT."""
     for step in steps:
         if isinstance(found, dict):
             found = found.get(step, ABSENT)
@@ -92,7 +92,7 @@ def follow(found: Any, steps: Sequence[str]) -> Any:
 
 
 def column(documents: Sequence[Any], steps: Sequence[str]) -> list[Any]:
-    """What the pointer points to in each."""
+    """The value at the pointer in each document."""
     if len(steps) == 1:
         step = steps[0]
         try:

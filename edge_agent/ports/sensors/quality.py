@@ -1,4 +1,5 @@
-"""What every driver does with raw numbers before they are readings: check, scale, count. Vectorised, cheap if clean.
+"""Checks, scales and counts raw numbers before they become readings, for every driver. Vectorised, cheap for clean
+ones.
 
 A value that is no number never becomes one: it is counted by kind, and a few of each kind are shown to the operator.
 """
@@ -40,7 +41,7 @@ Values = Floats | Ints
 
 @dataclass(slots=True)
 class Counters:
-    """Since the start of the driver. All but `messages` count readings; `readings` those passed on."""
+    """Counts since the start of the driver. All but `messages` count readings; `readings` counts those passed on."""
 
     messages: int = 0
     readings: int = 0
@@ -65,7 +66,9 @@ COUNTERS: Final = tuple(each.name for each in fields(Counters))
 
 
 class CheckedSensor:
-    """What drivers share that check their readings with one Quality; the rest of ports.SensorDriver is their own."""
+    """The part that drivers share which check readings with one Quality; a driver adds the rest of
+    ports.SensorDriver.
+    """
 
     def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US, shows: bool = True) -> None:
         self.sensor = sensor
@@ -77,7 +80,7 @@ class CheckedSensor:
         return None
 
     def notes(self) -> list[Note]:
-        """What an operator may want to read, once each."""
+        """Notes for the operator, once each."""
         return self.quality.notes()
 
     def counters(self) -> dict[str, int]:
@@ -85,13 +88,13 @@ class CheckedSensor:
         return self.quality.count.as_dict()
 
     def close(self) -> None:
-        """Let go of files and devices: there are none."""
+        """Release files and devices: there are none."""
 
 
 class Quality:
-    """The checks of one sensor. oldest_us: times before are refused; None: any time may be (recordings).
+    """The checks of one sensor. oldest_us: earlier times are refused; None: any time may be (recordings).
 
-    shows: whether the lines for the operator show what was refused; not what stands in a file, which may be secret.
+    shows: whether notes for the operator show refused values; not those of a file, which may be secret.
     """
 
     def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US, shows: bool = True) -> None:
@@ -117,9 +120,10 @@ class Quality:
         return number
 
     def give_back(self) -> bool:
-        """End a turn: where most of many series had no reading in it, or there is no room, those go that had none.
+        """End a turn. Series without a reading in it are removed if most of many had none, or if there is no room.
 
-        The others get new numbers in a new table; batches keep the one that they came with. Returns whether any went.
+        The others get new numbers in a new table; batches keep the table that they came with. Returns whether any were
+        removed.
         """
         many = len(self.labels)
         if many <= FEW_SERIES:
@@ -169,7 +173,7 @@ class Quality:
         return np.zeros(0, np.float64) if self.sensor.scale is None else np.zeros(0, np.int64)
 
     def _drop(self, bad: Mask, good: Mask | None, kind: str, shown: Values) -> Mask | None:
-        """Refuse the rows in `bad` that are not refused yet; None stands for all good."""
+        """Refuse the rows in `bad` that are not refused yet; None: all rows are good."""
         fresh = bad if good is None else bad & good
         n = int(np.count_nonzero(fresh))
         if not n:
@@ -233,7 +237,7 @@ class Quality:
     def each(
         self, found: Sequence[Any], shown: Sequence[bytes], parse: Callable[[Any], Any], kind: str = "bad_value"
     ) -> tuple[Ints, list[Any]]:
-        """The slow way, one at a time: (rows that can be parsed, what they are). The others are refused."""
+        """Parse payloads one at a time, slowly: (rows that can be parsed, their values). The others are refused."""
         rows: list[int] = []
         good: list[Any] = []
         for row, one in enumerate(found):

@@ -83,7 +83,7 @@ class SimulatedReadings:
 
 
 class Simulation:
-    """All readings a simulated sensor will ever give, as a function; the truth a result can be compared with."""
+    """All readings that a simulated sensor will ever deliver, as a function: the truth for comparing results."""
 
     def __init__(self, sensor: Sensor, begin_us: int) -> None:
         number = sensor.number
@@ -176,7 +176,9 @@ class Simulation:
 
 
 class SimulatedSensor(CheckedSensor):
-    """The driver: hands over what has arrived by its own clock. Re-readable: the position is that clock."""
+    """The driver: delivers readings that have arrived by its own clock. Can be read again: the position is that
+    clock.
+    """
 
     def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
         super().__init__(sensor, oldest_us=None)
@@ -198,7 +200,7 @@ class SimulatedSensor(CheckedSensor):
 
     @property
     def position(self) -> object:
-        """[begin, wall time of the begin, own clock]: all readings that had arrived by that clock are out."""
+        """[begin, wall time of the begin, own clock]: all readings that arrived by that clock have been delivered."""
         return [self.simulation.begin_us, self._anchor_us, self._clock_us]
 
     def _target_us(self, now_us: int) -> int:
@@ -209,7 +211,7 @@ class SimulatedSensor(CheckedSensor):
         return max(1, int(MOST / self.simulation.n_series * 1e6 / self.simulation.rate))
 
     def poll(self, now_us: int) -> list[Read]:
-        """What has arrived since the last call. At full speed: one batch, whatever the time."""
+        """The readings that have arrived since the last call. At full speed: one batch, whatever the time."""
         reads: list[Read] = []
         target_us = self._target_us(now_us) if self.speed else self._clock_us + self._stride_us()
         while self._clock_us < target_us and len(reads) < BATCHES:

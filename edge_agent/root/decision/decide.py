@@ -41,9 +41,9 @@ def step(
     unread: int = 0,
     flush: bool = False,
 ) -> Work:
-    """The next batch's work. parts: of the frames that took effect. gaps: all known.
+    """Make the work of the next batch. parts: of the frames that took effect. gaps: all known.
 
-    unread: messages of the batch that could not be read. flush: put nothing off.
+    unread: messages of the batch that could not be read. flush: put no revision off.
     """
     state.number += 1
     state.at(decision.now_us)
@@ -91,7 +91,7 @@ def step(
 
 @dataclass(slots=True)
 class _Step:
-    """One step on its way. touched: (after, upto] of window ends of which rows may have changed; a superset."""
+    """One step under way. touched: (after, upto] of window ends whose rows may have changed; a superset."""
 
     state: RootState
     decision: Decision
@@ -131,7 +131,7 @@ class _Step:
         too_late.forget(state)
 
     def _touch(self, part: Part, group: Group, plan: Plan) -> None:
-        """Closed windows that may hold rows of the part."""
+        """Note the closed windows that rows of the part may change."""
         for query in self.state.of(plan):
             place = QueryPlace(*query.key, group.node)
             closed_us = self.state.closed_us(place)
@@ -140,7 +140,7 @@ class _Step:
                 self.touched.setdefault(place, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
 
     def recover(self) -> None:
-        """Rows whose coverage changed: a leaf caught up, or a gap record came."""
+        """Note the windows whose coverage has changed: a leaf caught up, or a gap record came."""
         for (group, _leaf), (old_us, new_us) in self.decision.caught_up.items():
             for place in self._places(group):
                 self.touched.setdefault(place, []).append((old_us, min(new_us, self.state.closed_us(place))))
@@ -160,7 +160,7 @@ class _Step:
         return tuple(QueryPlace(*key, group.node) for key in view.serving)
 
     def over(self) -> Iterator[SupersededRows]:
-        """What an older revision gave beyond its end, as it turns out."""
+        """Yields the rows that an older revision has given beyond its end, now that the end is known."""
         for (group, (query, revision)), from_us in self.decision.narrowed.items():
             if isinstance(group.cut, OrderedCut):  # positions once given are final (7.4)
                 continue
@@ -170,11 +170,11 @@ class _Step:
                 yield SupersededRows(query, revision, group.node, from_us, frontier_us - self.state.limits.horizon_us)
 
     def meets(self, span: WindowRange) -> bool:
-        """Whether rows of an older revision may stand there, so that first rows have to replace them."""
+        """Whether rows of an older revision may exist there, so that first rows have to replace them."""
         return self.state.meets(span.query, span.node, span.low_us)
 
     def read_plan(self, gaps: Iterable[tuple[str, Gap]]) -> ReadPlan:
-        """How rows are made of all that is served. gaps: all known."""
+        """How rows of all served queries are made. gaps: all known."""
         state = self.state
         served = {
             group: {key: query for key in view.serving if (query := state.query(key)) is not None}
@@ -188,7 +188,7 @@ class _Step:
         return replace(state.read_plan[1], gaps=known, lowest_us=state.lowest_us, latest_us=state.latest_us)
 
     def run(self, run: QueryAtDecision, read_plan: ReadPlan, revisions: ordered_queries.Revisions) -> None:
-        """What of a query gets rows; of one of windows between markers, how far it is."""
+        """Decide which windows of a query get rows; of a query of windows between markers, note how complete it is."""
         if isinstance(run.group.cut, PunctuationCut):
             self.state.close(run.place, reached_us(run.group, run.view))
         elif isinstance(run.group.cut, SessionCut):
@@ -205,7 +205,7 @@ class _Step:
                 self.state.close(run.place, run.view.frontier_us)
 
     def _due(self, run: QueryAtDecision) -> Ranges:
-        """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
+        """The ranges of a query that are revised now; other revisions wait (docs/protocol.md 8.3)."""
         floor_us = self.state.floor_us(run.group, run.view.frontier_us)
         touched = [(max(after, floor_us), upto) for after, upto in self.touched.get(run.place, []) if upto > floor_us]
         ranges = join([*self.state.pending.pop(run.place, []), *touched])  # what was put off does not expire
@@ -221,7 +221,7 @@ class _Step:
         return self.flush or last_us is None or self.decision.now_us - last_us >= self.state.limits.revise_every_us
 
     def _islands(self, run: QueryAtDecision, read_plan: ReadPlan) -> Iterator[tuple[Islands, Covers]]:
-        """What of a query of sessions gets rows now."""
+        """Decide which sessions of a query get rows now."""
         state, view, key = self.state, run.view, run.key
         gaps = tuple(gap for _, gap in self.decision.gaps)
         floor_us, due = state.floor_us(run.group, view.frontier_us), self._may_revise(run.place)
@@ -241,7 +241,7 @@ class _Step:
     def _ordering(
         self, run: QueryAtDecision, read_plan: ReadPlan, revisions: ordered_queries.Revisions
     ) -> Iterator[tuple[Ordering, Covers]]:
-        """What of a query's raw readings gets its position."""
+        """Decide which raw readings of a query get positions now."""
         state, after_us = self.state, self.state.closed_us(run.place)
         mine = ordered_queries.OrderedQueryAtDecision(
             run.query, run.group, run.view, revisions[run.query.id, run.group.node]
@@ -256,7 +256,7 @@ class _Step:
             yield found
 
     def punctuation(self, read_plan: ReadPlan) -> PunctuationRequests:
-        """What of the queries of windows between markers gets rows now."""
+        """Decide which windows between markers get rows now."""
         state, now_us = self.state, self.decision.now_us
 
         def recipe_of(key: QueryKey) -> RowRecipe | None:

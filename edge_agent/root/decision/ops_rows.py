@@ -19,7 +19,7 @@ NODE_COLUMNS: Final = ("node", "source", "where", "by", "frontier", "behind", "b
 
 
 def queries(texts: Iterable[str], number: int) -> Iterator[tuple[TableRow, Query | None]]:
-    """A row of ops.queries a definition, and what it says; None where this version cannot read it."""
+    """One row of ops.queries per definition, with its content; null where this version cannot read it."""
     for text in texts:
         row: TableRow = {"query": "", "revision": -1, "source": "", "by": [], "aggregates": []}
         query: Query | None = None
@@ -34,7 +34,7 @@ def queries(texts: Iterable[str], number: int) -> Iterator[tuple[TableRow, Query
 
 
 def sensors(texts: Iterable[str], number: int) -> Iterator[TableRow]:
-    """A row of ops.sensors a definition that this version can read."""
+    """One row of ops.sensors per definition that this version can read."""
     for text in texts:
         try:
             sensor = sensor_of(text)
@@ -51,7 +51,7 @@ def sensors(texts: Iterable[str], number: int) -> Iterator[TableRow]:
 
 
 def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[TableRow]:
-    """A row of ops.gaps a loss that (node) declared."""
+    """One row of ops.gaps per loss that a node declared."""
     for node, gap in found:
         yield {
             "node": node,
@@ -68,10 +68,10 @@ def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[TableRow]:
 
 @dataclass(slots=True)
 class NodeRows:
-    """What ops.nodes says now. like: of each group who is in it, behind and why; far: their frontiers; many: rows;
-    us: when it was written.
+    """The present content of ops.nodes.
 
-    No part of a decision and not kept: a root that starts writes the table anew.
+    No decision holds it: a root that starts writes the table anew. like: for each group, who is in it, behind and why;
+    far: their frontiers; many: rows; us: when it was written.
     """
 
     us: int = NEVER_US
@@ -80,7 +80,7 @@ class NodeRows:
     many: int = 0
 
     def columns(self, decision: Decision, number: int) -> dict[str, list[object]] | None:
-        """The table anew, None while it may stay as it is: nobody came, went, fell behind or caught up."""
+        """The table's new content; None while it may stay: nobody came, went, fell behind or caught up."""
         past_us = decision.now_us - self.us
         if 0 <= past_us < self.many * NODES_ROW_US:
             return None
@@ -102,7 +102,7 @@ class NodeRows:
 
 
 def _standing(group: Group, view: GroupView) -> object:
-    """Who is in a group and behind."""
+    """The leaves of a group, which of them are behind, and why."""
     whys = {leaf: why for leaf, why in view.why.items() if leaf in view.leaves}
     return group, view.leaves.names, view.leaves.below(view.frontier_us).keys(), whys
 

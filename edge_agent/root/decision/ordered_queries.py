@@ -1,8 +1,8 @@
 """Decides which raw readings get their positions now. Pure.
 
-Rules (docs/protocol.md 7.4): readings with event times below the frontier are in order for good; the frontier that
-decides is the least of all expected leaves, of those left out too, unless the query says on_missing = "skip". What
-comes below it later is in no window of that query.
+Rules (docs/protocol.md 7.4): readings with event times below the deciding frontier are in their final order. The
+deciding frontier is the least of all expected leaves, including those left out, unless the query says on_missing =
+"skip". Readings below it that come later are in no window of that query.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ Revisions = Mapping[tuple[str, str], Sequence[tuple[Query, GroupView]]]
 
 
 def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[QueryKey], Query | None]) -> Revisions:
-    """Of every query whose readings get positions, by its id and node. query_of: its definition, if it is known."""
+    """The revisions of every query whose readings get positions, by its id and node. query_of: returns known
+    definitions.
+    """
     found: dict[tuple[str, str], list[tuple[Query, GroupView]]] = {}
     for group, view in groups.items():
         for key in view.serving if isinstance(group.cut, OrderedCut) else ():
@@ -49,7 +51,9 @@ def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[QueryKey], 
 
 
 def decided(run: OrderedQueryAtDecision) -> int:
-    """Readings of the query below it have their positions now; minus infinity while an older revision comes first."""
+    """The time below which readings of the query get their positions now; minus infinity while an older revision comes
+    first.
+    """
     return NEVER_US if waits(run.query, run.others) else decided_us(run.query, run.view)
 
 
@@ -62,7 +66,7 @@ def ordering(
     orders: tuple[int, ...],
     gaps: Iterable[Gap],
 ) -> tuple[Ordering, tuple[CoverageRef, ...]] | None:
-    """The readings of [after, upto) that are of this revision, and the coverages of their windows; None: none.
+    """The readings in [after, upto) of this revision, and the coverages of their windows; None if there are none.
 
     target, orders: see Ordering. gaps: all known.
     """
@@ -84,7 +88,9 @@ def _cells(
     shares: tuple[Mapping[str, int], Mapping[str, int]],
     decided: tuple[int, int],
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
-    """Coverages by first and last reading (docs/protocol.md 4.7): the last lies in `decided`, the first anywhere."""
+    """Coverages by first and last reading (docs/protocol.md 4.7). The last lies in the range `decided`, the first
+    anywhere.
+    """
     (begins, ends), (after_us, upto_us) = shares, decided
     firsts = sorted({*begins.values(), *ends.values(), *(gap.end_us for gap in gaps)})
     lasts = sorted({*leaves.distinct(), *begins.values(), *ends.values(), *(gap.start_us for gap in gaps)})

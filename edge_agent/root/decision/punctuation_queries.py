@@ -1,6 +1,6 @@
-"""Windows between markers that get rows at a decision, as window ranges. Pure.
+"""Decides which windows between markers get rows, as window ranges. Pure.
 
-Which windows those are is decided in edge_agent/root/punctuation_state.py, for both roots.
+edge_agent/root/punctuation_state.py finds these windows, for both roots.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from edge_agent.wire.heads import Part
 
 @dataclass(frozen=True, slots=True)
 class RowRecipe:
-    """How rows of a query are made. shape: of Work.shapes. orders: of the query in the group of a node.
+    """How rows of a query are made. shape: index into Work.shapes. orders: of the query in the group of a node.
 
-    by_end: whether rows of one start may have several ends.
+    by_end: whether rows with one start may have several ends.
     """
 
     shape: int
@@ -37,7 +37,7 @@ class RowRecipe:
 
 @dataclass(frozen=True, slots=True)
 class PunctuationRequests:
-    """What of all of them gets rows: for the first time, again, or none any more."""
+    """The windows of all queries that get rows for the first time, get them again, or lose them."""
 
     closing: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
     revising: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
@@ -46,23 +46,23 @@ class PunctuationRequests:
 
 @dataclass(slots=True)
 class PunctuationQueries:
-    """windows: of each query revision."""
+    """The windows between markers of all queries. windows: by query revision."""
 
     windows: dict[QueryKey, PunctuationWindows] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:
-        """Whether rows may have to be revised once it is due."""
+        """Whether rows may have to be revised once a revision is due."""
         return any(windows.waiting for windows in self.windows.values())
 
     def stepped_back(self, now_us: int) -> None:
-        """The lander's clock went back: no row was revised after now_us."""
+        """The lander's clock went back: treat no row as revised after now_us."""
         for windows in self.windows.values():
             if windows.revised_us is not None:
                 windows.revised_us = min(windows.revised_us, now_us)
 
     def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary]) -> None:
-        """Rows of markers that took effect, to the queries that they are of. dictionaries: of the epochs."""
+        """Assign marker rows that took effect to their queries. dictionaries: of the epochs."""
         for effect in decision.effects:
             for part in () if effect.frame is None else effect.frame.groups:
                 for section in (*part.sections, *part.late):
@@ -75,13 +75,13 @@ class PunctuationQueries:
                             windows.add_markers(group.node, [dictionary.keys[number] for number in keys], start, end)
 
     def touch(self, part: Part, group: Group, plan: Plan) -> None:
-        """Rows of readings that took effect; a superset of what they are in: what has not changed is not written."""
+        """Note rows of readings that took effect, as a superset: a row that turns out unchanged is not written."""
         for key in plan.keys if plan.kind != "marker" else ():
             windows = self.windows.setdefault(key, PunctuationWindows())
             windows.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
 
     def low_us(self, key: QueryKey, closed_us: int) -> int:
-        """Where the rows begin that a query still waits for."""
+        """The earliest start of rows that a query still waits for."""
         low_us = self.windows[key].low_us if key in self.windows else None
         return closed_us if low_us is None else min(closed_us, low_us)
 
@@ -94,7 +94,9 @@ class PunctuationQueries:
         due_us: int,
         horizon_us: int,
     ) -> PunctuationRequests:
-        """The work of a decision. recipe_of: None for a query that this root cannot read. gaps: all known."""
+        """The windows that get rows at a decision. recipe_of: None for a query that this root cannot read. gaps: all
+        known.
+        """
         out = PunctuationRequests()
         for key, members in members_of(decision).items():
             recipe = recipe_of(key)

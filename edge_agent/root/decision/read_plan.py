@@ -31,16 +31,16 @@ class QueryAtDecision:
 
     @property
     def place(self) -> QueryPlace:
-        """What its rows are counted under."""
+        """The key of its rows in counters and maps."""
         return QueryPlace(*self.key, self.group.node)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Numbers of the shapes, read orders, known losses.
+    """The numbers of shapes and read orders, and the known losses.
 
-    feeding: numbers of the orders that feed a query. target: of the shapes. lowest_us: no row starts before.
-    latest_us: none ends after, so that windows of a time in which nothing was read need nobody.
+    feeding: numbers of the read orders that feed a query. target: of the shapes. lowest_us: no row starts earlier.
+    latest_us: no row ends later, so that windows of a time without readings need no coverage.
     """
 
     shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
@@ -52,7 +52,7 @@ class ReadPlan:
     latest_us: int = FAR_US
 
     def of(self, place: QueryPlace) -> tuple[int, ...]:
-        """Numbers of the orders that feed a query."""
+        """Numbers of the read orders that feed a query."""
         return tuple(self.feeding.get(place, ()))
 
     def shape(self, query: Query) -> int:
@@ -60,7 +60,9 @@ class ReadPlan:
         return self.shapes[query.aggregates, self.target(query.key)]
 
     def ranges(self, run: QueryAtDecision, after_us: int, upto_us: int) -> Iterator[tuple[WindowRange, CoverageRef]]:
-        """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut by their coverage."""
+        """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut where coverage
+        changes.
+        """
         query, serving, shape = run.query, run.view.serving[run.key], self.shape(run.query)
         after_us = max(after_us, self.lowest_us)
         for comb in query.time_window.runs(after_us, upto_us) if after_us < upto_us else ():
@@ -85,7 +87,7 @@ def read_plan_of(
     groups: Mapping[Group, Mapping[QueryKey, Query]],
     target: Target,
 ) -> ReadPlan:
-    """The plan for everything that is served, whether it closes now or not, so that Spark's plans stay the same.
+    """The read plan for all served queries, whether they close now or not, so that Spark's plans stay the same.
 
     plans: by `identity`. groups: the queries that each serves.
     """

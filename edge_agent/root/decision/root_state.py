@@ -1,7 +1,7 @@
 """The state of the root between decisions, beside that of the Decider: plain values. Pure.
 
-What closes and is revised is decided in edge_agent/root/decision/decide.py; bytes of it are in
-cloud_job/spark/decision_checkpoint.py.
+edge_agent/root/decision/decide.py decides what closes and what is revised; cloud_job/spark/decision_checkpoint.py
+encodes the state.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class RootLimits:
 
 @dataclass(slots=True)
 class RootState:
-    """All of it is kept in the decision's row.
+    """The state; the decision's row holds all of it.
 
-    closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
+    closed: windows that end by then have had their rows. applied: seqs that took effect with content, as inclusive
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
-    `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
-    there or later. covers_known: the newest coverage_ids that stand in ops.coverage, the latest named last. met:
-    (query, node) -> rows of older revisions may stand where windows start below that (docs/protocol.md 6.3). repeats:
-    plan number of an epoch -> which rows count, where not all do. readings: child -> those in its rows that took
-    effect; None: not known from the first on. floors: group -> rows that end by then stay as they are, whatever horizon
-    the root has had since (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> readings in no
-    result, among what rows that may still be written are made of (root/decision/too_late.py). read_plan: the last one,
-    and what it follows from.
+    `identity`. pending: (after, upto] of window ends to be revised. needed_us: rows that get their first row next start
+    there or later. covers_known: the newest coverage_ids in ops.coverage, the latest last. met: (query, node) -> rows
+    of older revisions may exist for windows that start before it (docs/protocol.md 6.3). repeats: plan number of an
+    epoch -> which rows count, for plans of which some are repeats. readings: child -> readings in its rows that took
+    effect; None: not known from the beginning. floors: group -> rows that end by then never change, whatever horizon is
+    configured later (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> its readings in no
+    result, kept while a row that would contain them may still be written (root/decision/too_late.py). read_plan: the
+    last one, and what it was made from.
     """
 
     limits: RootLimits
@@ -81,21 +81,21 @@ class RootState:
 
     @property
     def put_off(self) -> bool:
-        """Whether rows wait for revise_every."""
+        """Whether revisions wait for revise_every."""
         return bool(self.pending) or self.sessions.waiting or self.markers.waiting
 
     @property
     def lowest_us(self) -> int:
-        """No row that was applied starts before."""
+        """The lowest start of all applied rows."""
         return min((low for low, _ in self.extent.values()), default=self.decided_us)
 
     @property
     def latest_us(self) -> int:
-        """No row that was applied ends after."""
+        """The latest end of all applied rows."""
         return max((high for _, high in self.extent.values()), default=NEVER_US)
 
     def at(self, now_us: int) -> None:
-        """A decision is taken now. Where the lander's clock went back, no row was revised after now."""
+        """Note the time of a decision. If the lander's clock went back, treat no row as revised after now."""
         if now_us < self.decided_us:
             self.revised = {place: min(us, now_us) for place, us in self.revised.items()}
             self.markers.stepped_back(now_us)
@@ -106,7 +106,7 @@ class RootState:
             self.owners.append((number, owner))
 
     def disown(self, first: int) -> None:
-        """Forget runs all of whose batches lie before one: the tables have no rows of these any more."""
+        """Forget runs all of whose batches lie before one: the tables have no rows of them."""
         while len(self.owners) > 1 and self.owners[1][0] <= first:
             del self.owners[0]
 
@@ -115,7 +115,7 @@ class RootState:
         return next(owner for first, owner in reversed(self.owners) if first <= number)
 
     def query(self, key: QueryKey) -> Query | None:
-        """The definition of a query's revision, None while it has not come or cannot be read."""
+        """The definition of a query's revision; None if it has not come or cannot be read."""
         if key not in self._parsed and key in self.queries:
             try:
                 self._parsed[key] = query_of(self.queries[key])
@@ -124,43 +124,47 @@ class RootState:
         return self._parsed.get(key)
 
     def of(self, plan: Plan) -> list[Query]:
-        """The queries of a plan, as far as they are known."""
+        """The queries of a plan whose definitions are known."""
         return [query for query in map(self.query, plan.keys) if query is not None]
 
     def reach(self, key: QueryKey) -> int | None:
-        """How long after a reading a row of a query that holds it may end; None while it is not known."""
+        """How long after a reading a row of a query that contains it may end; None: not known."""
         query = self.query(key)
         return None if query is None else extent_us(query.window)
 
     def target(self, key: QueryKey) -> int | None:
-        """The scale at which a query's plans meet: the finest, or floats if one is of floats (docs/protocol.md 7.1)."""
+        """The scale at which a query's plans meet: the finest, or floats if one has floats (docs/protocol.md 7.1)."""
         scales = self.scales.get(key, {None})
         return None if None in scales else min(scale for scale in scales if scale is not None)
 
     def floor_us(self, group: Group, frontier_us: int) -> int:
-        """Rows of a group that end by then are beyond the horizon, and stay so with a longer one."""
+        """Rows of a group that end by then are beyond the horizon, and stay so if a longer one is configured."""
         return max(frontier_us - self.limits.horizon_us, self.floors.get(group, NEVER_US))
 
     def settle(self, decision: Decision) -> None:
-        """Note how far the horizon is: what only rows beyond it need may be gone when a longer one is configured."""
+        """Note the horizon: rows that only windows beyond it need may have been deleted when a longer one is
+        configured.
+        """
         for group, view in decision.groups.items():
             if view.frontier_us > NEVER_US:
                 self.floors[group] = self.floor_us(group, view.frontier_us)
 
     def closed_us(self, place: QueryPlace) -> int:
-        """Windows of a query that end up to there have had their rows."""
+        """The time by which windows of a query must end to have had their rows."""
         return self.closed.get(place, NEVER_US)
 
     def close(self, place: QueryPlace, upto_us: int) -> None:
-        """Windows of a query that end up to there have their rows now."""
+        """Note that windows of a query that end by then get their rows now."""
         self.closed[place] = max(self.closed_us(place), upto_us)
 
     def meets(self, query: str, node: str, low_us: int) -> bool:
-        """Whether rows of an older revision may stand where windows start there."""
+        """Whether rows of an older revision may exist for windows that start there."""
         return low_us < self.met.get((query, node), NEVER_US)
 
     def learn(self, texts: Iterable[str], corrected: Iterable[str] = ()) -> tuple[TableRow, ...]:
-        """Definitions; their rows of ops.queries. corrected: those that replace what came before (6.5)."""
+        """Take definitions. Returns their rows of ops.queries. corrected: definitions that replace earlier texts
+        (6.5).
+        """
         rows = []
         for row, query in ops_rows.queries(texts, self.number):
             rows.append(row)
@@ -181,7 +185,7 @@ class RootState:
             known[plan] = known.get(plan, Repeats()).joined(found, effect.seq)
 
     def note(self, line: EpochKey, part: Part, group: Group, plan: Plan) -> None:
-        """Where rows of a frame that took effect lie, and of which plan they are."""
+        """Note where the rows of a part that took effect lie, and their plan."""
         low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
         self.extent[line] = (min(low, part.first_start_us), max(high, part.latest_end_us))
         digest = identity(group, plan)
@@ -192,13 +196,15 @@ class RootState:
                     self.scales.setdefault(key, set()).add(plan.scale)
 
     def set_apart(self, found: TooLate, group: Group, plan: Plan) -> None:
-        """Readings that came too late count in no row. Where they wait for positions, these say it (7.4)."""
+        """Note readings that came too late and count in no row. Of raw readings their positions say so already
+        (7.4).
+        """
         if not found.decided:
             rows = self.too_late.setdefault(EpochKey(found.node, found.epoch), {})
             rows[found.seq, identity(group, plan)] = found
 
     def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
-        """The rows of ops.coverage that these lack there, as far as is known here (`covers_full`)."""
+        """The rows of ops.coverage that are missing there for these coverages, as far as is known (`covers_full`)."""
         rows: list[TableRow] = []
         for cover in used:
             if cover.missing:
@@ -212,11 +218,11 @@ class RootState:
 
     @property
     def covers_full(self) -> bool:
-        """Whether ops.coverage may hold ids that are not known here any more."""
+        """Whether ops.coverage may hold ids that the state no longer knows."""
         return len(self.covers_known) >= MOST_COVERS
 
     def forget(self, decision: Decision) -> None:
-        """What was kept of groups that nobody serves any more and none of whose rows can change."""
+        """Forget groups that nobody serves any more and whose rows cannot change."""
         for group in decision.ended:
             for place in [QueryPlace(*key, group.node) for key in decision.groups[group].serving]:
                 for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
@@ -228,12 +234,12 @@ class RootState:
                 del self.plans[digest]
 
     def need(self, decision: Decision) -> None:
-        """Find out where the rows begin that any query still waits for."""
+        """Update `needed_us`: the start of the rows that any query still waits for."""
         served = [QueryPlace(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
         self.needed_us = min((us for place in served if (us := self.needs(place)) is not None), default=NEVER_US)
 
     def settled_us(self, place: QueryPlace, frontier_us: int) -> int:
-        """No row of a query that ends by then can change any more."""
+        """The time by which rows of a query must end so that they cannot change any more."""
         track = self.sessions.tracks.get(place)
         times = [frontier_us - self.limits.horizon_us, *(after_us for after_us, _ in self.pending.get(place, ()))]
         if track is not None and track.touched is not None:
@@ -241,7 +247,7 @@ class RootState:
         return min(times)
 
     def needs(self, place: QueryPlace) -> int | None:
-        """Where the rows begin that one query waits for: its open sessions, its windows that have not closed."""
+        """The start of the rows that one query waits for: its open sessions, its windows that have not closed."""
         query = self.query(place.key)
         if query is None:
             return None
@@ -256,7 +262,7 @@ class RootState:
 
 
 def _add(ranges: Ranges, seq: int) -> None:
-    """One more seq to inclusive ranges in order; it mostly comes next."""
+    """Add a seq to inclusive ranges in order. It is usually the next one."""
     if ranges and ranges[-1][1] == seq - 1:
         ranges[-1] = (ranges[-1][0], seq)
     elif not ranges or ranges[-1][1] < seq:

@@ -1,11 +1,11 @@
-"""The coverage of sessions as a grid over first reading and last + gap, one coverage a cell. Pure.
+"""The coverage of sessions as a grid over first reading and last + gap, one coverage per cell. Pure.
 
-Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound of the key is not past last + gap; a
-gap record that touches the session takes its leaves away; a leaf that serves the query from later is not expected,
-where it begins within it is missing.
+Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound for the key is not past last + gap; a
+gap record that touches the session removes its leaves; a leaf that serves the query from a later time is not expected
+before it, and missing from sessions that contain it.
 
-Only where rows may lie is the grid fine: with a gap record a gateway and week, a thousand of them would make half a
-million cells, all but a few of which no row is in.
+The grid is fine only where rows may lie: with one gap record per gateway and week, a thousand gateways would make half
+a million cells, nearly all without rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from edge_agent.root.decision.work import CoverageCell
 
 @dataclass(frozen=True, slots=True)
 class CoverageSources:
-    """What coverage follows from. gaps: all known; those before floor_us, the horizon, touch no row.
+    """The values from which coverage follows. gaps: all known; those before floor_us, the horizon, touch no row.
 
-    begins: leaf -> first reading that it serves; ends: the time after the last one. registers: leaf -> those that make
-    it miss rows, see `behind`.
+    begins: leaf -> the first reading that it serves; ends: leaf -> the time after the last one. registers: leaf ->
+    those that make it miss rows, see `behind`.
     """
 
     group: Group
@@ -44,9 +44,9 @@ class CoverageSources:
 def grid(
     known: CoverageSources, first: SessionBounds | None, again: SessionBounds | None
 ) -> tuple[tuple[CoverageCell, ...], tuple[CoverageRef, ...]]:
-    """(cells of all keys, then of those keys that some leaf holds back; their coverages).
+    """The cells for all keys, then those for keys that some leaf holds back; and their coverages.
 
-    first, again: where rows come for the first time, and where rows are made again: each has cells of its own.
+    first, again: where rows come for the first time, and where rows are made again: each has its own cells.
     """
     view, special = known.view, known.registers
     near = _runs(known)
@@ -67,7 +67,9 @@ def grid(
 def _cells(
     key: str, known: CoverageSources, bounds: Mapping[str, int], gaps: Sequence[Gap], where: SessionBounds
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
-    """Every (first, last + gap) lies in one; places where no row can be share it with their neighbours."""
+    """Cells so that every (first, last + gap) lies in one. Places where no row can be may share a cell with
+    neighbours.
+    """
     group, begins, over = known.group, known.begins, known.ends
     shares = {*begins.values(), *over.values()}
     (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
@@ -89,7 +91,7 @@ def _cells(
 
 
 def _runs(known: CoverageSources) -> list[Gap]:
-    """The gap records of a group, those of the same leaves and reason that touch as one."""
+    """The gap records of a group; records of equal leaves and reason that touch are joined."""
     by_nodes: dict[tuple[str, ...], list[Gap]] = {}
     for gap in known.gaps:
         if known.group in gap.groups and gap.end_us + known.group.cut.gap_us > known.floor_us:

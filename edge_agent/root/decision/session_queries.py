@@ -1,6 +1,6 @@
-"""Queries of sessions at a decision: assigns new pieces to queries, turns what ends into Islands. Pure.
+"""Assigns new pieces of sessions to queries, and turns complete sessions into Islands. Pure.
 
-Rules: docs/protocol.md 5; what is kept of each query, and why, stands in edge_agent/root/decision/session_tracker.py.
+Rules: docs/protocol.md 5. What is kept of each query, and why, is in edge_agent/root/decision/session_tracker.py.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from edge_agent.root.decision.work import Islands, SessionKey
 
 @dataclass(slots=True)
 class SessionQueries:
-    """tracks: what is open, by query, revision and node. numbers: of their keys."""
+    """The open sessions of all queries. tracks: by query, revision and node. numbers: of their keys."""
 
     tracks: dict[QueryPlace, OpenSessions] = field(default_factory=dict)
     numbers: Renumbering = field(default_factory=Renumbering)
 
     @property
     def waiting(self) -> bool:
-        """Whether rows may have to be revised once it is due."""
+        """Whether rows may have to be revised once a revision is due."""
         return any(track.waiting for track in self.tracks.values())
 
     def join(
@@ -46,7 +46,7 @@ class SessionQueries:
         dictionaries: Mapping[EpochKey, EpochDictionary],
         floor_us: Callable[[Group, int], int],
     ) -> None:
-        """Pieces of sessions that took effect, to the queries that they are of. dictionaries: of the epochs.
+        """Assign pieces of sessions that took effect to their queries. dictionaries: of the epochs.
 
         floor_us: of a group at its frontier, see RootState.
         """
@@ -68,11 +68,11 @@ class SessionQueries:
             track.add(found, self.numbers.keys, group.cut.gap_us, group.cut.max_us, horizon_us)
 
     def ended(self, place: QueryPlace, now: SessionDecisionView) -> ClosableSessions | None:
-        """What of a query gets rows now; None: nothing."""
+        """The sessions of a query that get rows now; None: none."""
         return self.tracks.setdefault(place, OpenSessions()).step(now, self.numbers.keys)
 
     def stretch(self, place: QueryPlace, longest_us: int) -> None:
-        """Rows of a query have been made that reach as far, of others."""
+        """Note that a row of a query reaches that far, although the sessions tracked here do not."""
         if place in self.tracks:
             self.tracks[place].stretch(longest_us)
 
@@ -86,7 +86,7 @@ class SessionQueries:
         orders: tuple[int, ...],
         gaps: tuple[Gap, ...],
     ) -> tuple[Islands, tuple[CoverageRef, ...]]:
-        """What has ended as work, and the coverages in it. shape, orders: see Islands. gaps: all known."""
+        """Islands for the complete sessions, and their coverages. shape, orders: see Islands. gaps: all known."""
         serving: Serving = now.serving
         track = self.tracks[QueryPlace(*query.key, now.group.node)]
         registers = behind(now.view, track.shut, track.shut_us)

@@ -1,11 +1,11 @@
-"""Tracks the extents of open sessions by key, and finds those that get rows now. Pure.
+"""Tracks the extents of open sessions by key, and finds the sessions that get rows now. Pure.
 
 Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap, the bound being the
 lesser of frontier and hint (5.1); pieces within one gap are one island (5.3); an island that a piece joins after its
 row was written is made again from all its pieces (5.4), so is one whose coverage changed (4.7); a row is revised at
 most once in `revise_every` (8.3).
 
-Only extents are kept here, of what is open: states stay in bronze.messages and are read once, when a session ends.
+Only the extents of open sessions are kept here: states stay in bronze.messages and are read once, when a session ends.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ Pieces = tuple[Ints, Ints, Ints]  # key code, start, end, a row a piece
 
 @dataclass(frozen=True, slots=True)
 class SessionDecisionView:
-    """A decision as one group of sessions sees it. gaps: declared by the frames that took effect since the last one.
+    """A decision, as far as it concerns one group of sessions. gaps: declared by frames that took effect since the last
+    one.
 
-    floor_us: what ended before is beyond the horizon. due: rows may be revised now.
+    floor_us: what ended earlier is beyond the horizon. due: rows may be revised now.
     """
 
     group: Group
@@ -47,15 +48,15 @@ class SessionDecisionView:
     due: bool
 
     def fallen(self, shut: Mapping[str, int], shut_us: int) -> bool:
-        """Whether a bound lies below what it was once: of a member that counts again after it was left out (4.4)."""
+        """Whether a bound is below its earlier value, as of a member that counts again after it was left out (4.4)."""
         return any(self.view.bound_us(key) < shut.get(key, shut_us) for key in self.view.hints)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionBounds:
-    """Where rows may lie: first reading and last + gap within these bounds, both ends in them, at most so far apart.
+    """Bounds of rows: their first reading and last + gap lie within, both ends included, at most so far apart.
 
-    keys: whose they may be, None for any. It says which coverages are worth working out
+    keys: the keys that rows may have, None for any. They limit the coverages to be computed
     (edge_agent/root/decision/session_coverage.py).
     """
 
@@ -67,11 +68,11 @@ class SessionBounds:
 
 @dataclass(frozen=True, slots=True)
 class ClosableSessions:
-    """What a step found. low_us: where the earliest island begins that gets its first row, None for none.
+    """The result of a step. low_us: the start of the earliest island that gets its first row, None for none.
 
-    touched: range in which rows of any key are made again. keyed: key -> (bound, shut, range to be made again or None)
-    of keys that differ from the rest. first, again: where the rows lie that come for the first time, and those that
-    are made again.
+    touched: the range in which rows of any key are made again. keyed: key -> (bound, shut, range to be made again or
+    None), for keys that differ from the rest. first, again: where rows lie that come for the first time, and that are
+    made again.
     """
 
     bound_us: int
@@ -87,10 +88,11 @@ class ClosableSessions:
 class OpenSessions:
     """The sessions of one query revision.
 
-    code, start, end, again: one row per waiting island; again: it holds a piece that came after rows near it had been
-    written. shut_us, shut: the greatest bound so far, of all keys but those in `shut`. leaves, begins, ends, registers:
-    what the coverage of the rows followed from. touched: range of rows to be made again. crossing_us: see Islands.
-    longest_us: how far a row of it reaches at most, from its first reading to last + gap; `stretch` raises it.
+    code, start, end, again: one row per waiting island; again: it contains a piece that came after rows near it had
+    been written. shut_us, shut: the greatest bound so far, of all keys except those in `shut`. leaves, begins, ends,
+    registers: the values from which the coverage of the rows followed. touched: range of rows to be made again.
+    crossing_us: see Islands. longest_us: how far a row reaches at most, from its first reading to last + gap; `stretch`
+    raises it.
     """
 
     code: Ints = field(default_factory=lambda: NO_INTS)
@@ -109,16 +111,16 @@ class OpenSessions:
 
     @property
     def waiting(self) -> bool:
-        """Whether rows may have to be revised once it is due."""
+        """Whether rows may have to be revised once a revision is due."""
         return self.touched is not None or bool(self.again.any())
 
     @property
     def low_us(self) -> int:
-        """Where the first island that waits begins; FAR_US: there is none."""
+        """The start of the first waiting island; FAR_US if there is none."""
         return int(self.start.min()) if len(self.start) else FAR_US
 
     def add(self, pieces: Iterable[Pieces], names: TextNumbers, gap_us: int, max_us: int, floor_us: int) -> None:
-        """Pieces that took effect, in any order. floor_us: what ends before is in no result."""
+        """Add pieces that took effect, in any order. floor_us: pieces that end before are in no result."""
         found = [(self.code, self.start, self.end, self.again)]
         shut = _by_code(names, self.shut, self.shut_us)
         floor_us = min(floor_us, self.shut_us)
@@ -136,7 +138,7 @@ class OpenSessions:
         self.again = np.logical_or.reduceat(again[order], first)
 
     def step(self, now: SessionDecisionView, names: TextNumbers) -> ClosableSessions | None:
-        """The islands that are complete go; None: no row has to be made."""
+        """Remove the islands that are complete, and return them; None: no row has to be made."""
         view, gap_us = now.view, now.group.cut.gap_us
         self._touch(now)
         bound, shut = _by_code(names, view.hints, view.frontier_us), _by_code(names, self.shut, self.shut_us)
@@ -171,9 +173,10 @@ class OpenSessions:
         return found if low_us is not None or touched is not None or ready.any() else None
 
     def _unjoined(self, done: NDArray[np.bool_], reach: Ints) -> NDArray[np.bool_]:
-        """Which of these may go: not where a row that stands may join them to one that is still open (5.4).
+        """Which complete islands may get rows: none that an existing row may join to an island that is still open
+        (5.4).
 
-        The row of all of them could not be made yet, and whoever makes it later has to know of each.
+        The row of all of these cannot be made yet, and making it later requires knowing each of them.
         """
         open_code = self.code[self.again & ~done]
         if not len(open_code):
@@ -186,7 +189,7 @@ class OpenSessions:
         return done
 
     def _first(self, names: TextNumbers, rows: NDArray[np.bool_], reach: Ints) -> SessionBounds:
-        """Where islands lie that get their first rows, at least one."""
+        """Bounds of the islands that get their first rows, at least one."""
         start, until = self.start[rows], reach[rows]
         longest_us = int((until - start).max())
         self.longest_us = max(self.longest_us, longest_us)
@@ -198,7 +201,7 @@ class OpenSessions:
     def _again(
         self, touched: tuple[int, int] | None, keyed: Mapping[str, tuple[int, int, tuple[int, int] | None]]
     ) -> SessionBounds | None:
-        """Where rows may lie that are made again: those that touch, with what they may join on either side."""
+        """Bounds of the rows that are made again: rows touched, and rows that these may join on either side."""
         ranges = [touch for _, _, touch in keyed.values() if touch is not None]
         keys = frozenset(key for key, (_, _, touch) in keyed.items() if touch is not None) if touched is None else None
         ranges += [] if touched is None else [touched]
@@ -210,7 +213,7 @@ class OpenSessions:
         return SessionBounds((low - away, high), (low, high + away), longest_us, keys)
 
     def stretch(self, longest_us: int) -> None:
-        """Rows as far from first reading to last + gap have been made of others."""
+        """Note that a row reaches that far from first reading to last + gap, although no island here does."""
         self.longest_us = max(self.longest_us, longest_us)
 
     def _keyed(
@@ -221,7 +224,7 @@ class OpenSessions:
         differs: NDArray[np.bool_],
         gap_us: int,
     ) -> dict[str, tuple[int, int, tuple[int, int] | None]]:
-        """What differs from key to key, of the keys that have an island here."""
+        """For each key with an island here, how it differs from all others."""
         size, (bound, shut) = len(names.texts), bounds
         low, high = np.full(size, 2**62, np.int64), np.full(size, NEVER_US, np.int64)
         np.minimum.at(low, self.code[again], self.start[again])
@@ -234,21 +237,23 @@ class OpenSessions:
         }
 
     def _cross(self, serving: Serving, gone: NDArray[np.bool_], gap_us: int) -> None:
-        """An island that began before the first start that may give a row gives none, whatever joins it (6.3)."""
+        """Note islands that began before the first start that may give a row: they give none, whatever joins them
+        (6.3).
+        """
         if serving.start_from_us is None or not gone.any():
             return
         over = gone & (self.start < serving.start_from_us)
         self.crossing_us = max(self.crossing_us, int((self.end[over] - 1).max(initial=NEVER_US - gap_us)) + gap_us)
 
     def _advance(self, view: GroupView) -> None:
-        """The greatest bounds so far, and what coverage follows from now."""
+        """Note the greatest bounds so far, and the values from which coverage follows now."""
         frontier_us = max(self.shut_us, view.frontier_us)
         bounds = {key: max(self.shut.get(key, self.shut_us), view.bound_us(key)) for key in {*self.shut, *view.hints}}
         self.shut = {key: bound_us for key, bound_us in bounds.items() if bound_us < frontier_us}
         self.shut_us = frontier_us
 
     def _touch(self, now: SessionDecisionView) -> None:
-        """Rows whose coverage is another than at the last step: their range is added to what is made again."""
+        """Add the range of rows whose coverage has changed since the last step to the range to be made again."""
         view, shut_us = now.view, self.shut_us
         lows: list[int] = []
         for leaf in {*self.leaves, *view.bounds}:
@@ -304,7 +309,7 @@ class OpenSessions:
 
 
 def _by_code(names: TextNumbers, some: Mapping[str, int], rest_us: int) -> Ints:
-    """A value of each key: those of some, never more than of the rest."""
+    """A value per key: its own of `some`, or `rest_us` for all others; never above `rest_us`."""
     out = np.full(len(names.texts), rest_us, np.int64)
     for key, us in some.items():
         code = names.numbers.get(key)
@@ -314,10 +319,11 @@ def _by_code(names: TextNumbers, some: Mapping[str, int], rest_us: int) -> Ints:
 
 
 def behind(view: GroupView, shut: Mapping[str, int], shut_us: int) -> dict[str, dict[str, int]]:
-    """Leaf -> registers that make it miss rows of a key which other leaves allow, or have allowed: of members left out.
+    """Leaf -> its registers that make it miss rows of keys which other leaves allow, or have allowed; of members left
+    out.
 
-    shut, shut_us: the greatest bounds so far, by key and of the others. A member that is back counts again, and its
-    register may lie before rows that were written without it.
+    shut, shut_us: the greatest bounds so far, by key and of all other keys. When a member counts again, its register
+    may lie before rows that were written without it.
     """
     found: dict[int, dict[str, int]] = {}
     out: dict[str, dict[str, int]] = {}

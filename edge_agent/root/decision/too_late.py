@@ -1,10 +1,11 @@
 """Decides which readings that took effect are in no result. Pure.
 
-Rules (docs/protocol.md): rows all of whose windows have ended before the correction horizon (4.2); raw readings below
-a frontier that gave positions (7.4). They stand in ops.late instead.
+Rules (docs/protocol.md): rows all of whose windows ended before the correction horizon (4.2); raw readings below a
+frontier that gave positions (7.4). ops.late holds them instead.
 
-What they would have been part of may still get a row: a session that is longer than the horizon, a window whose
-revision was put off. So the root remembers them until no such row can come (`needed_us`): decoding leaves them out.
+The row to which they would have belonged may still be written: of a session longer than the horizon, of a window whose
+revision was put off. The root therefore remembers them until no such row can come (`needed_us`), and decoding leaves
+them out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ from edge_agent.wire.heads import Part
 def beyond(
     state: RootState, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None
 ) -> Iterator[TooLate]:
-    """What of a part. state: before anything closes at this decision. of: the part's plan. view: of its group."""
+    """Yields the readings of a part that are in no result. state: before this decision closes anything. of: the part's
+    group and plan.
+
+    view: of its group.
+    """
     group, plan = of
     queries = state.of(plan)
     if plan.kind == "marker" or not queries:
@@ -54,7 +59,7 @@ def beyond(
 
 
 def needed_us(state: RootState, group: Group, plan: Plan) -> int:
-    """Readings of a plan that came too late need no longer be remembered if they lie before.
+    """The time before which readings of a plan that came too late need no longer be remembered.
 
     The state is that of the last decision, with the pieces and markers of this one.
     """
@@ -88,7 +93,9 @@ def forget(state: RootState) -> None:
 
 
 def _first_open_us(window: Window, settled_us: int) -> int:
-    """Start of the first window that ends after `settled_us`: rows that start before are in windows that have ended."""
+    """Start of the first window that ends after `settled_us`: rows that start earlier lie only in windows that have
+    ended.
+    """
     even = evenly(window)
     if even is not None:
         number = (settled_us - even.length_us - even.offset_us) // even.slide_us + 1
@@ -99,5 +106,5 @@ def _first_open_us(window: Window, settled_us: int) -> int:
 
 
 def _closed_us(state: RootState, queries: list[Query], group: Group) -> int:
-    """Windows of all of them that end up to there have had their rows."""
+    """The time by which windows of all these queries must end to have had their rows."""
     return min(state.closed_us(QueryPlace(*query.key, group.node)) for query in queries)

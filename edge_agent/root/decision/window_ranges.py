@@ -33,7 +33,7 @@ class CoverageRef:
 
     @classmethod
     def of(cls, coverage: Coverage) -> CoverageRef:
-        """Hash a coverage."""
+        """Make the reference of a coverage, by its hash."""
         found = _hash_of(coverage.expected).copy()
         found.update(f"{coverage.missing!r})".encode())
         return cls(found.hexdigest(), coverage)
@@ -41,7 +41,7 @@ class CoverageRef:
 
 @lru_cache(maxsize=64)
 def _hash_of(expected: tuple[str, ...]) -> hashlib.blake2b:
-    """The first part of a coverage's hash: many windows and groups expect the same leaves."""
+    """The first part of a coverage's hash, cached: many windows and groups expect the same leaves."""
     return hashlib.blake2b(f"({expected!r}, ".encode(), digest_size=8)
 
 
@@ -72,7 +72,8 @@ def covers(
     *,
     ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[tuple[WindowRange, CoverageRef]]:
-    """The span cut where its coverage changes (docs/protocol.md 4.7): at leaves' frontiers and around gap records.
+    """Cut a range of windows where its coverage changes (docs/protocol.md 4.7): at leaves' frontiers and around gap
+    records.
 
     begins, ends: see window_coverage.
     """
@@ -114,7 +115,7 @@ def covers(
 
 
 def coverage_rows(cover: CoverageRef, number: int) -> list[TableRow]:
-    """Its rows of ops.coverage."""
+    """The rows of ops.coverage for a coverage."""
     return [
         {"coverage_id": cover.id, "leaf": leaf, "reason": reason, "batch": number} for leaf, reason in cover.missing
     ]

@@ -22,12 +22,12 @@ TableRow = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class WindowRange:
-    """Windows of one query revision that end in (after_us, upto_us] and share a coverage. node: of local ones, else ''.
+    """Windows of one query revision that end in (after_us, upto_us] and share a coverage.
 
-    shape: index into Work.shapes. Window starts are offset_us + i * slide_us within [low_us, high_us]. sources: rows of
-    these read orders (Order.number) are in them; exact: of these only rows whose range is the window itself.
-    picks: of one window between markers, (order, start, end) of the rows in it; within: rows inside a pick, not only
-    those equal to it; by_end: rows of one start may have several ends.
+    node: of local windows, else ''. shape: index into Work.shapes. Window starts are offset_us + i * slide_us within
+    [low_us, high_us]. sources: the read orders (Order.number) whose rows are in them; exact: of these, rows count only
+    if their range is the window itself. picks: for one window between markers, (order, start, end) of the rows in it;
+    within: rows inside a pick count, not only those equal to it; by_end: rows with one start may have several ends.
     """
 
     query: str
@@ -64,9 +64,10 @@ class WithdrawnWindow:
 
 @dataclass(frozen=True, slots=True)
 class SupersededRows:
-    """Rows of a revision that start at or after from_us are withdrawn: a newer one holds there (docs/protocol.md 6.3).
+    """Rows of a revision that start at or after from_us are withdrawn: a newer revision holds there (docs/protocol.md
+    6.3).
 
-    after_us: those that end by then are beyond the horizon and stay.
+    after_us: rows that end by then are beyond the horizon and stay.
     """
 
     query: str
@@ -77,7 +78,7 @@ class SupersededRows:
 
 
 def identity(group: Group, plan: Plan) -> bytes:
-    """What names a plan here: gateways with windows of their own have the same queries, so plans of one hash."""
+    """The name of a plan here. Windows of single gateways need the group too: their plans have the same hash."""
     return plan.hash + group.node.encode()
 
 
@@ -85,9 +86,9 @@ def identity(group: Group, plan: Plan) -> bytes:
 class ReadRequest:
     """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
 
-    plan: its `identity`; kind, basis, scale are of it. target: scale of the states asked for (docs/protocol.md 7.1).
-    gap_us, max_us: of sessions (5.3, 5.5). lifted: the basis of the slices that raw readings become where markers of
-    all nodes cut them, else nothing; reaching: see root/instant_slices.py.
+    plan: its `identity`; kind, basis, scale belong to it. target: scale of the states asked for (docs/protocol.md 7.1).
+    gap_us, max_us: of sessions (5.3, 5.5). lifted: where the markers of all nodes cut one stream, the basis of the
+    slices that raw readings become, else empty; reaching: see root/instant_slices.py.
     """
 
     number: int
@@ -104,9 +105,9 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """What holds for one key of a query of sessions. bound_us, shut_us: see Islands.
+    """The values of one key of a query of sessions. bound_us, shut_us: see Islands.
 
-    touch: islands whose rows touch this range of event time, both ends in it, are made again; None: none of them.
+    touch: islands whose rows touch this range of event time, both ends included, are made again; None: no island is.
     """
 
     key: str
@@ -117,10 +118,10 @@ class SessionKey:
 
 @dataclass(frozen=True, slots=True)
 class CoverageCell:
-    """Where islands have one coverage: first reading in [first_low, first_high), last + gap in [end_low, end_high).
+    """The islands with one coverage: first reading in [first_low, first_high), last + gap in [end_low, end_high).
 
-    key: '' for all keys without cells of their own, else '=' and the key. Times in us. revising: of rows that are made
-    again; else of those that come for the first time.
+    key: '' for all keys without cells of their own, else '=' and the key. Times in us. revising: for rows that are made
+    again; else for rows that come for the first time.
     """
 
     key: str
@@ -139,12 +140,12 @@ class CoverageCell:
 class Islands:
     """Sessions of one query revision that get their first rows, or whose rows are made again (docs/protocol.md 5).
 
-    shape: index into Work.shapes. bound_us: an island with last + gap below is complete. shut_us: below it had its row
-    before. Both of all keys but those in `keys`. low_us: where the earliest island lies that gets its first row, None
-    for none. due: rows may be revised now; then islands that touch `touch`, of any key, or the range of their own key,
-    are made again; else they wait. start_from_us, start_until_us, end_until_us: which islands may give rows (6.3).
-    crossing_us: an island that began before start_from_us reaches up to there. node: of local ones, else ''.
-    meets: rows of an older revision may stand where first ones come.
+    shape: index into Work.shapes. bound_us: an island with last + gap below is complete. shut_us: an island with last +
+    gap below had its row before. Both hold for all keys except those in `keys`. low_us: start of the earliest island
+    that gets its first row, None for none. due: rows may be revised now; then islands that touch `touch`, of any key,
+    or the range of their own key, are made again; else they wait. start_from_us, start_until_us, end_until_us: which
+    islands may give rows (6.3). crossing_us: an island that began before start_from_us reaches up to there. node: of
+    local windows, else ''. meets: rows of an older revision may exist where first ones come.
     """
 
     query: str
@@ -180,10 +181,10 @@ class Islands:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Raw readings of one query revision that get their positions now: those in [after_us, upto_us) of event time.
+    """Raw readings of one query revision that get positions now: those in [after_us, upto_us) of event time.
 
-    target: the scale of what is computed from them. orders: rows of these read orders are meant. node: of local
-    windows, else ''. cells: coverages by first and last reading of a window (docs/protocol.md 7.4).
+    target: the scale of what is computed from them. orders: the read orders of their rows. node: of local windows, else
+    ''. cells: coverages by first and last reading of a window (docs/protocol.md 7.4).
     """
 
     query: str
@@ -200,8 +201,8 @@ class Ordering:
 class TooLate:
     """Readings of a part that are in no result: those of rows that start before `before_us`.
 
-    lasting: of sessions, whose last reading is. decided: not as they came after the correction horizon, but below a
-    frontier that gave positions (7.4); of a raw row that reaches further, then, only its readings before that.
+    lasting: of sessions, those of rows whose last reading is before it. decided: they came below a frontier that gave
+    positions (7.4), not after the correction horizon; of a raw row that reaches further, only the readings before it.
     """
 
     node: str
@@ -215,17 +216,17 @@ class TooLate:
 
     @property
     def reason(self) -> str:
-        """Why, for ops.late."""
+        """The reason, for ops.late."""
         return "its place among the readings was past" if self.decided else "beyond the correction horizon"
 
     def concerns(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
-        """Which rows of the part hold such readings: shape (n,) each."""
+        """Which rows of the part contain such readings: shape (n,) each."""
         return (end - 1 if self.lasting else start) < self.before_us
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedFrame:
-    """A frame that contradicts its epoch: settled without content when it would have taken effect."""
+    """A frame that contradicts its epoch: settled without content at the time when it would have taken effect."""
 
     node: str
     epoch: int
@@ -252,12 +253,12 @@ WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # and what these
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Everything that follows a decision.
+    """Everything that follows from a decision.
 
-    closing: windows that get their first rows; revising: windows whose rows are computed again; islands: of sessions,
-    both; ordering: what gets positions. unread: messages of the batch that could not be read. The rows for the other
-    tables stand here as they will stand there. coverages: by coverage_id, all that this work names; not in `dumps`,
-    because rows of tables hold the id and ops.coverage the rest.
+    closing: windows that get their first rows; revising: windows whose rows are computed again; islands: sessions of
+    both kinds; ordering: readings that get positions. unread: messages of the batch that could not be read. Rows for
+    the other tables are here as they will be there. coverages: by coverage_id, all that this work names; not in
+    `dumps`, because rows of tables hold the id and ops.coverage the rest.
     """
 
     number: int
@@ -280,11 +281,11 @@ class Work:
 
     @property
     def nothing(self) -> bool:
-        """Whether no table changes with it. Orders say how rows are read, not that any are."""
+        """Whether no table changes. Read orders alone change none: they say how rows are read."""
         return not self.unread and not any(getattr(self, name) for name in (*RECORDS, *ROWS) if name != "orders")
 
     def dumps(self) -> bytes:
-        """As bytes for the decision's row."""
+        """The work as bytes for the decision's row."""
         shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
         plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes, "unread": self.unread}
         for name in RECORDS:

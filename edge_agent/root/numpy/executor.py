@@ -1,6 +1,6 @@
-"""The numpy root: frames in, rows of results out. Replays, `headwater simulate` and the simulation run it.
+"""The numpy root: frames in, rows of results out. `replay`, `headwater simulate` and the simulation use it.
 
-The decision is the one that the Spark job takes too (root/decision); here its Work is carried out on rows in memory.
+It takes the same decision as the Spark job (root/decision) and carries out the Work on rows in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edge_agent.wire.heads import parts_of
 
 
 class NumpyRoot:
-    """The top of the tree: `take` what the children sent, `step` for the rows that follow."""
+    """The root in memory: `take` messages of children, `step` for the rows that follow."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class NumpyRoot:
         horizon_us: int = HORIZON_US,
         revise_every_us: int = 0,
     ) -> None:
-        """journal: as children know this parent. grace_us, named: see Decider. Others: see RootLimits."""
+        """journal: by which children know this parent. grace_us, named: see Decider. Others: see RootLimits."""
         self.decider = Decider(journal, grace_us, named)
         self.state = RootState(RootLimits(revise_every_us, horizon_us))
         self.kept = KeptRows()
@@ -50,7 +50,7 @@ class NumpyRoot:
 
     @property
     def beyond(self) -> list[TooLateReadings]:
-        """Readings that are in no result, in the order in which they came."""
+        """Readings that are in no result, in the order of their arrival."""
         return self.kept.beyond
 
     def tick(self, now_us: int) -> None:
@@ -58,11 +58,11 @@ class NumpyRoot:
         self.decider.tick(now_us, self.state.decided_us or None, connected=True)
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
-        """One message of a child, in the order of arrival; received_us never falls."""
+        """Take one message of a child, in the order of arrival; received_us never falls."""
         self.decider.take(node, message, received_us)
 
     def receipt(self, node: str, epoch: int) -> Receipt:
-        """What is here of an epoch, for a holder that gives receipts itself."""
+        """The frames received of an epoch, for a caller that sends receipts itself."""
         receipt = self.decider.parent.inbox.receipt(node, epoch)
         return replace(receipt, horizon_us=min(self.state.limits.horizon_us, MAX_HORIZON_US))
 
@@ -105,7 +105,7 @@ class NumpyRoot:
             yield from self._ordered.made(ordering, query, raw, work.coverages)
 
     def _windows(self, work: Work, span: WindowRange, *, closes: bool) -> Iterator[Row]:
-        """The rows of a range of windows that differ from what stands."""
+        """The rows of a range of windows that differ from the present ones."""
         indexes = [
             (number, index)
             for number in span.orders

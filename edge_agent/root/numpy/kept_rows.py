@@ -1,4 +1,4 @@
-"""Keeps the rows that took effect, by plan, until no window needs them; lists those that came too late."""
+"""Keeps the rows that took effect, by plan, until no window needs them; lists readings that came too late."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ class KeptRows:
         return rows.take(~beyond.concerns(rows.start, rows.end))
 
     def free(self, state: RootState, decision: Decision, sessions: SessionRows) -> None:
-        """Drop rows that no window needs any more, and those of groups that have ended. sessions: rows that stand."""
+        """Drop rows that no window needs any more, and rows of groups that have ended. sessions: the present session
+        rows.
+        """
         for name in [name for name in (*self.indexes, *self.raw) if name not in state.plans]:
             self.indexes.pop(name, None)
             self.raw.pop(name, None)
@@ -104,7 +106,7 @@ class KeptRows:
 
 
 def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision, sessions: SessionRows) -> int | None:
-    """No row of the plan that ends before is needed any more; None: not known."""
+    """The time before which rows of the plan are needed no more; None: not known."""
     view: GroupView | None = decision.groups.get(group)
     queries = state.of(plan)
     if view is None or not queries:

@@ -1,7 +1,7 @@
-"""Rows of windows of positions: raw readings are kept until an Ordering request gives them their positions.
+"""Rows of windows of positions: keeps raw readings until an Ordering request gives them positions.
 
-Rules: docs/protocol.md 7.4; the order itself and the windows are made by root/positions.py, which Spark runs too. A
-row is final: positions do not move, so that neither late readings nor leaves that catch up revise it.
+Rules: docs/protocol.md 7.4. root/positions.py, which Spark runs too, gives positions and forms windows. A row is final:
+positions do not change, so neither late readings nor leaves that catch up revise it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RawRows:
         return sum(len(rows) for rows in self.parts)
 
     def between(self, after_us: int, upto_us: int) -> Iterator[Partials]:
-        """The rows that may hold a reading of [after, upto)."""
+        """The rows that may contain a reading in [after, upto)."""
         for rows in self.parts:
             touched = (rows.start < upto_us) & (rows.end > after_us)
             if touched.any():
@@ -47,7 +47,7 @@ class RawRows:
 
 
 class PositionRows:
-    """The positions that were given, and the rows of windows of them."""
+    """The positions given so far, and the rows of windows of them."""
 
     def __init__(self, numbers: Renumbering) -> None:
         self._numbers = numbers
@@ -56,7 +56,7 @@ class PositionRows:
     def made(
         self, found: Ordering, query: Query, raw: Sequence[RawRows], coverages: Mapping[str, Coverage]
     ) -> Iterator[Row]:
-        """Give positions; return the rows of windows that are complete. raw: of the plans that feed the query."""
+        """Give positions. Returns the rows of windows that are complete. raw: of the plans that feed the query."""
         readings = self._readings(found, raw)
         if not len(readings.key):
             return

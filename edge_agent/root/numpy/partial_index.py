@@ -46,7 +46,7 @@ class PartialIndex:
         return sum(len(chunk.rows) for chunk in self._chunks)
 
     def add(self, rows: Partials, *, late: bool) -> None:
-        """Take rows, at least one."""
+        """Add rows; at least one."""
         self.added += len(rows)
         self._chunks.append(_Chunk.of(rows, late=late))
         if len(self._chunks) > self._most:
@@ -73,7 +73,7 @@ class PartialIndex:
                     yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
 
     def ending_after(self, upto_us: int) -> int:
-        """How many rows end after that."""
+        """The number of rows that end after that time."""
         return sum(int(np.count_nonzero(c.rows.end > upto_us)) for c in self._chunks if c.high_us > upto_us)
 
     def states(self, rows: Partials, aggregates: tuple[Aggregate, ...], scale: int | None) -> Partials:
@@ -83,12 +83,12 @@ class PartialIndex:
         return Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis_of(aggregates, scale)})
 
     def free(self, below_us: int) -> None:
-        """Drop rows that end below: whole chunks now, single rows when chunks are joined."""
+        """Drop rows that end earlier: whole chunks at once, single rows when chunks are joined."""
         self._below_us = below_us
         self._chunks = [chunk for chunk in self._chunks if chunk.high_us >= below_us]
 
     def _join(self) -> None:
-        """Few chunks in the order of time, late rows apart."""
+        """Join chunks to a few, in the order of time, late rows apart."""
         joined: list[_Chunk] = []
         for late in (False, True):
             rows = concat([chunk.rows for chunk in self._chunks if chunk.late == late])

@@ -1,4 +1,4 @@
-"""The rows of results as they stand: the numpy counterpart of gold.results.
+"""The present rows of results: the numpy counterpart of gold.results.
 
 Rules (docs/protocol.md): a revision is a change of the set of readings or of the coverage (7.2); a newer definition's
 row replaces an older one's, never the other way round (6.3).
@@ -18,7 +18,7 @@ Name = tuple[str, int]  # key, and the end where rows of one start may have seve
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A row that was made. at: its place in `answers`. by_end: rows of one start may have several ends."""
+    """A computed row. at: its place in `answers`. by_end: rows with one start may have several ends."""
 
     node: str
     key: str
@@ -31,18 +31,18 @@ class NewRow:
 
     @property
     def name(self) -> Name:
-        """What names it among the rows of its start."""
+        """The identity of the row among the rows with its start."""
         return self.key, self.end_us if self.by_end else 0
 
 
 @dataclass(slots=True)
 class ResultRows:
-    """rows: (query, node) -> start -> name -> row, withdrawn ones too, so that they go on with their revision."""
+    """rows: (query, node) -> start -> name -> row. Withdrawn rows are kept, so that their revision numbers continue."""
 
     rows: dict[tuple[str, str], dict[int, dict[Name, Row]]] = field(default_factory=dict)
 
     def put(self, new: NewRow) -> Row | None:
-        """Write a row; return it as it stands now, None where it stood already or a newer definition's does."""
+        """Write a row. Returns it as written; None if it is unchanged, or if a newer definition has a row there."""
         query = new.answers.query
         starts = self.rows.setdefault((query.id, new.node), {})
         named = starts.get(new.start_us)
@@ -66,12 +66,12 @@ class ResultRows:
         return row
 
     def stands(self, query: str, node: str, key: str, start_us: int) -> Row | None:
-        """The row of a session as it stands, None where there is none or it is withdrawn."""
+        """The present row of a session; None if there is none or it is withdrawn."""
         row = self.rows.get((query, node), {}).get(start_us, {}).get((key, 0))
         return None if row is None or row.withdrawn else row
 
     def supersede(self, over: SupersededRows) -> Iterator[Row]:
-        """Withdraw rows of a revision that turn out to be a newer one's."""
+        """Withdraw rows of a revision that turn out to belong to a newer one."""
         for start_us, named in self.rows.get((over.query, over.node), {}).items():
             if start_us >= over.from_us:
                 yield from self._withdrawn(named, over.revision, over.after_us)
@@ -89,7 +89,7 @@ class ResultRows:
 
     @staticmethod
     def _withdrawn(named: dict[Name, Row], revision: int, after_us: int, upto_us: int | None = None) -> Iterator[Row]:
-        """Of the rows of one start those of a revision with an end in (after, upto]."""
+        """Withdraw, among the rows with one start, those of a revision with an end in (after, upto]."""
         for name, row in named.items():
             mine = row.definition_revision == revision and not row.withdrawn
             if mine and row.end > after_us and (upto_us is None or row.end <= upto_us):
@@ -97,8 +97,8 @@ class ResultRows:
                 yield named[name]
 
     def free(self, query: str, node: str, floor_us: int) -> Iterator[Row]:
-        """Forget rows that end by then, and return them. Rows mostly came in the order of time: stops at the first that
-        starts later.
+        """Forget rows that end by then, and return them. Rows are mostly in the order of time: it stops at the first
+        row that starts later.
         """
         starts = self.rows.get((query, node), {})
         old = []

@@ -1,7 +1,7 @@
-"""Overlapping windows of one query, closed step by step at a constant cost a slice.
+"""Computes overlapping windows of one query step by step, at a constant cost per slice.
 
-A step hands over the rows that end since the last one. Rows that come behind it (late deltas, another plan, another
-scale) are noticed by their number, and the windows still to close are then begun anew from all rows kept.
+Each step takes the rows that end since the last one. If the number of rows shows that others came too (late deltas,
+another plan, another scale), the windows still to close are computed anew from all rows kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shape = tuple[tuple[Aggregate, ...], int | None]  # aggregates of a query, and t
 
 
 class RollingWindows:
-    """What one query has closed, and what its next windows need."""
+    """The state of one query between two steps."""
 
     def __init__(self) -> None:
         self._roll: Rolling | None = None
@@ -35,7 +35,7 @@ class RollingWindows:
 
     @staticmethod
     def serves(span: WindowRange, indexes: Sequence[PartialIndex]) -> bool:
-        """Whether it pays: windows overlap, and are formed from slices."""
+        """Whether this pays for a query: its windows overlap and are made of slices."""
         return span.length_us > span.slide_us and all(index.plan.kind != "window" for index in indexes)
 
     def close(
@@ -70,7 +70,7 @@ class RollingWindows:
                     self._late.append(Partials(rows.start, rows.end, rows.key, {"count": rows.states["count"]}))
 
     def _behind(self, window: Sliding, after_us: int, upto_us: int) -> Partials:
-        """Readings that came late in each window that closes."""
+        """Late readings in each window that closes."""
         if not self._late:
             return NOTHING
         late = concat(self._late)

@@ -15,7 +15,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRow:
-    """The part of a row of results (docs/query.md) that `headwater replay` prints, from either root.
+    """A row of results (docs/query.md), as far as `headwater replay` prints it, from either root.
 
     start, end in us. values: by aggregate name; None: no result. details: a JSON object of results that no double can
     represent, or None. readings: how many are in the row. revision: 0 for the first row of its identity (query, node,
@@ -45,17 +45,17 @@ class Row(ReplayedRow):
 
     @property
     def complete(self) -> bool:
-        """Every expected gateway is in it and nothing was lost."""
+        """Whether every expected gateway is in the row and nothing was lost."""
         return self.coverage.complete
 
     @property
     def expected(self) -> int:
-        """Gateways expected."""
+        """The number of gateways expected."""
         return len(self.coverage.expected)
 
     @property
     def received(self) -> int:
-        """Gateways in it."""
+        """The number of gateways in the row."""
         return self.coverage.received
 
 
@@ -74,7 +74,7 @@ class TooLateReadings:
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
-    """Answers of windows of one query, one at each place: values and details by aggregate name, counts of readings."""
+    """Results of windows of one query, one per place: values and details by aggregate name, counts of readings."""
 
     query: Query
     values: Mapping[str, Sequence[float | None]]
@@ -115,20 +115,20 @@ class WindowAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WindowStates:
-    """Combined states, a row a (window, key). late: readings in each that came late. shape: aggregates and scale."""
+    """Combined states, one row per (window, key). late: late readings in each. shape: aggregates and scale."""
 
     rows: Partials
     late: Ints
     shape: tuple[tuple[Aggregate, ...], int | None]
 
     def answers(self, query: Query) -> WindowAnswers:
-        """Their answers to a query, a place a row."""
+        """The results for a query, one place per row."""
         aggregates, scale = self.shape
         answers = {each.name: lower(each, self.rows.states, scale) for each in aggregates}
         return WindowAnswers.of(query, answers, self.rows.states["count"], self.late)
 
 
 def details_of(texts: Mapping[str, str | None]) -> str | None:
-    """A JSON object of the texts there are, which are JSON themselves."""
+    """A JSON object of the given texts, which are JSON themselves."""
     members = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text is not None)
     return f"{{{members}}}" if members else None

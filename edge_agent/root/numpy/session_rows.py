@@ -1,7 +1,8 @@
 """Rows of sessions: the islands of an Islands request, from the pieces that are kept.
 
 Rules (docs/protocol.md): pieces within one gap form islands (5.3); an island that is made again replaces every row that
-it touches, which are withdrawn with the next revision (5.4); nothing joins across a cut of the maximum duration (5.5).
+it touches, and these are withdrawn with the next revision (5.4); nothing joins across a cut of the maximum duration
+(5.5).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from edge_agent.root.work_rows import cells_of
 
 @dataclass(frozen=True, slots=True)
 class SessionSource:
-    """What the islands of one request are made of. indexes: of the plans that feed the query. numbers: of their rows.
+    """The pieces of the islands of one request. indexes: of the plans that feed the query. numbers: of their rows.
 
     coverages: by coverage_id.
     """
@@ -47,9 +48,9 @@ class SessionSource:
 
 @dataclass(frozen=True, slots=True)
 class TouchedRange:
-    """Where islands lie that are made again: from the lowest start to the highest last + gap, us; empty: nowhere.
+    """The range of islands that are made again: from the lowest start to the highest last + gap, us; empty: none.
 
-    longest_us: at most how far a row of it ends from its start.
+    longest_us: how far a row of the range ends from its start at most.
     """
 
     low_us: int
@@ -61,7 +62,7 @@ class SessionRows:
     """The rows of all queries of sessions, found by key and time."""
 
     def __init__(self, results: ResultRows) -> None:
-        """results: where rows stand, of whatever kind."""
+        """results: holds the rows of all queries, of any kind."""
         self._results = results
         self._starts: dict[tuple[str, str], dict[str, list[int]]] = {}  # (query, node) -> key -> starts in order
 
@@ -71,7 +72,7 @@ class SessionRows:
             yield from self._made(found, source, (found.low_us, FAR_US), revising=False)
 
     def again(self, found: Islands, source: SessionSource, touched: TouchedRange) -> Iterator[Row]:
-        """Rows of islands that are made again, and those that they replace."""
+        """Rows of islands that are made again, and the rows that they replace."""
         low_us, high_us = touched.low_us, touched.high_us
         if low_us > high_us:
             return
@@ -80,7 +81,7 @@ class SessionRows:
         yield from self._made(found, source, (low_us, high_us + 1), revising=True)
 
     def touched(self, found: Islands) -> TouchedRange:
-        """The rows that a request touches, as far as they reach, with its own ranges of keys."""
+        """The range of the rows that a request touches, as far as they reach; also by key."""
         touches = [(k.key, *k.touch) for k in found.keys if k.touch is not None]
         low_us = min((low for _, low, _ in touches), default=FAR_US)
         high_us = max((high for _, _, high in touches), default=-FAR_US)
@@ -95,7 +96,7 @@ class SessionRows:
     def _made(
         self, found: Islands, source: SessionSource, between: tuple[int, int], *, revising: bool
     ) -> Iterator[Row]:
-        """Rows of the islands in [low, high) that differ from what stands."""
+        """Rows of the islands in [low, high) that differ from the present ones."""
         made = islands(source, found.gap_us, found.max_us, between)
         if made is None:
             return
@@ -112,7 +113,7 @@ class SessionRows:
             yield from self._put(NewRow(found.node, key, start_us, end_us, answers, at, coverage), found)
 
     def _put(self, new: NewRow, found: Islands) -> Iterator[Row]:
-        """Write a row instead of all that it touches."""
+        """Write a row in place of all rows that it touches."""
         cut = (lambda us: us // found.max_us) if found.max_us else (lambda _us: 0)
         for other in [*self._touching(found, new.key, new.start_us, new.end_us)]:
             if other.start != new.start_us and cut(other.start) == cut(new.start_us):
@@ -136,12 +137,12 @@ class SessionRows:
             yield row
 
     def low_us(self, place: QueryPlace) -> int:
-        """Where the first session begins whose row is not forgotten, of any revision; FAR_US: there is none."""
+        """The start of the first session whose row is not forgotten, of any revision; FAR_US if there is none."""
         keys = self._starts.get((place.query, place.node), {})
         return min((starts[0] for starts in keys.values()), default=FAR_US)
 
     def forget(self, rows: Iterator[Row]) -> None:
-        """Rows that stand no more."""
+        """Forget these rows."""
         for row in rows:
             keys = self._starts.get((row.query, row.node), {})
             starts = keys.get(row.key, [])
@@ -153,7 +154,7 @@ class SessionRows:
 
 
 def islands(source: SessionSource, gap_us: int, max_us: int, between: tuple[int, int]) -> WindowStates | None:
-    """Islands of the pieces that touch [low, high), complete or not; None without pieces.
+    """Islands of the pieces that touch [low, high), complete or not; None if there are no pieces.
 
     Rows are [first, last + 1 us), sorted by (key, start).
     """
@@ -173,7 +174,7 @@ def islands(source: SessionSource, gap_us: int, max_us: int, between: tuple[int,
 
 
 def _islands_of(found: Partials, part: Partials) -> Ints:
-    """The island of each piece; islands are sorted by (key, start) and hold them all."""
+    """The index of each piece's island; islands are sorted by (key, start) and contain all pieces."""
     order = np.lexsort(
         (
             np.concatenate([np.zeros(len(found)), np.ones(len(part))]),
@@ -191,7 +192,9 @@ def _islands_of(found: Partials, part: Partials) -> Ints:
 def _wanted(
     found: Islands, rows: Partials, until: Ints, numbers: Renumbering, high_us: int, *, revising: bool
 ) -> NDArray[np.bool_]:
-    """Which islands get a row now. until: last + gap of each. high_us: pieces that begin there were not read."""
+    """Which islands get a row now. until: last + gap of each. high_us: pieces that start there or later were not
+    read.
+    """
     size = len(numbers.keys.texts)
     bound, shut = np.full(size, found.bound_us), np.full(size, found.shut_us)
     low, high = np.full(size, FAR_US), np.full(size, NEVER_US)
@@ -211,7 +214,7 @@ def _wanted(
 
 
 def _cells(found: Islands, rows: Partials, until: Ints, numbers: Renumbering, *, revising: bool) -> list[CoverageCell]:
-    """The coverage cell of each island."""
+    """The index of the coverage cell of each island."""
     by_key: dict[str, list[CoverageCell]] = {}
     for cell in found.cells:
         if cell.revising == revising:

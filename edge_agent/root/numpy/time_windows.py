@@ -1,7 +1,7 @@
 """States of the windows of a WindowRange, from the rows of all plans that feed its query.
 
-Rules (docs/protocol.md): partials add up, of kind `window` in the window equal to their range only (6.1, 6.2); plans of
-unequal scales meet at the finest (7.1).
+Rules (docs/protocol.md): partials add up; a partial of kind `window` counts only in the window equal to its range (6.1,
+6.2); plans of unequal scales meet at the finest (7.1).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from edge_agent.root.work_rows import windows_in
 def rolled(
     span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ranks: Ints | None, rolling: RollingWindows
 ) -> WindowStates:
-    """The same as `formed` for windows that close, at the cost of the rows that are new. rolling: of the query."""
+    """The same as `formed` for windows that close, at the cost of the new rows only. rolling: of the query."""
     made, late = rolling.close(span, indexes, shape, ranks)
     made, late = (rows.take((rows.start >= span.low_us) & (rows.start <= span.high_us)) for rows in (made, late))
     return _states(made, [late], shape)
 
 
 def formed(span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ranks: Ints | None) -> WindowStates:
-    """The windows of a range that hold a reading, sorted by (start, key)."""
+    """The windows of a range that contain a reading, sorted by (start, key)."""
     basis = basis_of(*shape)
     made: list[Partials] = []
     late: list[Partials] = []
@@ -49,7 +49,7 @@ def formed(span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ran
 def picked(
     span: WindowRange, indexes: Sequence[tuple[int, PartialIndex]], shape: Shape, ranks: Ints | None
 ) -> WindowStates:
-    """The window between markers of a range, from the rows that it picks. indexes: by number of the read request."""
+    """The window between markers of a range, from the rows in its picks. indexes: by number of the read request."""
     parts: list[Partials] = []
     late: list[Partials] = []
     for number, index in indexes:
@@ -66,7 +66,7 @@ def picked(
 
 
 def _states(made: Partials, late: Sequence[Partials], shape: Shape) -> WindowStates:
-    """Windows with how many of their readings came late. late: counts of some of them."""
+    """Windows with their counts of late readings. late: counts of some of them."""
     counts = np.zeros(len(made), np.int64)
     for part in late:
         if len(part):
@@ -75,7 +75,7 @@ def _states(made: Partials, late: Sequence[Partials], shape: Shape) -> WindowSta
 
 
 def _extent(span: WindowRange) -> tuple[int, int]:
-    """Where the rows of its windows lie."""
+    """The range of event time of the rows of the windows."""
     return span.low_us, span.high_us + span.length_us
 
 
@@ -84,7 +84,7 @@ def _counts(rows: Partials) -> Partials:
 
 
 def _places(rows: Partials, part: Partials) -> Ints:
-    """The row of each (start, key) of part; rows is sorted by them and holds them all."""
+    """The index of the row with each (start, key) of part; rows are sorted by these and contain all of them."""
     many = int(rows.key.max()) + 1
     starts = np.unique(rows.start)
     known = np.searchsorted(starts, rows.start) * many + rows.key
