@@ -88,9 +88,10 @@ def session_coverage(
 def _lacking(
     times: LeafTimes, start_us: int, end_us: int, begins: Mapping[str, int], ends: Mapping[str, int]
 ) -> tuple[tuple[str, ...], set[str], set[tuple[str, str]]]:
-    """(leaves that are expected in [start, end), in order; those that do not serve it; the missing without gaps).
+    """(expected leaves of [start, end), in order; leaves that do not serve it; missing leaves, without gap records).
 
-    It looks at single leaves only where they differ from others: a window of a large fleet mostly misses nobody.
+    Single leaves are examined only where they differ from the others, because in a large fleet most windows miss
+    nobody.
     """
     unserved = {leaf for leaf, us in begins.items() if us >= end_us}
     unserved.update(leaf for leaf, us in ends.items() if us <= start_us)

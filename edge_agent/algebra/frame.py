@@ -81,10 +81,11 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """The first record of an epoch (docs/protocol.md 1.2). predecessor: (epoch, last seq) at this parent, None, or
-    LOST. frames: how many the birth takes: what it says holds when all are here. held: epochs of which frames are still
-    in the spool, the predecessor with it; None: not said. flush: the last seq before the flush that ended the
-    predecessor; None: there was none, or it is not said.
+    """The first record of an epoch (docs/protocol.md 1.2).
+
+    predecessor: (epoch, last seq) at this parent, None, or LOST. frames: how many frames the birth takes; it holds when
+    all have arrived. held: epochs of which frames are still in the spool, including the predecessor; None: not stated.
+    flush: the last seq before the flush that ended the predecessor; None: there was none, or it is not stated.
     """
 
     epoch_id: int  # 64 bits; the frame's epoch is its first 32
@@ -110,9 +111,10 @@ class Serving:
     """The range of event time for which a node serves a query: window starts in [start_from, start_until), ends <=
     end_until.
 
-    None is unbounded. A merger passes on the narrowest of its members (docs/protocol.md 6.3). node: '' for all below
-    the sender (from LATEST_US on: nobody there serves it any longer), else one leaf that begins later than they do
-    (LATEST_US: does not serve it) or ends earlier; without a start: neither any longer.
+    None is unbounded. A merger passes on the narrowest range of its members (docs/protocol.md 6.3). node: '' for all
+    leaves below the sender (from LATEST_US on: none of them serves it any longer), else one leaf that begins later than
+    the others (LATEST_US: does not serve it) or ends earlier. If such a leaf has no start, it does not serve the query
+    any longer either.
     """
 
     query: str
@@ -183,13 +185,13 @@ class ExcludedLeaf:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Summary of the rows of a head: enough to validate them, without the rows, once the plan is known.
+    """Summary of a section's rows in a head: enough to validate them without the rows, once the plan is known.
 
-    key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of multisets, 'S', 's'
-    of series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series
-    their node numbers, 0 for others. pieces: of session rows only, which key lies where: int64 keys, starts and ends
-    one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2). readings: of
-    all rows. start_us, end_us: the time that they span.
+    key: the highest. kinds: the kind of each column, one letter per column ('f', 'i', 'O'; 'B', 'b' of multisets, 'S',
+    's' of series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers; for
+    series of their node numbers; 0 for others. pieces: of session rows only, which key lies where: int64 keys, starts
+    and ends one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2).
+    readings: of all rows. start_us, end_us: the time that they span.
     """
 
     key: int
@@ -213,8 +215,10 @@ class Extent:
 
 
 class Seen(NamedTuple):
-    """Of all rows of a section. key: the highest. range_us: [start, end) where all have one. first: the integer that
-    the first column has in each row.
+    """What the decoder found in all rows of a section.
+
+    key: the highest. range_us: [start, end) if all rows have the same. first: the integer that the first column has in
+    each row, if it is the same.
     """
 
     key: int | None = None
@@ -408,8 +412,9 @@ class Receipt:
     """The parent's confirmation that frames are durable there (docs/protocol.md 3.2).
 
     upto: all seqs below it. above: [first, last] ranges received beyond. quarantined: seqs among them that were bad.
-    horizon_us: the correction horizon of the root (4.2). earliest_us: in what the lander states in its files, the
-    earliest start of late rows and gap records among them, 0 where one begins with time itself; None: there are none.
+    horizon_us: the correction horizon of the root (4.2). earliest_us: only in the statements of landing files: the
+    earliest start of late rows and gap records among the frames, 0 if one begins at the beginning of time; None: there
+    are none.
     """
 
     epoch: int
@@ -423,7 +428,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class ParentTime:
-    """The parent's answer: its time when it answered, and how far that may be off (None: nobody vouches for it).
+    """The parent's answer: its time when it answered, and how far that may be off (None: no time service confirms it).
 
     asked_us: the node's time since boot when it asked.
     """

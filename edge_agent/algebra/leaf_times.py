@@ -1,4 +1,4 @@
-"""A time of every leaf below a parent, in the space of what differs: the leaves of a member mostly share theirs."""
+"""A time for every leaf below a parent, stored compactly: the leaves of one member mostly share their time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Named time zones: from local date and time to event time.
 
 The rules come from the `tzdata` package that is installed with Headwater, not from the machine: a slim image may have
-none, and two nodes with rules of different years would cut days at different instants. Without that package,
-the machine's rules are used.
+none, and two nodes with rules of different years would cut days at different instants. Without that package the
+machine's rules are used.
 """
 
 from __future__ import annotations

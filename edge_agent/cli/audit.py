@@ -51,9 +51,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def audited(folder: str, links: Sequence[Link], seconds: float) -> Audit:
-    """The books of a tree. Parents are read before their children: what is sent is then at least what is applied.
+    """The books of a tree. Parents are read before their children, so that what is sent is at least what is applied.
 
-    Raises: PortError where tables or brokers cannot be read.
+    Raises: PortError if tables or brokers cannot be read.
     """
     from cloud_job.audit.root_book import root_book
 
@@ -65,7 +65,7 @@ def audited(folder: str, links: Sequence[Link], seconds: float) -> Audit:
 
 
 def _ask_downward(fleet: FleetListener, seconds: float) -> set[str]:
-    """Ask every node for its books, one tier after the other. Returns those that are silent."""
+    """Ask every node for its book, one tier after the other. Returns the nodes that are silent."""
     silent, tier = set[str](), _below(fleet.nodes, set(fleet.nodes))
     while tier:
         silent |= fleet.ask([node for node in tier if fleet.nodes[node].online], seconds)
@@ -74,7 +74,7 @@ def _ask_downward(fleet: FleetListener, seconds: float) -> set[str]:
 
 
 def _below(nodes: Mapping[str, HeardNode], names: set[str]) -> list[str]:
-    """Nodes whose parent has no books of its own: the root's children."""
+    """Nodes whose parent has no book: the root's children."""
     keepers = {name for name in names if nodes[name].status.get("role") in {"gateway", "region"}}
     return [name for name in keepers if _parent(nodes[name]) not in keepers]
 
@@ -84,14 +84,14 @@ def _parent(heard: HeardNode) -> str:
 
 
 def named(root: RootBook, nodes: Mapping[str, HeardNode]) -> RootBook:
-    """The root under the name that its children have for it."""
+    """The id of the root, as its children know it."""
     names = [name for name, heard in nodes.items() if heard.status.get("role") == "root"]
     names += [_parent(nodes[child]) for child in root.lines if child in nodes]
     return replace(root, name=names[0]) if names else root
 
 
 def books(nodes: Mapping[str, HeardNode], silent: Iterable[str] = ()) -> list[NodeBook]:
-    """The books of all nodes: the answer where there is one, else what is retained."""
+    """The books of all nodes: the answer if there is one, else the retained book."""
     silent, out = set(silent), []
     for name, heard in sorted(nodes.items()):
         answer = heard.answer.get("books")
@@ -103,7 +103,7 @@ def books(nodes: Mapping[str, HeardNode], silent: Iterable[str] = ()) -> list[No
 
 
 def balanced(found: Audit) -> bool:
-    """Whether it is proved; what is declared of unknown size is no fault."""
+    """Whether the books prove it; losses of unknown size that are declared do not count against it."""
     return bool(found.nodes) and not found.off and not found.unheard
 
 

@@ -167,7 +167,7 @@ def load(name: str) -> Verb:
 
 
 def module_of(name: str) -> str:
-    """Its name."""
+    """The name of a verb's module."""
     room = "edge_agent.cli.fleet" if name in OF_THE_FLEET else "edge_agent.cli"
     return f"{room}.{name.replace('-', '_')}"
 

@@ -102,7 +102,7 @@ def cannot_run(sensor: Sensor, *, live: bool) -> str:
 
 
 class OwnTime:
-    """A clock that shows the time in `us`."""
+    """A clock that returns `us`."""
 
     synced = True
 

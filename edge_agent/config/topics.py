@@ -1,4 +1,4 @@
-"""The topic grammar: every topic of the protocol is built and taken apart here. Source: schemas/topics.md."""
+"""The topic grammar: builds and parses every topic of the protocol. Source: schemas/topics.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NODE: Final = "node"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of ours, taken apart.
+    """A parsed topic of the protocol.
 
     what: frame, status, state, books, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the
     parent of a frame, the id of an answer, a live sensor or a definition. kind: of a definition ('sensor' or 'query').
@@ -38,67 +38,67 @@ class Topic:
 
 
 def is_node_id(text: str) -> bool:
-    """Whether it may name a node: certificate, user and client id are the same text."""
+    """Whether it is valid as a node id: certificate, user and client id are the same text."""
     return NODE_ID.fullmatch(text) is not None
 
 
 def is_item_id(text: str) -> bool:
-    """Whether it may name a sensor or a query."""
+    """Whether it is valid as the id of a sensor or a query."""
     return ITEM_ID.fullmatch(text) is not None and text not in TABLES
 
 
 def frames(node: str, parent: str) -> str:
-    """Where a node publishes frames and heartbeats for one parent."""
+    """The topic on which a node publishes frames and heartbeats for one parent."""
     return f"{PREFIX}/up/{node}/f/{parent}"
 
 
 def frames_of_children(parent: str) -> str:
-    """Filter of a parent: the frames that are meant for it."""
+    """The filter of a parent: frames addressed to it."""
     return f"{PREFIX}/up/+/f/{parent}"
 
 
 def status(node: str = "+") -> str:
-    """Online or offline, retained and last will. '+': filter for everyone's."""
+    """The topic of online or offline, retained and last will. '+': filter for all nodes."""
     return f"{PREFIX}/up/{node}/status"
 
 
 def state(node: str = "+") -> str:
-    """What of the configuration is in force, retained. '+': filter for everyone's."""
+    """The topic of the configuration in force, retained. '+': filter for all nodes."""
     return f"{PREFIX}/up/{node}/state"
 
 
 def books(node: str = "+") -> str:
-    """What became of a node's readings (docs/protocol.md 9.1), retained. '+': filter for everyone's."""
+    """The topic of a node's book (docs/protocol.md 9.1), retained. '+': filter for all nodes."""
     return f"{PREFIX}/up/{node}/books"
 
 
 def answer(node: str, command: str) -> str:
-    """A node's answer to one command."""
+    """The topic of a node's answer to one command."""
     return f"{PREFIX}/up/{node}/cmd/{command}"
 
 
 def live(node: str, sensor: str) -> str:
-    """Last value of a sensor, for people and dashboards."""
+    """The topic of the last value of a sensor, for people and dashboards."""
     return f"{PREFIX}/up/{node}/live/{sensor}"
 
 
 def ack(node: str) -> str:
-    """Where a node gets its receipts."""
+    """The topic on which a node gets its receipts."""
     return f"{PREFIX}/down/{node}/ack"
 
 
 def commands(node: str) -> str:
-    """Where a node gets an operator's commands."""
+    """The topic on which a node gets an operator's commands."""
     return f"{PREFIX}/down/{node}/cmd"
 
 
 def commands_to_all() -> str:
-    """Where every node of a broker, and below it, gets an operator's commands to all."""
+    """The topic on which every node of a broker, and below it, gets an operator's commands to all."""
     return f"{PREFIX}/{ALL}/cmd"
 
 
 def definition(kind: str, item: str, node: str | None = None) -> str:
-    """One sensor or query, for one node or (None) for the whole subtree."""
+    """The topic of one sensor or query, for one node or (None) for the whole subtree."""
     return f"{PREFIX}/{ALL}/cfg/{kind}/{item}" if node is None else f"{PREFIX}/down/{node}/cfg/{kind}/{item}"
 
 
@@ -113,7 +113,7 @@ def definitions_below() -> tuple[str, ...]:
 
 
 def parse(topic: str) -> Topic | None:
-    """Take a topic apart; None for everything that is not ours, ids included."""
+    """Parse a topic; None for any topic that is not of the protocol, or with an invalid id."""
     match topic.split("/"):
         case ["hw", "1", "up", node, "f", parent] if is_node_id(node) and is_node_id(parent):
             return Topic("frame", node, parent)

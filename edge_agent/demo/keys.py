@@ -13,14 +13,16 @@ AUTHORITY_FILES: Final = ("ca.pem", "crl.pem")
 
 
 class Keys:
-    """Issues what `headwater ca issue` does, into folders below one."""
+    """Issues certificates as `headwater ca issue` does, each into a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._authority = Authority.create(folder / "authority", "demo")
 
     def issue(self, name: str, *hosts: str, at: Path | None = None) -> Path:
-        """Folder of key.pem, cert.pem, ca.pem and crl.pem of this name. hosts: of a server. at: another folder."""
+        """Issue a certificate. Returns the folder of key.pem, cert.pem, ca.pem and crl.pem. hosts: of a server. at:
+        another folder.
+        """
         out = at or self._folder / name
         out.mkdir(parents=True, exist_ok=True)
         key, certificate = self._authority.key_pair(name, hosts)
@@ -32,7 +34,7 @@ class Keys:
 
 
 def link_with(url: str, keys: Path, *, backoff_s: tuple[float, float] = (1.0, 60.0)) -> Link:
-    """A connection as whom these files name: the folder has that name, and the broker makes it the client id."""
+    """A connection with the certificate in a folder; the folder's name is the client id."""
     files = {f"{name}_file": keys / f"{name}.pem" for name in ("ca", "cert", "key")}
     return Link(url, keys.name, backoff_s=backoff_s, connect_timeout_s=5.0, **files)  # type: ignore[arg-type]
 

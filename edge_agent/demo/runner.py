@@ -241,7 +241,7 @@ class DemoRun:
         return delta_reader.staleness(self.tables, STALE)
 
     def tidy(self) -> None:
-        """Remove everything but the tables."""
+        """Remove all files but the tables."""
         for part in self.folder.iterdir():
             if part != self.tables.parent:
                 shutil.rmtree(part, ignore_errors=True)

@@ -1,7 +1,8 @@
 """The certificate authority of a fleet, in one folder.
 
-`ca.pem` and `ca.key` are its certificate and key, `crl.pem` lists what is revoked, `ca.db` has what was issued and
-which tokens wait. Every certificate is for one name: of a node its id, which brokers take as user name and client id.
+`ca.pem` and `ca.key` are its certificate and key, `crl.pem` lists revoked certificates, `ca.db` contains issued
+certificates and unused tokens. Every certificate is for one name; for a node this is its id, which brokers use as user
+name and client id.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Authority:
     # --- issuing ----------------------------------------------------------------------------------------------------
 
     def sign(self, request: bytes, name: str, life: datetime.timedelta = LIFE) -> bytes:
-        """A certificate for the key of a request (PEM) that says this name. Nothing else of the request counts.
+        """Make a certificate of this name for the key of a request (PEM). Everything else in the request is ignored.
 
         Raises: RefusedError.
         """
@@ -114,7 +115,7 @@ class Authority:
         return self._issue(name, csr.public_key(), life, ())
 
     def key_pair(self, name: str, hosts: tuple[str, ...] = (), life: datetime.timedelta = LIFE) -> tuple[bytes, bytes]:
-        """Key and certificate, PEM, for what has no enrolment of its own. hosts: names and addresses of a server."""
+        """Key and certificate, PEM, for a name without enrolment. hosts: names and addresses of a server."""
         key = ec.generate_private_key(ec.SECP256R1())
         return _private(key), self._issue(name, key.public_key(), life, hosts)
 
@@ -149,7 +150,7 @@ class Authority:
     # --- tokens -----------------------------------------------------------------------------------------------------
 
     def token(self, name: str, life: datetime.timedelta = TOKEN_LIFE) -> str:
-        """A token with which a device gets the certificate of this name, once."""
+        """A token with which a device gets one certificate of this name."""
         text = secrets.token_urlsafe(TOKEN_BYTES)
         with self._db() as db:
             db.execute("delete from tokens where until < ?", (_text(_now()),))
@@ -157,7 +158,8 @@ class Authority:
         return text
 
     def enrol(self, token: str, request: bytes) -> bytes:
-        """The certificate for a token. The same key may ask again while the token lives: an answer can be lost.
+        """The certificate for a token. The same key may ask again while the token is valid, because an answer can be
+        lost.
 
         Raises: RefusedError.
         """
@@ -174,7 +176,7 @@ class Authority:
         return self.sign(request, name)
 
     def renew(self, serial: str, request: bytes) -> bytes:
-        """A new certificate for who presented this one, unless it is revoked. Raises: RefusedError."""
+        """A new certificate for the holder of this one, unless it is revoked. Raises: RefusedError."""
         with self._db() as db:
             row = db.execute(
                 "select name, revoked from issued where serial = ?", (serial.lower().lstrip("0"),)
@@ -195,7 +197,7 @@ class Authority:
         return count
 
     def write_revoked(self) -> None:
-        """Write `crl.pem`, good for as long as the authority: with one that is over a broker refuses everybody."""
+        """Write `crl.pem`, valid as long as the authority: with an expired one a broker refuses everybody."""
         now = _now()
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -218,7 +220,7 @@ class Authority:
 
     @contextmanager
     def _db(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which locks out the others from its start."""
+        """One transaction, which excludes others from its start."""
         try:
             with closing(sqlite3.connect(self.folder / "ca.db", isolation_level=None, timeout=10.0)) as db:
                 db.executescript(_SCHEMA)
@@ -235,14 +237,14 @@ class Authority:
 
 
 def check_name(name: str) -> str:
-    """The name of a node or an operator. Raises: ConfigError for what could be a pattern of topics."""
+    """Check the name of a node or an operator. Raises: ConfigError for a name that could be a pattern of topics."""
     if not is_node_id(name):
         raise ConfigError(f'"{name}" cannot be in a certificate: a-z, 0-9 and -, at most 32')
     return name
 
 
 def write(file: Path, content: bytes, mode: int = 0o644) -> None:
-    """The whole file or nothing, on disk when this returns; never readable for more than `mode` says."""
+    """Write a whole file or nothing, durably; never readable for more users than `mode` says."""
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as out:

@@ -1,7 +1,7 @@
 """Configuration and access list of Mosquitto for the brokers of a fleet.
 
-A broker's word is never relied on (docs/protocol.md 3): these files decide who may speak and how much it holds, not
-whether a reading is lost.
+No guarantee depends on a broker (docs/protocol.md 3): these files decide who may publish and how much a broker queues,
+not whether a reading is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKET_BYTES: Final = 1024 * 1024  # frames are split far below; Mosquitto 2.0 w
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may do what. parents: mergers and landers that hear children on this broker. operators: of people's tools."""
+    """Permissions on a broker. parents: mergers and landers whose children use it. operators: of people's tools."""
 
     parents: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFiles:
-    """Texts of mosquitto.conf and of the access list ('' without TLS: nobody has a name then)."""
+    """The texts of mosquitto.conf and of the access list ('' without TLS, since clients then have no names)."""
 
     config: str
     acl: str
@@ -93,7 +93,9 @@ def broker_files(
 
 
 def _tls(files: Path) -> list[str]:
-    """TLS 1.2 and later; who a client is, its certificate says: user name and client id are its name."""
+    """The TLS settings: 1.2 and later; a client's certificate is its identity, so its name is user name and client
+    id.
+    """
     return [
         f"cafile {files}/ca.pem",
         f"certfile {files}/cert.pem",
@@ -114,10 +116,11 @@ def _acl(file: Path, dialect: str, plugins: Path) -> list[str]:
 
 
 def acl(access: Access) -> str:
-    """The access list: each node writes below its own id and reads what is for it; parents and operators more.
+    """The access list: each node writes below its own id and reads what is addressed to it; parents and operators may
+    do more.
 
-    Parents also number definitions, so they write below `all`. An operator does what `status`, `audit`, `peek` and
-    publishing definitions and commands need, but writes no frames.
+    Parents also number definitions, so they write below `all`. An operator may do what `status`, `audit`, `peek` and
+    the publishing of definitions and commands need, but writes no frames.
     """
     down, every = f"{topics.PREFIX}/down", f"{topics.PREFIX}/{topics.ALL}"
     up = f"{topics.PREFIX}/up"

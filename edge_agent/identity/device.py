@@ -1,8 +1,8 @@
-"""A node's side of enrolment: its key is made here and never leaves; the certificate is renewed in time.
+"""A node's side of enrolment: it makes its own key, which never leaves it, and renews its certificate in time.
 
-A folder has `ca.pem`, given, and `current`, a link to the folder of the key and certificate in force. A renewal makes a
-new folder and moves the link, so a node never reads a key with another key's certificate. Keys and requests are made by
-the `openssl` command: a gateway needs no Python library for them.
+A folder contains `ca.pem`, put there by the operator, and `current`, a link to the folder of the key and certificate in
+force. A renewal makes a new folder and moves the link, so a node never reads a key with another key's certificate. The
+`openssl` command makes keys and requests: a gateway needs no Python library for them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KEY_MODE: Final = 0o640  # the group of the folder reads it: the node's process,
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """From when until when a certificate is good, in seconds since 1970."""
+    """The period of a certificate, in seconds since 1970."""
 
     from_s: float
     until_s: float
 
     @property
     def renew_s(self) -> float:
-        """When it is to be renewed."""
+        """The time at which it is to be renewed."""
         return self.from_s + (self.until_s - self.from_s) * RENEW_AT
 
 
@@ -52,7 +52,9 @@ class Device:
         self.key_file, self.cert_file = self.current / "key.pem", self.current / "cert.pem"
 
     def validity(self) -> Validity | None:
-        """Of the certificate in force; None if there is none, or it is not this node's. Raises: PortError."""
+        """The period of the certificate in force; None if there is none, or it is not this node's. Raises:
+        PortError.
+        """
         if not self.cert_file.exists():
             return None
         said = openssl(
@@ -65,9 +67,9 @@ class Device:
         return Validity(seconds(fields["notBefore"]), seconds(fields["notAfter"]))
 
     def ensure(self, url: str, token: str | None, now_s: float | None = None) -> str:
-        """Enrol where there is no certificate, renew where it is time. Returns what was done: one line.
+        """Enrol if there is no certificate, renew it if it is time. Returns what was done: one line.
 
-        A certificate that is over cannot be renewed: then a token is needed again. Raises: ConfigError, PortError.
+        An expired certificate cannot be renewed: that takes a new token. Raises: ConfigError, PortError.
         """
         now_s = time.time() if now_s is None else now_s
         validity = self.validity()
@@ -86,7 +88,7 @@ class Device:
         return f"{self.node} {'renewed its' if renews else 'got a'} certificate, until {_day(validity.until_s)}"
 
     def _request(self, *, new: bool) -> tuple[bytes, bytes]:
-        """Key and request. The key of an enrolment under way is kept: its token is good for this key only."""
+        """The key and the request. An enrolment under way keeps its key, because its token is bound to it."""
         waiting = self.folder / "enrolling.pem"
         try:
             if new or not waiting.exists():
@@ -132,7 +134,7 @@ class Device:
         raise PortError(f"{url}: refused: {why}")
 
     def _put(self, key: bytes, certificate: bytes) -> None:
-        """In force at once and whole: the link moves when both files are on disk."""
+        """Put key and certificate in force at once: the link moves when both files are on disk."""
         try:
             folder = Path(tempfile.mkdtemp(prefix="identity-", dir=self.folder))
             folder.chmod(0o750)

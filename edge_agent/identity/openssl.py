@@ -10,7 +10,7 @@ TIMEOUT_S = 60.0
 
 
 def openssl(*words: str, stdin: bytes = b"") -> bytes:
-    """What it printed. Raises: PortError with its last line."""
+    """Run a command and return its output. Raises: PortError with its last line."""
     done = _run(words, stdin)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason"]
@@ -19,7 +19,7 @@ def openssl(*words: str, stdin: bytes = b"") -> bytes:
 
 
 def openssl_agrees(*words: str, stdin: bytes = b"") -> bool:
-    """Whether it ended well. Raises: PortError if it could not be run."""
+    """Whether a command succeeded. Raises: PortError if it could not be run."""
     return _run(words, stdin).returncode == 0
 
 

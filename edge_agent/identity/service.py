@@ -1,7 +1,7 @@
 """The HTTPS service of an authority.
 
-`POST /enrol` takes {"token", "request"} and `POST /renew` {"request"} from who presents a certificate of this authority
-that is not revoked; both answer {"certificate"}, or {"why"} with status 403. Requests are PEM texts.
+`POST /enrol` takes {"token", "request"}. `POST /renew` takes {"request"} from a client with a valid certificate of this
+authority. Both answer {"certificate"}, or {"why"} with status 403. Requests are PEM texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OWN_LIFE: Final = datetime.timedelta(days=365)
 
 
 class EnrolmentService(ThreadingHTTPServer):
-    """Serves until `shutdown`. hosts: names and addresses under which devices reach it; they are in its certificate."""
+    """Serves until `shutdown`. hosts: names and addresses by which devices reach it; its certificate contains them."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -45,14 +45,14 @@ class EnrolmentService(ThreadingHTTPServer):
             raise PortError(f"{address}:{port}: {err.strerror}; is the service running already?") from err
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """One thread each, as many as there are places; others are closed at once and come again."""
+        """Handle each request in a thread of its own, up to a limit; others are closed at once and try again."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """TLS is agreed here, not where connections are accepted: a silent peer holds one place, not the service."""
+        """Negotiate TLS here, not in the accepting thread: a silent peer then blocks one thread, not the service."""
         try:
             request.settimeout(PATIENCE_S)
             try:
@@ -65,7 +65,7 @@ class EnrolmentService(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """One line, no traceback: a peer that goes away is no fault of ours."""
+        """Log one line without traceback: a peer that disconnects is no error of ours."""
         log.warning("request.failed", extra={"peer": str(client_address[0])}, exc_info=False)
 
 
@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"certificate": certificate.decode()})
 
     def _serial(self) -> str:
-        """Of the certificate that the peer presented; TLS has checked its signature and date. '' for none."""
+        """The serial of the peer's certificate, whose signature and date TLS has checked; '' if there is none."""
         assert isinstance(self.connection, ssl.SSLSocket)
         peer = self.connection.getpeercert() or {}
         return str(peer.get("serialNumber", ""))
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-        """What matters is logged above, without tokens."""
+        """Log nothing here: important events are logged elsewhere, without tokens."""
 
 
 def _context(authority: Authority, hosts: tuple[str, ...]) -> ssl.SSLContext:

@@ -35,7 +35,7 @@ def make_key(file: Path) -> str:
 
 
 def public_key(file: Path) -> str:
-    """Of a private key. Raises: ConfigError, PortError."""
+    """The public key of a private key. Raises: ConfigError, PortError."""
     if not file.is_file():
         raise ConfigError(f"{file} does not exist; `headwater update key {file}` makes one")
     found = openssl("pkey", "-in", str(file), "-pubout", "-outform", "DER")
@@ -53,7 +53,7 @@ def sign(file: Path, text: bytes) -> bytes:
 
 
 def signed(text: bytes, signature: bytes, keys: Iterable[str]) -> bool:
-    """Whether one of these public keys signed it. Raises: PortError if openssl is missing."""
+    """Whether one of these public keys signed the text. Raises: PortError if openssl is missing."""
     if len(signature) != SIGNATURE_BYTES:
         return False
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""gateway.toml onto the FAT partition of an image or a card, with mtools: no mount, no root on an image."""
+"""Writes gateway.toml to the FAT partition of an image or a card, with mtools: no mount, no root on an image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNATURE: Final = 0x67617465  # of disks with our image; also in their partitio
 
 
 def boot_partition(disk: Path) -> int:
-    """Where the FAT partition begins, in bytes. Raises: ConfigError for anything but a disk with our image."""
+    """The offset of the FAT partition in bytes. Raises: ConfigError for anything but a disk with our image."""
     try:
         with disk.open("rb") as file:
             sector = file.read(SECTOR_BYTES)
@@ -37,7 +37,7 @@ def boot_partition(disk: Path) -> int:
 
 
 def put(disk: Path, payload: bytes) -> None:
-    """Write gateway.toml, in place of one that is there. Raises: ConfigError, PortError."""
+    """Write gateway.toml, replacing an existing one. Raises: ConfigError, PortError."""
     at = f"{disk}@@{boot_partition(disk)}"
     _mtools("mcopy", "-n", "-o", "-i", at, "-", f"::{NAME}", stdin=payload)
 

@@ -60,7 +60,9 @@ def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
 
 
 def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None:
-    """Put the mistakes where people look: the console, and a text file beside gateway.toml; without any it goes."""
+    """Show mistakes to people: on the console, and in a text file beside gateway.toml, which is removed if there are
+    none.
+    """
     for line in applied.errors:
         say(line)
     text = file.with_name(ERRORS)
@@ -82,7 +84,9 @@ def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None
 
 @contextmanager
 def _writable(folder: Path) -> Iterator[None]:
-    """The boot partition is mounted read-only: a power cut must find it unwritten at almost any time."""
+    """Make the boot partition writable for a moment. It is mounted read-only, so that a power cut rarely finds it
+    open.
+    """
     mount = os.path.ismount(folder)
     if mount:
         subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
@@ -106,7 +110,7 @@ def _write_all(found: GatewayFile, root: Path) -> None:
 
 
 def _write(each: MachineFile, root: Path) -> None:
-    """A file of its owner: never readable for more than it says, also for a moment."""
+    """Write a file of its owner that is never readable for more users than it says, not even for a moment."""
     path = root / each.path.lstrip("/")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)

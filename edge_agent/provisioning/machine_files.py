@@ -1,4 +1,6 @@
-"""gateway.toml as the files of a machine. Nearly all are below /run: nothing is left of what it no longer says."""
+"""Makes the files of a machine from gateway.toml. Nearly all are below /run, so that removed settings leave nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ READABLE: Final = 0o644
 
 @dataclass(frozen=True, slots=True)
 class MachineFile:
-    """One file. owner: user and group it belongs to."""
+    """One file. owner: its user and group."""
 
     path: str
     text: str
@@ -34,7 +36,7 @@ class MachineFile:
 
 
 def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
-    """Every file that follows. local_password: of the agent at its own broker, drawn at each boot."""
+    """All files. local_password: of the agent at its own broker, generated at each boot."""
     found = [
         MachineFile(f"{RUN}/headwater.toml", json.dumps(file.tables, ensure_ascii=False, indent=1), 0o640, AGENT_USER),
         MachineFile(f"{RUN}/hostname", file.settings.node.id + "\n"),
@@ -79,7 +81,7 @@ def _network(table: NetworkTable) -> list[MachineFile]:
 
 
 def _escaped(text: str) -> str:
-    """Backslashes and a leading blank, as settings of iwd want them."""
+    """A text with escaped backslashes and leading blank, as settings of iwd require."""
     text = text.replace("\\", "\\\\")
     return f"\\s{text[1:]}" if text.startswith(" ") else text
 

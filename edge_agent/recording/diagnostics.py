@@ -18,7 +18,7 @@ from edge_agent.recording.streams import MARKS, ChildStream
 
 
 def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
-    """Items that are left out: their time is a text, and not a mark."""
+    """Items that are left out because their time is a text and they are no mark."""
     unit = next(name for name, us in UNITS_US.items() if us == unit_us)
     for child, stream in raw.items():
         odd = [at for at, item in enumerate(stream) if type(item[0]) is str and item[0] not in MARKS]

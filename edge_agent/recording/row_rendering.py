@@ -31,7 +31,7 @@ class RowRenderer:
         return [self._fields(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
 
     def _end(self, row: ReplayedRow) -> int:
-        """Its end, where the end identifies a row."""
+        """The end of a row, if it is a part of the row's identity."""
         window = self._asked[row.query][1].query.window
         return row.end if isinstance(window, Punctuation) and window.by_end else 0
 

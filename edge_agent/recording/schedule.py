@@ -1,4 +1,4 @@
-"""Splits a child's stream into portions, so that each reading is read at the frontier of its time."""
+"""Splits a child's stream into portions, so that each reading is read at the frontier that was valid at its time."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ NO_INTEGER: Final = 2**62  # represents NaN among integers: beyond the limit of 
 class ChildStream:
     """One child's items in arrival order, as columns.
 
-    time_us, value, series: shape (k,), a reading each; series indexes Recording.labels. item: position of each reading
-    among all items. mark_us, mark_item: shape (m,), the watermark items. markers: of punctuation windows, each with its
-    position.
+    time_us, value, series: shape (k,), one reading each; series indexes Recording.labels. item: position of each
+    reading among all items. mark_us, mark_item: shape (m,), the watermark items. markers: of punctuation windows, each
+    with its position.
     """
 
     child: str
@@ -146,7 +146,7 @@ def _is_nan(value: object) -> bool:
 
 
 def _integer(value: object) -> int:
-    """A value where all values except NaN are integers."""
+    """A value of a stream in which all values except NaN are integers."""
     return value if type(value) is int else NO_INTEGER
 
 

@@ -199,7 +199,7 @@ class Tree:
         raise ProtocolError(f"{self.recording.name}: {len(self.messages)} messages did not reach the end")
 
     def _all_known(self) -> bool:
-        """Whether the root has the servings of every child."""
+        """Whether the root knows the ranges that every child serves."""
         families = self.root.decider.parent.children.memberships
         nodes = [host.name for host in self.leaves.values()]
         groups = {one.query.group_at(node) for one in self.recording.asked if not one.after_items for node in nodes}
@@ -215,7 +215,7 @@ class Tree:
 
     @property
     def _most_late_us(self) -> int:
-        """The most that a frontier stays behind the newest reading."""
+        """How far a frontier stays behind the newest reading at most."""
         return max([self.recording.late_by_us, *(one.query.lateness_us for one in self.recording.asked)])
 
 

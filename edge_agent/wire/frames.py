@@ -119,9 +119,9 @@ def decode_body(envelope: Envelope) -> Frame | Heartbeat:
 
 
 def run_of(envelope: Envelope) -> int:
-    """How many seqs a message settles: more than one where a gap record stands for frames that were never published.
+    """How many seqs a message settles: more than one if a gap record replaces frames that were never published.
 
-    Looks at the first bytes of a body; only those of a frame with gap records are decoded. Raises: WireError.
+    Reads the first bytes of a body; only bodies of frames with gap records are decoded. Raises: WireError.
     """
     try:
         many, size, at = head(envelope.body, 0)

@@ -1,7 +1,8 @@
 """Landing files: a CBOR sequence (RFC 8742) of [topic, receive time, payload]; schemas/landing.cddl.
 
-Written by the lander, read by the root. The first record of a file, the lander's own, holds a checksum of every other
-one, so that a file that was cut short or changed on its disk is recognised; the whole records of such a file are valid.
+Written by the lander, read by the root. The first record of a file, the lander's own, contains a checksum of every
+other record, so that a file which was cut short or changed on its disk is recognised; the whole records of such a file
+are valid.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class LanderTick:
     """The lander's own record: its journal, and whether it is connected to its broker (docs/protocol.md 3.7, 4.4).
 
     checks: CRC-32 of each record after it in the file; None in a file of a lander that wrote none. received: what the
-    lander has received of epochs of its children, in this file or an earlier one, as (child, receipt). published: what
-    the operator has published, of queries: what is new, and all of it from time to time.
+    lander has received of its children's epochs, in this file or an earlier one, as (child, receipt). published:
+    definitions of queries that the operator has published: the new ones, and from time to time all of them.
     """
 
     journal: int
@@ -119,8 +120,8 @@ def _received(item: object, journal: int) -> tuple[str, Receipt]:
 def iterate(content: bytes) -> Iterator[Record]:
     """The records of a file in order, without those that fail their checksum.
 
-    Raises: WireError after the good records: naming the offset from which on the content is no record, the number of
-    records that a file which was cut short lacks, and the records that fail their checksum.
+    Raises: WireError, after the good records. It names the offset from which on the content is no record, the number of
+    records missing from a file that was cut short, and the records that fail their checksum.
     """
     at, count = 0, 0
     checks: Sequence[int] | None = None

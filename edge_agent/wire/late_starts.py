@@ -1,4 +1,4 @@
-"""Where late rows and gap records of a frame begin, without a look at its columns (docs/protocol.md 3.2)."""
+"""Finds where late rows and gap records of a frame begin, without decoding its columns (docs/protocol.md 3.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_agent.wire.frames import BIRTH, DEFINE, GAPS, MEMBERS, VERSION, Envelo
 
 
 def earliest_of(envelope: Envelope) -> int | None:
-    """The earliest start; None where a frame has no late rows and no gap records, and of one that cannot be read."""
+    """The earliest start; None for a frame without late rows and gap records, and for one that cannot be read."""
     if envelope.seq is None or envelope.version != VERSION:
         return None
     try:
@@ -39,7 +39,9 @@ def _starts(body: list[Any]) -> Iterator[int]:
 
 
 def _of_gaps(extras: list[Any]) -> Iterator[int]:
-    """Of gap records that touch windows: one without groups does not, nor one whose sender cannot know its time."""
+    """The starts of gap records that touch windows, without those of no group and those whose sender cannot know the
+    time.
+    """
     mask = extras[0] if extras else None
     if type(mask) is not int or not mask & GAPS:
         return

@@ -1,7 +1,7 @@
 """Receipts <-> bytes (schemas/receipt.cddl).
 
-[version, epoch, journal, upto, ranges above, quarantined, ? horizon, ? time].
-The time is in the answer to a child that asked for it only, so a child that does not know the field never gets it.
+[version, epoch, journal, upto, ranges above, quarantined, ? horizon, ? time]. Only the answer to a child that asked for
+the time contains the time, so a child that does not know the field never gets it.
 
 Source: docs/protocol.md 3.2.
 """

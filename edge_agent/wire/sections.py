@@ -32,7 +32,7 @@ MAX_ROWS: Final = 2**16  # of one frame: a few bytes must not decode to gigabyte
 class Decoded(NamedTuple):
     """A section with its CBOR item; where[0] is relative to `anchor` ticks.
 
-    size: counts against MAX_ROWS: rows, or values of bags or readings of series if these are more.
+    size: counts against MAX_ROWS: rows, or values of multisets or readings of series if these are more.
     """
 
     section: Section
@@ -100,7 +100,7 @@ def _encode_keys(key: Ints) -> object:
 
 
 def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
-    """Inverse of `encode`; columns are named by position ('0', '1', ...). room: rows and values of bags allowed.
+    """Inverse of `encode`; columns are named by position ('0', '1', ...). room: rows and values of multisets allowed.
 
     Raises: WireError.
     """
@@ -125,7 +125,7 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
 
 
 def first_start(item: object, frontier_us: int | None) -> int:
-    """The earliest start of the rows of a section, whose columns nobody looks at. Raises: WireError."""
+    """The earliest start of the rows of a section, without decoding its columns. Raises: WireError."""
     fields = an_array(item, "section", 4, 4 + MAX_COLUMNS)
     tick = TICKS_US[an_int(fields[1], 0, len(TICKS_US) - 1, "tick")]
     key, _ = _decode_keys(fields[3], MAX_ROWS)

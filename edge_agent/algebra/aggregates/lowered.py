@@ -27,12 +27,12 @@ class Lowered:
 
 
 def value_of(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
-    """The `lower` of a function whose answer is one column in multiples of 10**scale."""
+    """The `lower` of a function whose result is one column in multiples of 10**scale."""
     return lambda states, scale, _params: decimals(states[column], scale)
 
 
 def plain(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
-    """The `lower` of a function whose answer is one column as it is: counts or times."""
+    """The `lower` of a function whose result is one column as it is: counts or times."""
     return lambda states, _scale, _params: answered(states[column])
 
 

@@ -16,7 +16,7 @@ _TIMED: Final = 24.0  # bytes of a reading of a series: value, step of time, arr
 
 
 def _different(scale: int | None, readings: float) -> float:
-    """How many different values so many readings have."""
+    """The expected number of different values among so many readings."""
     return readings if scale is None else readings * _VALUES / (readings + _VALUES)
 
 
@@ -30,20 +30,20 @@ def _series_size(_degree: int, scale: int | None, readings: float) -> RowSize:
 
 
 def hll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
-    """4 bytes a value, then registers, which deflate the better the fewer values there are."""
+    """4 bytes per value, then registers, which deflate better the fewer values there are."""
     many = _different(scale, readings)
     expected = 4.2 * many if many <= hll.MOST_COUPONS else 500 + 1_450 * many / (many + 1_800)
     return RowSize(expected, 40 + 4 * readings if readings <= hll.MOST_COUPONS else hll.MOST_BYTES)
 
 
 def theta_size(_degree: int, scale: int | None, readings: float) -> RowSize:
-    """8 bytes a value, which do not deflate."""
+    """8 bytes per value, which do not deflate."""
     kept = min(_different(scale, readings), theta.MOST)
     return RowSize(16 + 8 * kept, 24 + 8 * min(readings, theta.MOST))
 
 
 def kll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
-    """All values while there are few, then ever fewer of ever more levels."""
+    """All values while there are few, then fewer values in more levels."""
     most = 40 + 8 * readings if readings <= kll.K else kll.MOST_BYTES
     few, levels = min(readings, kll.K), max(0, int(readings).bit_length() - kll.K.bit_length())
     return RowSize(30 + (7.8 * few + 150 * levels if scale is None else 1.6 * few + 10 * levels), most)

@@ -85,7 +85,7 @@ class FlatMultisets(FlatCells):
         return np.add.reduceat(self.counts, self.starts) if len(self.sizes) else self.sizes
 
     def at(self, rank: Ints) -> Array:
-        """The value of a rank in each row, from 0; a value has as many ranks as its count."""
+        """The value of a rank in each row, from 0. A value has as many ranks as its count."""
         upto = np.cumsum(self.counts)
         before = upto[self.starts] - self.counts[self.starts]
         return self.values[np.searchsorted(upto, before + rank, side="right")]
@@ -125,7 +125,7 @@ def totals(column: Array) -> Ints:
 
 
 def ones(k: int) -> Ints:
-    """Counts of k values that stand there once."""
+    """The counts of k values that occur once each."""
     return np.broadcast_to(ONE[0], (k,))
 
 
@@ -142,7 +142,7 @@ def kind_of(column: Array) -> str:
 
 
 def lift(values: Array, groups: Segments) -> NDArray[Any]:
-    """One multiset a group of readings. values: shape (k,), float64, finite, or int64."""
+    """One multiset per group of readings. values: shape (k,), float64, finite, or int64."""
     if not len(groups):
         return np.empty(0, object)
     starts = groups.starts
@@ -158,7 +158,7 @@ def lift(values: Array, groups: Segments) -> NDArray[Any]:
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One multiset a group of multisets: counts of equal values add up. column: shape (k,)."""
+    """One multiset per group of multisets: counts of equal values add up. column: shape (k,)."""
     if not len(groups) or (len(groups) == groups.rows and groups.starts is not None):
         return column
     owner = groups.spread(np.arange(len(groups)))
@@ -175,7 +175,7 @@ def combine(column: Array, groups: Segments) -> Array:
 
 
 def blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of rows, sorted by owner, that hold whole groups of about so many values as are merged at once."""
+    """Ranges of rows, sorted by owner, each with whole groups and about as many values as are merged at once."""
     begins = np.flatnonzero(begins_run(owner))
     firsts = begins[begins_run((np.cumsum(sizes) - sizes)[begins] // _BLOCK)].tolist()
     yield from zip(firsts, [*firsts[1:], len(owner)], strict=True)
@@ -191,7 +191,7 @@ def _merged(column: Array, owner: Ints, groups: int) -> FlatMultisets:
 
 
 def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
-    """Bags of changed values. change: of a flat array, increasing; values that become equal count together."""
+    """Multisets of changed values. change: of a flat array, increasing; values that become equal count together."""
     multisets = flat(column)
     if not len(column):
         return column
@@ -239,7 +239,7 @@ def tally(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultiset
 
 
 def _counted(values: Ints, owner: Ints, counts: Ints, groups: int) -> FlatMultisets | None:
-    """By a table of counts over (group, value), or by sorting that as one integer; None where neither fits."""
+    """Tally by a table of counts over (group, value), or by sorting that as one integer; None if neither fits."""
     low = int(values.min())
     width = int(values.max()) - low + 1
     if width * groups > _WIDE:
@@ -263,7 +263,7 @@ def _counted(values: Ints, owner: Ints, counts: Ints, groups: int) -> FlatMultis
 
 
 def _sorted(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultisets:
-    """By sorting. Of several runs that are in order themselves the stable sort makes one merge."""
+    """Tally by sorting. The stable sort merges runs that are in order already."""
     if groups == 1 and not len(counts):
         values = np.sort(values, kind="stable" if _has_runs(values) else None)
     elif not len(counts) and len(values) >= _LONG // 8 * groups and bool((owner[1:] >= owner[:-1]).all()):

@@ -34,10 +34,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """Mergeable states, a row per (range, key): [start, end) in us, key = a number in the holder's key table.
+    """Mergeable states, one row per (range, key): [start, end) in us, key = a number in the holder's key table.
 
-    start, end, key: shape (n,), int64. states: column name (algebra.aggregates) -> shape (n,). n may be 0.
-    Rows need not be unique by (start, end, key): every row is a delta and the sum of all counts (docs/protocol.md 6.1).
+    start, end, key: shape (n,), int64. states: column name (algebra.aggregates) -> shape (n,). n may be 0. Rows need
+    not be unique by (start, end, key): every row is a delta and the sum of all counts (docs/protocol.md 6.1).
     """
 
     start: Ints
@@ -59,9 +59,10 @@ NOTHING: Final = Partials(NO_INTS, NO_INTS, NO_INTS, {})  # no rows; the identit
 
 
 def readings_in(rows: Partials) -> int:
-    """Readings in rows: the sum of their counts, the first column of every basis. 0 where that is no column of counts.
+    """The number of readings in rows: the sum of their counts, the first column of every basis; 0 if that is no column
+    of counts.
 
-    A reading counts once in each row that holds it.
+    A reading counts once in each row that contains it.
     """
     counts = next(iter(rows.states.values()), NO_INTS)
     return int(counts.sum()) if counts.dtype.kind in "iu" else 0
@@ -151,7 +152,7 @@ def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
 
 
 def _alike(windows: Iterable[Window]) -> Iterable[list[Window]]:
-    """The specs in groups, such that windows of different groups never have the same range."""
+    """The specs in groups; windows of specs in different groups never have the same range."""
     by_length: dict[int, list[Window]] = {}
     for window in windows:
         by_length.setdefault(window.longest_us, []).append(window)
@@ -181,9 +182,9 @@ def _in_order(partials: Partials) -> bool:
 
 
 def _dense_groups(partials: Partials, unit_us: int | None) -> tuple[Segments, Ints] | None:
-    """Groups by code = slot * keys + key without sorting, and a row of each; None where that does not fit.
+    """Groups by code = slot * keys + key without sorting, and one row of each; None if that does not fit.
 
-    It fits where a slot (start in units) has one end only and the table of codes is not much larger than the rows.
+    It fits if every slot (start in units) has only one end and the table of codes is not much larger than the rows.
     """
     start, end, key = partials.start, partials.end, partials.key
     low, lowest_key = int(start.min()), int(key.min())

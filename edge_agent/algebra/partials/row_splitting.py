@@ -37,7 +37,9 @@ def sizes(partials: Partials) -> Ints:
 
 
 def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Partials:
-    """The same content with at most so many readings or distinct values a row. basis: `is_cut`, all columns there."""
+    """The same content with at most so many readings or distinct values per row. basis: `is_cut`; all its columns are
+    there.
+    """
     many = sizes(partials) > most
     if not many.any():
         return partials
@@ -49,7 +51,9 @@ def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int
 
 
 def _added(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that do not follow from values and in which zeros add nothing: the first piece holds them whole."""
+    """The columns that do not follow from values and in which zeros add nothing: the first piece contains them
+    whole.
+    """
     return tuple(name for c in aggregates.components_of(basis) if c.apart for name in c.columns)
 
 

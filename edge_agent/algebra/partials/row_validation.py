@@ -53,10 +53,10 @@ def bounds(column: Array) -> tuple[int, int]:
 
 
 class Checked(NamedTuple):
-    """What of a plan's rows remains to be looked at, once their columns fit.
+    """What remains to be checked in a plan's rows, once the kinds of their columns fit.
 
-    bounded: columns with bounds: (position, name, whether it counts readings, whether it holds node numbers).
-    held: whether columns of one row may contradict each other.
+    bounded: columns with bounds: (position, name, whether it counts readings, whether it contains node numbers). held:
+    whether columns of one row may contradict each other.
     """
 
     bounded: tuple[tuple[int, str, bool, bool], ...]
@@ -65,7 +65,7 @@ class Checked(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def check_columns(basis: tuple[str, ...], letters: str, scale: int | None) -> Checked:
-    """Refuse values of another kind than the registry says. letters: one a column. Raises: WireError."""
+    """Refuse values of another kind than the registry says. letters: one per column. Raises: WireError."""
     bounded = []
     for i, (name, letter) in enumerate(zip(basis, letters, strict=True)):
         kind = check_column(name, letter, scale)
@@ -77,7 +77,7 @@ def check_columns(basis: tuple[str, ...], letters: str, scale: int | None) -> Ch
 
 @lru_cache(maxsize=1024)
 def check_basis(basis: tuple[str, ...]) -> None:
-    """Refuse columns that this version cannot merge; a plan that nobody sends rows of may name any.
+    """Refuse columns that this version cannot merge. A plan without rows may name any column.
 
     Raises: WireError.
     """

@@ -1,7 +1,8 @@
-"""Groups of rows, reduced column by column: the one place that knows how numpy sums, compares and picks per group.
+"""Reduces groups of rows column by column: the only place where numpy sums, compares and picks per group.
 
-Both lift (readings into slices) and combine (partials into one) are reductions over groups. Two layouts, one meaning:
-contiguous runs (reduceat), and a group code a row (bincount and the indexed loops of ufunc.at, about 1 ns a row).
+Both lift (readings into slices) and combine (partials into one) are reductions over groups. There are two layouts with
+the same results: contiguous runs (reduceat), and one group code per row (bincount and the indexed loops of ufunc.at,
+about 1 ns per row).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Segments:
         return self._extreme(np.maximum, values)
 
     def spread(self, per_group: Array) -> Array:
-        """A value per group back onto its rows: shape (k,)."""
+        """Repeats a value of each group for its rows: shape (k,)."""
         if self._codes is None:
             return np.repeat(per_group, self._count)
         if self._present is not None:
@@ -179,7 +180,7 @@ class Segments:
         return self._compress(out)
 
     def _last_write(self, rows: Ints, codes: Ints) -> Ints:
-        """Of assignments to one place numpy keeps the last."""
+        """Assign in order; of assignments to one place numpy keeps the last."""
         out = np.empty(self._dense, np.int64)
         out[codes] = rows
         return self._compress(out)

@@ -100,7 +100,7 @@ def kind_of(column: Array) -> str:
 
 
 def lift(time_us: Ints, value: Array, node: int, order: Ints, groups: Segments) -> NDArray[Any]:
-    """One series a group of readings of one node, which come in the order of (time, arrival). shape (k,) each."""
+    """One series per group of readings of one node, which are in the order of (time, arrival). shape (k,) each."""
     if not len(groups):
         return np.empty(0, object)
     nodes = np.full(len(time_us), node, np.int64)
@@ -112,7 +112,7 @@ def lift(time_us: Ints, value: Array, node: int, order: Ints, groups: Segments) 
 
 
 def combine(column: Array, groups: Segments, ranks: Ints | None) -> Array:
-    """One series a group of series. ranks: as in aggregates.combine."""
+    """One series per group of series. ranks: as in aggregates.combine."""
     if not len(groups) or (len(groups) == groups.rows and groups.starts is not None):
         return column
     found = flat(column)

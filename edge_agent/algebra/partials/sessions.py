@@ -1,10 +1,10 @@
-"""Session pieces to sessions: across slicers, mergers and the root by the same rule.
+"""Joins pieces of sessions to sessions, by the same rule in slicers, mergers and the root.
 
 Rules (docs/protocol.md): two pieces are one session iff next.first - prev.last <= gap, one piece may join several
 (5.3); a session is complete when the bound of its key lies past last + gap, and the bound is the lesser of frontier and
-hint (5.1); a maximum duration cuts at its multiples since 1970, parts either side of a cut never join (5.5).
+hint (5.1); a maximum duration cuts at its multiples since 1970, parts on either side of a cut never join (5.5).
 
-A piece is a row [first, last + 1 us) of Partials. Everything is one sort and one pass of numpy, whatever the keys.
+A piece is a row [first, last + 1 us) of Partials. All of it is one sort and one pass of numpy, for all keys at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROOM: Final = 2**62  # int64 that a running maximum over all keys at once may u
 
 
 def join(pieces: Partials, basis: tuple[str, ...], gap_us: int, max_us: int = 0, ranks: Ints | None = None) -> Partials:
-    """Sessions of the pieces: one row a session, sorted by (key, start). max_us: 0 for no maximum duration.
+    """Sessions of the pieces: one row per session, sorted by (key, start). max_us: 0 for no maximum duration.
 
     Laws: any order, any grouping (a join of joins is the join of all), no rows are the identity.
     """
@@ -74,7 +74,7 @@ def _bounds(rank: Ints) -> tuple[list[int], list[int]]:
 def pieces_of(time_us: Ints, key: int | Ints, gap_us: int, max_us: int = 0) -> tuple[Ints, Ints]:
     """Readings to pieces: (order of the readings by key and time, index where each piece begins in that order).
 
-    time_us: shape (k,), int64, non-decreasing, k > 0. key: one code for all, or one a reading.
+    time_us: shape (k,), int64, non-decreasing, k > 0. key: one code for all, or one per reading.
     """
     order = np.arange(len(time_us)) if isinstance(key, int) else np.argsort(key, kind="stable")
     time = time_us[order]

@@ -59,7 +59,7 @@ class Store:
         return min((int(rows.start.min()) for rows in self._all()), default=None)
 
     def add(self, partials: Partials) -> None:
-        """Take rows (any order, any number of times the same range and key). The arrays are kept, not copied."""
+        """Add rows, in any order, any number of times the same range and key. The arrays are kept, not copied."""
         if not len(partials):
             return
         self._fresh.append(partials)
@@ -98,7 +98,7 @@ class Store:
         return rows
 
     def view(self) -> Partials:
-        """All rows, combined and in order; they stay."""
+        """All rows, combined and in order, without removing them."""
         rows = self._combined(concat(self._all()))
         self.restore(rows)
         return rows
@@ -125,7 +125,7 @@ class Store:
         self._chunks.append(_measured(rows))
 
     def _join(self) -> None:
-        """Many small chunks to one; the largest stays as it is, so that a row is not combined over and over."""
+        """Join many small chunks to one. The largest stays as it is, so that a row is not combined over and over."""
         chunks = sorted(self._chunks, key=lambda chunk: len(chunk.rows))
         self._chunks = [chunks.pop()]
         self._keep(self._combined(concat([chunk.rows for chunk in chunks])))

@@ -173,7 +173,7 @@ class Markers:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what `snapshot` returned."""
+        """Continue from what `snapshot` returned."""
         self.waiting = [Marker(*marker) for marker in state["waiting"]]
         self.start, self.end = state["closed"]
         self.made, self.open_us, self.begun = state["made"], state["open"], state["begun"]

@@ -23,7 +23,9 @@ class _Cut:
 
     @property
     def gap_us(self) -> int:
-        """Greatest distance at which pieces of a window join; hints then announce the next piece. 0: none join."""
+        """Greatest distance at which pieces of a window join; hints then announce the next piece. 0: pieces do not
+        join.
+        """
         return 0
 
     @property

@@ -50,7 +50,7 @@ def key_text(labels: Labels, by: tuple[str, ...]) -> str:
 
 
 def key_labels(text: str) -> dict[str, str]:
-    """The labels in a key text: the inverse of `key_text`."""
+    """The labels of a key text: the inverse of `key_text`."""
     pairs = (part.partition("=") for part in text.split(",")) if text else ()
     return {_plain(name): _plain(value) for name, _sign, value in pairs}
 

@@ -2,8 +2,8 @@
 
 A slice travels once, however many windows contain it. Whole windows travel only if they take fewer bytes for the whole
 group at every rate of readings: a slide that does not divide the length cuts the stream twice for each window, so that
-there are more slices than windows. A reading that rows hold (exact quantiles, sketches until they are full) would then
-travel once for each of its windows.
+there are more slices than windows. The price is that a reading which rows contain (exact quantiles, sketches until they
+are full) then travels once for each of its windows.
 """
 
 from __future__ import annotations

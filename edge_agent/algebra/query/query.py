@@ -116,9 +116,10 @@ class Query:
 class Group:
     """Queries over the same source, filter, key, lateness and cut; the unit of slicing, frontier and coverage.
 
-    Sessions of another gap are another group: the hint of a key, one number, is then of sessions of one gap, and a long
-    gap delays no short one (docs/protocol.md 5.2). node: each gateway has its own group for queries of scope 'local',
-    so that their windows wait for no other node; '' for a group of all nodes. Groups sort by their values.
+    Sessions of another gap are another group, so that the hint of a key, one number, belongs to sessions of one gap,
+    and a long gap does not delay a short one (docs/protocol.md 5.2). node: each gateway has its own group for queries
+    of scope 'local', so that their windows wait for no other node; '' for a group of all nodes. Groups sort by their
+    values.
     """
 
     source: str
@@ -143,11 +144,10 @@ class Group:
 class Sensor:
     """One configured source. `options` are the driver's own fields, checked by config/.
 
-    scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats.
-    timeout_us: silent that long, the sensor is idle and its frontier moves with the clock minus delay_us.
-    nan: 'skip' (count and leave out) or 'quarantine'.
-    rereadable: whether it goes on at a committed position. own_clock: whether it is read from its beginning, by a clock
-    of its own. Both follow from the driver and its options.
+    scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats. timeout_us: after
+    this silence the sensor is idle and its frontier moves with the clock minus delay_us. nan: 'skip' (count and leave
+    out) or 'quarantine'. rereadable: whether it continues at a committed position. own_clock: whether it is read from
+    its beginning, by a clock of its own. Both follow from the driver and its options.
     """
 
     id: str
@@ -169,6 +169,6 @@ class Sensor:
         return dict(self.options).get(name, default)
 
     def number(self, name: str, default: float) -> float:
-        """One of the driver's own fields as a float, or the default where it is no number."""
+        """One of the driver's own fields as a float, or the default if it is no number."""
         option = self.option(name)
         return float(option) if isinstance(option, int | float) else default

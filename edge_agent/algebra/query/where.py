@@ -104,7 +104,7 @@ def evaluate(
     """Which readings pass: shape (k,), bool.
 
     value: shape (k,), float64, the sensor's unit. series: shape (k,), int64, index into labels. cache: kept by the
-    caller for one append-only table of labels, so that parts on labels alone are looked at once a series.
+    caller for one append-only table of labels, so that conditions on labels alone are evaluated once per series.
     """
     passed = _evaluate(expr, value, series, labels, {} if cache is None else cache)
     return np.broadcast_to(passed, np.shape(value)) if np.ndim(passed) == 0 else passed

@@ -1,9 +1,9 @@
 """The filter language of queries: `value > 0 and (site = 'a' or unit in ('3', '4'))`.
 
-Comparisons = != < <= > >= of `value` or a label with a number or a text in single quotes ('' is one quote inside),
-`in (...)`, `not in (...)`, and, or, not, parentheses; keywords in any case. A name that is no plain word stands in
-double quotes. A label that a series does not have is ''. A label compared with a number counts as the number it spells;
-one that spells none is unequal to it and neither less nor greater.
+Comparisons = != < <= > >= of `value` or a label with a number or a text in single quotes ('' is one quote inside), `in
+(...)`, `not in (...)`, and, or, not, parentheses; keywords in any case. A name that is no plain word stands in double
+quotes. A label that a series does not have is ''. A label compared with a number counts as the number in its text; if
+its text is no number, it is unequal to all numbers, and neither less nor greater.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _TOKEN: Final = re.compile(
 
 
 def parse(text: str) -> Expr:
-    """Text to expression; str() of it is the canonical text. Raises: ConfigError naming the column (from 1)."""
+    """Parse a text to an expression; str() of it is the canonical text. Raises: ConfigError naming the column
+    (from 1).
+    """
     if len(text) > _LENGTH:
         raise ConfigError(f"where: {len(text)} characters, at most {_LENGTH}")
     return _Parser(text).whole()

@@ -67,7 +67,7 @@ class Cost:
         return all(mine <= others for mine, others in pairs) and any(mine < others for mine, others in pairs)
 
     def text(self) -> str:
-        """`11 B/s` at a reading a second, or `11 B` if the rate of rows is unknown."""
+        """`11 B/s` at one reading per second, or `11 B` if the rate of rows is unknown."""
         each = self.per_s(1.0)
         return f"{digits(self.row(1.0).expected)} B" if each is None else speed(each.expected)
 
@@ -91,25 +91,25 @@ def of_window(cost: Cost, kind: str, window: Spec, readings_per_s: float) -> Row
 
 
 def window_us(window: Spec) -> int | None:
-    """The length of the longest window; None where the readings decide."""
+    """The length of the longest window; None if the readings decide it."""
     longest = getattr(window, "longest_us", None)
     return longest if isinstance(longest, int) else None
 
 
 def rates(windows: Iterable[Window]) -> tuple[Fraction, Fraction]:
-    """(slices, windows) per second and key; windows of several queries that are one range count once."""
+    """(slices, windows) per second and key. A range that is a window of several queries counts once."""
     windows = list(windows)
     slices = rate(edges for window in windows for edges in window.spacing)
     return slices, sum(_by_length(windows).values(), Fraction(0))
 
 
 def overlap(windows: Iterable[Window]) -> Fraction:
-    """How many different windows hold a reading, on the average."""
+    """How many different windows contain a reading, on average."""
     return sum((many * length_us / 1_000_000 for length_us, many in _by_length(windows).items()), Fraction(0))
 
 
 def _by_length(windows: Iterable[Window]) -> dict[int, Fraction]:
-    """Different windows a second by their length."""
+    """Different windows per second, by their length."""
     starts: dict[int, list[Lattice]] = {}
     for window in windows:
         starts.setdefault(window.longest_us, []).append(window.spacing[0])
@@ -131,7 +131,7 @@ def rate(edges: Iterable[Lattice]) -> Fraction:
 
 
 def digits(value: float) -> str:
-    """Three digits, or all before the point."""
+    """A number with three digits, or with all digits before the point."""
     return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}"
 
 

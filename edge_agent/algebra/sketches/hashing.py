@@ -1,4 +1,4 @@
-"""Hashes of values as DataSketches makes them, so that its sketches and ours of the same readings are one.
+"""Hashes of values as DataSketches computes them, so that its sketches and ours can be merged.
 
 Source: MurmurHash3_x64_128 (Appleby, public domain) of the eight bytes of a double, little endian, seed 9001; -0.0 is
 0.0. Checked against the library in tests/laws/test_sketches.py.

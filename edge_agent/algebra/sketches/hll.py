@@ -39,7 +39,7 @@ _WEIGHTS: Final = 2.0 ** -np.arange(64)
 
 
 def coupons_of(values: Floats) -> Coupons:
-    """A coupon a value: zeros + 1 above 26 bits of place. values: shape (k,), finite."""
+    """One coupon per value: zeros + 1 above 26 bits of place. values: shape (k,), finite."""
     low, high = hashed(values)
     exponent = (high >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52  # of 53 bits: exact
     zeros = 1022 + 53 - exponent
@@ -53,7 +53,7 @@ def coupons_of(values: Floats) -> Coupons:
 
 
 def lift(values: Floats, groups: Segments) -> Array:
-    """One sketch a group. values: shape (k,), float64, finite."""
+    """One sketch per group. values: shape (k,), float64, finite."""
     coupons, owner = coupons_of(values), groups.spread(np.arange(len(groups)))
     if len(values) < _LONG * len(groups):
         return _packed(coupons, owner, len(groups))
@@ -67,7 +67,7 @@ def lift(values: Floats, groups: Segments) -> Array:
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One sketch a group of sketches: of all their values. column: shape (k,), of bytes."""
+    """One sketch per group of sketches: of all their values. column: shape (k,), of bytes."""
     owner = groups.spread(np.arange(len(groups)))
     cells: list[bytes] = column.tolist()
     kept = [_coupons(cell) for cell in cells]
@@ -156,7 +156,7 @@ def check(cell: bytes) -> None:
 
 
 def estimates(column: Array) -> Floats:
-    """Different values in each sketch, whole numbers. column: shape (n,), of bytes.
+    """The estimated number of different values in each sketch, whole numbers. column: shape (n,), of bytes.
 
     Reads what `check` accepts and what Spark makes of it (hll_union_agg): tables of coupons with empty places.
     """
@@ -176,7 +176,7 @@ def estimates(column: Array) -> Floats:
 
 
 def _cardinality(histogram: Ints) -> Floats:
-    """From how many places have each count of zeros. histogram: shape (n, 64)."""
+    """The estimate from the number of places with each count of zeros. histogram: shape (n, 64)."""
     share = histogram / PLACES
     z = PLACES * _tau(1 - share[:, -1])
     for zeros in range(_MOST_ZEROS, 0, -1):
@@ -187,7 +187,7 @@ def _cardinality(histogram: Ints) -> Floats:
 
 
 def _sigma(x: Floats) -> Floats:
-    """Return x + sum of 2**(k - 1) x**(2**k): of places still empty, never all of them. x: within [0, 1)."""
+    """The sum x + sum of 2**(k - 1) x**(2**k), for the share x of empty places, in [0, 1)."""
     total, weight = x.copy(), 1.0
     while True:
         x = x * x

@@ -45,12 +45,13 @@ MOST_BYTES: Final = 20 + 4 * MOST_LEVELS + 16 + 8 * sum(_rooms(MOST_LEVELS))
 
 
 def lift(values: Floats, groups: Segments) -> Array:
-    """One sketch a group. values: shape (k,), float64, finite."""
+    """One sketch per group. values: shape (k,), float64, finite."""
     return _packed(values + 0.0, groups)
 
 
 def of_bags(values: Floats, counts: Ints, starts: Ints) -> Array:
-    """One sketch a multiset: counts as sums of powers of two, so that a value is in a few levels however often it came.
+    """One sketch per multiset. Counts are split into powers of two, so that a value is in few levels however often it
+    occurs.
 
     values, counts: shape (k,), increasing within a multiset. starts: where each multiset begins, none empty.
     """
@@ -68,7 +69,7 @@ def of_bags(values: Floats, counts: Ints, starts: Ints) -> Array:
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One sketch a group of sketches: of all their readings. column: shape (k,), of bytes."""
+    """One sketch per group of sketches: of all their readings. column: shape (k,), of bytes."""
     if len(groups) == groups.rows and groups.starts is not None:
         return column
     owner = groups.spread(np.arange(len(groups)))
@@ -91,7 +92,7 @@ def combine(column: Array, groups: Segments) -> Array:
 
 
 def _packed(values: Floats, groups: Segments) -> NDArray[Any]:
-    """Readings as one sketch a group. values: shape (k,), the caller's no more."""
+    """Readings as one sketch per group. values: shape (k,), which this call may overwrite."""
     count = groups.count()
     if groups.starts is None:
         values = values[np.argsort(groups.spread(np.arange(len(groups))), kind="stable")]
@@ -233,7 +234,7 @@ def readings(column: Array) -> Ints:
 
 
 def quantiles(column: Array, q: float) -> Floats:
-    """The value at rank ceil(q n), at least the first; of 0 and 1 exactly the least and the greatest.
+    """The value at rank ceil(q n), at least the first; for q 0 and 1 exactly the least and the greatest.
 
     column: shape (n,), of bytes that `check` accepts. q n is rounded to 6 decimals first, as the library does it, so
     that 0.07 of 100 readings is the 7th.

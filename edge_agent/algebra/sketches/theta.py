@@ -28,12 +28,12 @@ _LONG: Final = 64  # hashes a group from which groups are sorted one by one
 
 
 def lift(values: Floats, groups: Segments) -> Array:
-    """One sketch a group. values: shape (k,), float64, finite."""
+    """One sketch per group. values: shape (k,), float64, finite."""
     return _packed(hashed(values)[0] >> np.uint64(1), groups, np.full(len(groups), ALL, np.uint64))
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One sketch a group of sketches: of all their values. column: shape (k,), of bytes."""
+    """One sketch per group of sketches: of all their values. column: shape (k,), of bytes."""
     owner = groups.spread(np.arange(len(groups)))
     read = [_read(cell) for cell in column.tolist()]
     bounds = np.full(len(groups), ALL, np.uint64)
@@ -45,7 +45,7 @@ def combine(column: Array, groups: Segments) -> Array:
 
 
 def _packed(hashes: Hashes, groups: Segments, bounds: Hashes) -> NDArray[Any]:
-    """Hashes below the bound of their group as sketches. hashes: shape (k,), the caller's no more."""
+    """Hashes below the bound of their group as sketches. hashes: shape (k,), which this call may overwrite."""
     count = groups.count()
     if groups.starts is None:
         hashes = hashes[np.argsort(groups.spread(np.arange(len(groups))), kind="stable")]
@@ -70,7 +70,7 @@ def _parts(hashes: Hashes, count: Ints) -> list[Hashes]:
 
 
 def _least(hashes: Hashes) -> Hashes:
-    """Different hashes in order: more than MOST, from the least on, or all. hashes: put in order in place."""
+    """Different hashes in order, from the least on: more than MOST, or all. hashes: sorted in place."""
     hashes.sort()
     few = hashes[: 2 * MOST]
     few = few[begins_run(few)]
@@ -125,12 +125,14 @@ def check(cell: bytes) -> None:
 
 
 def estimates(column: Array) -> Floats:
-    """Different values in each sketch, whole numbers. column: shape (n,), of bytes: checked ones or of Spark."""
+    """The estimated number of different values in each sketch, whole numbers. column: shape (n,), of checked bytes or
+    Spark's.
+    """
     read = [_read(cell) for cell in column.tolist()]
     found = (len(kept) * (float(ALL) / bound) for bound, kept in read)
     return np.floor(np.fromiter(found, np.float64, len(read)) + 0.5)
 
 
 def texts(column: Array) -> list[str]:
-    """Each sketch as base64, in its one form: Spark's of the same values differs in bytes that nobody reads."""
+    """Each sketch as base64, in one form: Spark's sketch of the same values differs in bytes without meaning."""
     return [b64encode(_cell(*_read(cell))).decode() for cell in column.tolist()]

@@ -103,7 +103,7 @@ class Rolling:
         return needed
 
     def reopen(self, end_us: int) -> None:
-        """Form windows that end after `end_us` again for rows that are added from here on; none may be held."""
+        """Form windows that end after `end_us` again, for rows that are added later; there must be no rows now."""
         assert not len(self)
         window = self.window
         self._next = min(self._next, (end_us - window.length_us - window.offset_us) // window.slide_us + 1)
@@ -183,7 +183,9 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRows:
-    """The rows of a WindowStore. whole: stored windows. slices: of overlapping windows. formed: ends so far [us]."""
+    """The rows of a WindowStore. whole: stored windows. slices: of overlapping windows. formed: end of the windows
+    formed [us].
+    """
 
     whole: Partials
     slices: Partials
@@ -217,7 +219,7 @@ class WindowStore:
         return min((int(rows.start.min()) for rows in self._parts()), default=None)
 
     def add(self, slices: Partials) -> None:
-        """Take slices (any number of times the same range and key) that are in no window that has left."""
+        """Add slices (any number of times the same range and key) that are in no window returned before."""
         if not len(slices):
             return
         if self._others:
@@ -236,7 +238,7 @@ class WindowStore:
         return self._once([self._store.close(frontier_us), *(roll.upto(frontier_us, ranks) for roll in self._rolls)])
 
     def flush(self) -> Partials:
-        """Remove and return all windows that are open; what comes later for them is another delta."""
+        """Remove and return all open windows; later slices of them become another delta."""
         ranks = self._store.ranks()
         windows = self._once([self._store.flush(), *(roll.open(ranks) for roll in self._rolls)])
         self._slices, self._rows, self._kept = [], 0, 0
@@ -250,7 +252,7 @@ class WindowStore:
             roll.reopen(frontier_us)
 
     def view(self) -> Partials:
-        """All windows that are open; they stay."""
+        """All open windows, without removing them."""
         ranks = self._store.ranks()
         return self._once([self._store.view(), *(roll.open(ranks) for roll in self._rolls)])
 
@@ -280,7 +282,7 @@ class WindowStore:
         return slices
 
     def _once(self, parts: list[Partials]) -> Partials:
-        """All rows in order; a range that is a window of several specs once."""
+        """All rows in order. A range that is a window of several specs occurs once."""
         found = [part for part in parts if len(part)]
         if len(found) < 2:
             return found[0] if found else NOTHING

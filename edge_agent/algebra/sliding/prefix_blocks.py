@@ -2,10 +2,10 @@
 contains.
 
 A window of n slices is a part of a block, some whole blocks, and a part of another: with blocks of a 64th of the
-longest window that is at most some 64 + 2 * n / 64 rows a key instead of n. A sum stands in the place of its slices
-only where every window that is asked for holds all of them, so that what is formed from it is what is formed from them
-(states of floats within their tolerance, docs/protocol.md 7.2).
-Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation" (partial sums over runs of slices).
+longest window that is at most some 64 + 2 * n / 64 rows per key instead of n. A sum replaces the slices of its block
+only if every requested window contains all of them, so that results are the same (states of floats within their
+tolerance, docs/protocol.md 7.2). Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation"
+(partial sums over runs of slices).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def kept_columns(basis: Iterable[str]) -> tuple[str, ...]:
 def pays(query: Query, scale: int | None) -> bool:
     """Whether caching slices pays for a query: its windows are longer than four slides, and its states do not grow.
 
-    Of shorter ones a batch needs hardly more than what is new; a sum of multisets is as large as all of them.
+    For shorter windows a batch needs little more than its new rows, and a sum of multisets is as large as all of them.
     """
     window = evenly(query.window)
     if window is None or window.length_us <= LONG_SLIDES * window.slide_us:
@@ -47,7 +47,7 @@ def pays(query: Query, scale: int | None) -> bool:
 
 
 def kept_us(queries: Iterable[Query], scale: int | None) -> int:
-    """The longest window of these for which slices are kept, in us; 0: for none of them."""
+    """The longest window of these queries for which slices are kept, in us; 0: for none of them."""
     return max((query.time_window.longest_us for query in queries if pays(query, scale)), default=0)
 
 
@@ -68,7 +68,7 @@ class Blocks:
     __slots__ = ("_blocks", "_empty", "_nodes", "basis", "block_us", "bytes")
 
     def __init__(self, basis: tuple[str, ...], longest_us: int, nodes: Sequence[str] = ()) -> None:
-        """longest_us: of the windows that will be asked for. nodes: as in Store."""
+        """longest_us: of the windows that will be requested. nodes: as in Store."""
         self.basis, self.block_us = basis, max(longest_us // PARTS, 1)
         self._nodes = nodes
         self._empty = Store(basis, None, nodes)
@@ -76,7 +76,9 @@ class Blocks:
         self.bytes = 0  # of the rows held
 
     def add(self, rows: Partials) -> None:
-        """Take rows, in any order, any number of times the same range and key. Other columns than `basis` go."""
+        """Add rows, in any order, any number of times the same range and key. Columns other than `basis` are
+        dropped.
+        """
         if not len(rows):
             return
         rows = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in self.basis})
@@ -88,7 +90,7 @@ class Blocks:
             self._add(int(each), rows.take(number == each))
 
     def within(self, low_us: int, high_us: int, shared: tuple[int, int]) -> Partials:
-        """The rows that lie in [low, high), those of a block as its sum where the block lies in `shared`.
+        """The rows in [low, high), with a block's sum in place of its rows if the block lies in `shared`.
 
         shared: [first, end) of event time that lies in every window that will be formed; empty if end <= first.
         """

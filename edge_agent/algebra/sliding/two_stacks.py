@@ -162,7 +162,7 @@ def _inverted(e: Elements, basis: tuple[str, ...], ends: _Ends, others: tuple[st
 
 
 def _folds(column: Array, fold: np.ufunc) -> bool:
-    """Whether a ufunc combines a column as its component does: sums of integers may leave 64 bits."""
+    """Whether a ufunc combines a column as its component does: sums of integers may exceed 64 bits."""
     return column.dtype == np.float64 or (column.dtype == np.int64 and fold is not np.add)
 
 
@@ -285,9 +285,9 @@ class _Ends:
 def _prefixes(
     states: Mapping[str, Array], new: Mask, basis: tuple[str, ...], ranks: Ints | None
 ) -> Mapping[str, Array]:
-    """Each row combined with all before it in its run. new: where runs begin.
+    """Each row combined with all rows before it in its run. new: where runs begin.
 
-    Pairs first, the prefixes of those by the same rule, then the rows between: two combinations a row in all.
+    Pairs first, the prefixes of those by the same rule, then the rows between: two combinations per row in all.
     """
     many = len(new)
     within = np.arange(many) - np.maximum.accumulate(np.where(new, np.arange(many), 0))

@@ -1,4 +1,4 @@
-"""`headwater accept-loss`: a node gives up what waits for a parent that will not come back."""
+"""`headwater accept-loss`: a node gives up frames that wait for a parent that will not come back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def told(of: Mapping[str, Any]) -> str:
-    """One line of what was given up."""
+    """One line about what was given up."""
     frames, parent, readings = of.get("frames"), of.get("parent"), of.get("readings")
     from_us, upto_us = of.get("from_us"), of.get("upto_us")
     many = "an unknown number of readings" if readings is None else f"{readings} readings"

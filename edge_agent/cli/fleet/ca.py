@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do one of its commands. Raises: ConfigError, PortError."""
+    """Run one of its commands. Raises: ConfigError, PortError."""
     from edge_agent.identity.authority import Authority, check_name
 
     folder: Path = args.folder

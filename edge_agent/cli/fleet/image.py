@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do one of its commands. Raises: ConfigError, PortError."""
+    """Run one of its commands. Raises: ConfigError, PortError."""
     from edge_agent.provisioning import fat
     from edge_agent.provisioning.first_boot import ERRORS, apply, report
 

@@ -142,7 +142,7 @@ def losses(node: Mapping[str, Any]) -> list[str]:
 
 
 def left_out(node: Mapping[str, Any]) -> list[str]:
-    """What the root could not take, and which steps of its upkeep failed: how often and why, with the newest."""
+    """What the root left out, and which steps of its upkeep failed: how often and why, with the newest example."""
     words = {
         "left_out": "LEFT OUT by the root, in ops.quarantine",
         "upkeep_failed": "UPKEEP of the root's tables failed",
@@ -157,7 +157,7 @@ def left_out(node: Mapping[str, Any]) -> list[str]:
 
 
 def alarms(node: Mapping[str, Any]) -> list[str]:
-    """What its parent says of a child: two devices with its id, or a spool that was lost or copied (1.4)."""
+    """Alarms of a parent about its children: two devices with one id, or a spool that was lost or copied (1.4)."""
     found = node.get("status", {}).get("alarms")
     return [f"ALARM: {child}: {text}" for child, text in found.items()] if isinstance(found, dict) else []
 
@@ -177,7 +177,7 @@ def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
 
 
 def complaint(error: Mapping[str, Any]) -> str:
-    """window.slide: '11m': longer than length 10m; try 10m."""
+    """A problem as text: `window.slide: '11m': longer than length 10m; try 10m`."""
     text = f"{error['at']}: " if error.get("at") else ""
     text += f"{error['got']!r}: " if error.get("got") is not None else ""
     text += str(error.get("why", "refused"))
@@ -209,7 +209,9 @@ def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
 
 
 def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
-    """How far its least frontier was behind when it last spoke, or is by now if it is offline; None: not known."""
+    """How far the node's least frontier was behind when it last published, or is now if it is offline; None: not
+    known.
+    """
     books = node.get("books", {})
     frontier_us, at_us = _number(books.get("frontier_us")), _number(books.get("at_us"))
     if frontier_us is None or at_us is None:
@@ -218,7 +220,7 @@ def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
 
 
 def standing(node: Mapping[str, Any]) -> list[str]:
-    """Why it is behind, in its own words."""
+    """Why the node is behind, in the node's own words."""
     why = node.get("books", {}).get("why")
     return [why] if isinstance(why, str) and why else []
 

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do one of its commands. Raises: ConfigError, PortError."""
+    """Run one of its commands. Raises: ConfigError, PortError."""
     if args.what == "key":
         from edge_agent.identity.signatures import make_key
 
@@ -89,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def own() -> Installed:
-    """The version of the code that runs here: on a gateway, of the copy in the image."""
+    """The version of the running code: on a gateway, of the copy in the image."""
     from edge_agent.cli.support.spool_form import OWN
     from edge_agent.provisioning.updates.versions import Installed
 
@@ -147,7 +147,7 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
 
 
 def _rehearse(folder: Path) -> None:
-    """Its code starts on this machine and takes the settings in force, before anything depends on it."""
+    """Check that the new version starts on this machine and accepts the settings, before anything depends on it."""
     command = [sys.executable, "-m", "edge_agent", "run", "--dry-run", str(SETTINGS)]
     if not SETTINGS.exists():
         command[-3:] = ["--version"]
@@ -209,7 +209,7 @@ def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
 
 
 def _watch(store: VersionFolder, args: argparse.Namespace) -> int:
-    """Look at the gateway until the version that was started is kept or given up."""
+    """Observe the gateway until the version that was started is kept or given up."""
     from edge_agent.ports.service_manager import parent_answers
     from edge_agent.provisioning.updates.versions import IMAGE, give_up, healthy, verdict
 
@@ -234,7 +234,7 @@ def _watch(store: VersionFolder, args: argparse.Namespace) -> int:
 
 
 def _service() -> ServiceState:
-    """What systemd says of the gateway."""
+    """The state of the gateway's service, from systemd."""
     from edge_agent.provisioning.updates.versions import ServiceState
 
     names = ("ActiveState", "StatusText", "ActiveEnterTimestampMonotonic")
@@ -246,14 +246,16 @@ def _service() -> ServiceState:
 
 
 def _spool_form() -> SpoolForm | None:
-    """Read by the gateway's user: what SQLite makes beside a database belongs to who opens it."""
+    """The form of the spool. Read as the gateway's user, because SQLite makes files beside a database for its
+    reader.
+    """
     done = _as_user([sys.executable, sys.argv[0], "update", "spool-form", str(SPOOL)], os.environ, Path("/"))
     numbers = [int(word) for word in done.stdout.split() if word.isdecimal()]
     return (numbers[0], numbers[1]) if done.returncode == 0 and len(numbers) == 2 else None
 
 
 def _as_user(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run it as the gateway's user, where this process is root."""
+    """Run a command as the gateway's user, if this process is root."""
     user, groups = (USER, list[str]()) if USER and os.geteuid() == 0 else (None, None)
     return subprocess.run(
         command,

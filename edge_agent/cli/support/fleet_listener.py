@@ -1,4 +1,4 @@
-"""Hears the brokers of a tree: what every node has published, and its answer to a command."""
+"""Reads from the brokers of a tree what every node has published, and its answer to a command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPIRY_S: Final = 10
 
 @dataclass(slots=True)
 class HeardNode:
-    """What one node says. broker: index of the one that it was heard on. answer: to the last question."""
+    """The messages of one node. broker: index of the broker that it uses. answer: to the last question."""
 
     broker: int
     status: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class FleetListener:
         self._waiter.close()
 
     def retained(self, seconds: float) -> None:
-        """Hear what is retained on all brokers. Raises: PortError for a broker that cannot be heard."""
+        """Read the retained messages of all brokers. Raises: PortError for a broker that does not answer."""
         until = time.monotonic() + seconds
 
         def quiet() -> bool:

@@ -1,4 +1,4 @@
-"""In which form a spool on the disk is written, without opening it as its node does."""
+"""Reads the form of a spool on the disk without opening it as its node does."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ OWN = (spool_file.VERSION, slots.VERSION)  # what this version writes
 
 
 def form_of(path: Path) -> tuple[int, int] | None:
-    """(version of the file, version of its slots); None if there is none, or it is damaged.
+    """(version of the file, version of its slots); None if there is no spool, or it is damaged.
 
-    With such a one any version begins anew. Only for a process that is its owner: SQLite may make files beside it.
+    In these cases any version can start with an empty spool. Only for a process of the owner: SQLite may make files
+    beside it.
     """
     if not path.is_file():
         return None

@@ -33,7 +33,9 @@ LISTED: Final = 24  # words that a hint lists; where there are more, the page do
 
 
 class ValueType(Protocol):
-    """What may stand at a key: one check, one way back to text. suffix: the unit of the value inside."""
+    """The type of the value at a key: checks what people write, and writes it back. suffix: the unit of the value
+    inside.
+    """
 
     @property
     def suffix(self) -> str:
@@ -48,9 +50,9 @@ class ValueType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a table. default: the value inside, REQUIRED, or None for 'not said'.
+    """One key of a table. default: the value inside, REQUIRED, or None for 'not given'.
 
-    doc: what it is, one line. why: the reason of the default. later: a known key that this version does not carry.
+    doc: what it is, one line. why: the reason of the default. later: a known key that this version does not support.
     """
 
     name: str
@@ -70,9 +72,9 @@ class Key:
 class Report:
     """Collects the problems of one document.
 
-    unit_us: microseconds of a plain number where a duration is wanted; None refuses plain numbers (recordings only).
-    lenient: unknown keys are passed over (recordings only).
-    unbounded: durations have no bounds: a node wrote the text itself, perhaps from a recording with odd measures.
+    unit_us: microseconds of a plain number where a duration is wanted; None refuses plain numbers (only recordings set
+    it). lenient: unknown keys are ignored (recordings only). unbounded: durations have no bounds, because a node wrote
+    the text itself, perhaps from a recording with odd numbers.
     """
 
     document: Document = field(default_factory=lambda: Document({}))
@@ -94,15 +96,15 @@ class Report:
         return self.wrong((*at, name), name, f'{UNKNOWN} "{short(name)}"', near)
 
     def unsupported(self, at: Path, got: object, what: str, hint: str = "") -> Any:
-        """Note a known word that this version does not carry; returns BAD."""
+        """Note a known word that this version does not support; returns BAD."""
         problem = Problem(dotted((*self.base, *at)), plain(got), f"{what} is not supported yet", hint, self._line(at))
         self.later.append(problem)
         return BAD
 
     def finish(self, name: str = "") -> None:
-        """Raise what was found. name: of the file or the definition, leads every line.
+        """Raise the problems. name: of the file or the definition, at the start of every line.
 
-        Raises: ConfigError with every problem; NotSupported where nothing is wrong but something is not carried yet.
+        Raises: ConfigError with every problem; NotSupported if nothing is wrong but something is not supported yet.
         """
         if self.problems:
             problems = tuple(sorted([*self.problems, *self.later], key=lambda p: p.line or 0))
@@ -115,9 +117,9 @@ class Report:
 
 
 def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, whole: bool = False) -> dict[str, Any]:
-    """Read a table by its keys: every one is in the answer, with its value, its default or BAD.
+    """Read a table by its keys. The result has every key, with its value, its default or BAD.
 
-    whole: nothing else may stand in it, also where the report is lenient.
+    whole: no other key is allowed, even if the report is lenient.
     """
     if not isinstance(value, Mapping):
         report.wrong(at, value, f"wanted a table, got {type_of(value)}")
@@ -142,12 +144,12 @@ def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, 
 
 
 def complete(values: Mapping[str, Any]) -> bool:
-    """Whether nothing in it is BAD, at its first level."""
+    """Whether no value of a table is BAD, at its first level."""
     return not any(value is BAD for value in values.values())
 
 
 def line_of(problem: Problem, name: str = "") -> str:
-    """The one line a person reads: `edge.toml:12  sensor "boiler": unknown key "windw"; did you mean "window"?`."""
+    """A problem as one line: `edge.toml:12  sensor "boiler": unknown key "windw"; did you mean "window"?`."""
     place = name if problem.line is None or not name else f"{name}:{problem.line}"
     at = problem.at.rpartition(".")[0] if problem.why.startswith(UNKNOWN) else problem.at  # the table it stands in
     where = _where(at)
@@ -159,7 +161,7 @@ def line_of(problem: Problem, name: str = "") -> str:
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """The valid word most like it, '' where none is near. cutoff: how near, 1 is equal."""
+    """The valid word most similar to it, '' if none is similar. cutoff: how similar, 1 is equal."""
     from difflib import get_close_matches  # only where something is wrong
 
     by_fold = {word.lower(): word for word in names}
@@ -168,12 +170,12 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def dotted(path: Path) -> str:
-    """`query.x.aggregates[1].fn`."""
+    """A path as text: `query.x.aggregates[1].fn`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{short(part)}" for part in path).lstrip(".")
 
 
 def plain(value: object) -> object:
-    """JSON-able and short, for a problem."""
+    """A value for a problem: JSON-able and short."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -184,7 +186,7 @@ def plain(value: object) -> object:
 
 
 def type_of(value: object) -> str:
-    """What a person calls the type of a value."""
+    """The name of a value's type, for people."""
     names = ((bool, "true or false"), (int, "a number"), (float, "a number"), (str, "text"), (Mapping, "a table"))
     if isinstance(value, list | tuple):
         return "a list"
@@ -192,7 +194,7 @@ def type_of(value: object) -> str:
 
 
 def one_of(got: str, words: Sequence[str], others: str = "") -> str:
-    """A hint for a word that is none of these: the nearest, else all. others: what there may be beside them."""
+    """A hint for a word that is none of these: the nearest, else all. others: what is allowed besides."""
     listed = f"one of {', '.join(words)}" if len(words) <= LISTED else f"one of {len(words)} in docs/configure.md"
     return nearest(got, words) or listed + others
 

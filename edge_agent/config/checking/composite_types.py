@@ -1,4 +1,6 @@
-"""Kinds made of kinds: lists, and tables with free names; and tables of declared keys, back to text and as schemas."""
+"""Value types made of value types: lists, tables with free names; and tables of declared keys, as text and as
+schemas.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from edge_agent.config.checking.value_types import AsWritten, Number, Text
 
 @dataclass(frozen=True, slots=True)
 class ListOf(AsWritten):
-    """A list of one kind; a tuple inside."""
+    """A list of values of one type; a tuple inside."""
 
     kind: ValueType
     least: int = 0
@@ -79,7 +81,9 @@ class MapOf(AsWritten):
 
 
 def write_table(keys: Sequence[Key], values: Mapping[str, Any]) -> dict[str, object]:
-    """The table people would write for these values (by their names inside): what equals its default is left out."""
+    """The table that people would write for these values (by their names inside), without values that equal their
+    default.
+    """
     return {
         key.name: key.kind.write(values[key.inside])
         for key in keys

@@ -1,6 +1,6 @@
-"""Text to a tree of plain values, with the line of every key. JSON if it begins with `{`, else TOML.
+"""Parses text to a tree of plain values, with the line of every key. JSON if it begins with `{`, else TOML.
 
-Lines are found by two small scanners beside the standard parsers: tomllib and json say what is in a text, not where.
+Two small scanners find the lines: tomllib and json return values without their places.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_BITS: Final = (10**foreign_json.MAX_DIGITS).bit_length()
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed text. lines: path of a key -> its line, 1-based; {} for what came as a value."""
+    """A parsed text. lines: path of a key -> its line, 1-based; {} if it was not parsed from text."""
 
     value: Mapping[str, object]
     lines: Mapping[Path, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Document:
 def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES, *, toml: bool = True) -> Document:
     """Parse a payload. toml: False for texts that software wrote, which are JSON.
 
-    Raises: ConfigError with one problem, for the first place that cannot be read.
+    Raises: ConfigError with one problem, at the first place that cannot be read.
     """
     if isinstance(payload, Mapping):
         return Document(payload)
@@ -90,7 +90,7 @@ _TOML_NO_KEY: Final = re.compile(
 
 
 def _few_dots(text: str) -> None:
-    """Refuse dotted keys of very many parts: tomllib takes minutes for one that fills a definition."""
+    """Refuse dotted keys of very many parts: tomllib takes minutes for one as long as a definition may be."""
     bare = _TOML_NO_KEY.sub("s", text)
     if any(piece.count(".") > MAX_DEPTH for piece in re.split(r"[=\[\]{},\n]", bare)):
         raise RecursionError

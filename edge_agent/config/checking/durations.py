@@ -26,7 +26,7 @@ _SIZE: Final = re.compile(f"({SIZE[: SIZE.rindex('(?:')]})({'|'.join(SIZES)})")
 def parse_duration(text: str) -> int:
     """Microseconds of `250ms 5s 1.5h 7d`: one number, one unit, nothing between.
 
-    Raises: ValueError on anything else, and on what is no whole number of microseconds.
+    Raises: ValueError for anything else, and if it is no whole number of microseconds.
     """
     return _whole(text, _DURATION.fullmatch(text), UNITS_US, "250ms, 5s, 10m, 1h or 1d", "microseconds")
 

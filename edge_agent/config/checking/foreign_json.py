@@ -1,7 +1,7 @@
-"""JSON from a network to plain values: bounded in length, depth and digits before it costs anything, in linear time.
+"""JSON from a network to plain values, in linear time. Length, depth and digits are checked before parsing.
 
-The C parser recurses once per bracket and converts integers of thousands of digits in quadratic time; who wrote a text
-on a topic decides neither here.
+The C parser recurses once per bracket and converts integers of thousands of digits in quadratic time; the sender of a
+message must not be able to exploit either.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def table(payload: bytes | str, *, most_bytes: int = MAX_BYTES) -> dict[str, Any
 
 
 def depth(text: str) -> int:
-    """How deep the brackets of a text nest, texts in quotes left out; too much for what is no JSON."""
+    """How deep the brackets of a text nest, outside quotes; too much for a text that is no JSON."""
     most = level = 0
     for piece in _PIECE.findall(text):
         if piece in "[{":
@@ -60,7 +60,7 @@ def depth(text: str) -> int:
 
 
 def whole(text: str) -> int:
-    """An integer of JSON. Raises: ValueError for more digits than anything here has."""
+    """An integer of JSON. Raises: ValueError for more digits than any value here has."""
     if len(text) > MAX_DIGITS:
         raise ValueError(f"an integer of {len(text)} digits, at most {MAX_DIGITS} are read")
     return int(text)

@@ -1,4 +1,4 @@
-"""Kinds with a unit: durations, sizes, moments. Inside they are integers, with the unit in the name."""
+"""Value types with a unit: durations, sizes, moments. Inside they are integers, with the unit in the name."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Zone(AsWritten):
 
     @staticmethod
     def _of_a_city(value: str) -> str:
-        """The zone of a city alone: `Berlin`."""
+        """The zone for the name of a city alone: `Berlin`."""
         cities = {name.rpartition("/")[2]: name for name in sorted(names())}
         return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities, 0.75), "")
 

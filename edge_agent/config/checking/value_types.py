@@ -1,4 +1,4 @@
-"""What may stand at a key: texts, words, numbers. Each kind checks a value and gives its JSON Schema."""
+"""Value types of keys: texts, words, numbers. Each checks a value and has its JSON Schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_agent.config.checking.documents import Path
 
 
 class AsWritten:
-    """Base of value types without a unit. The value inside is what people write unless `write` says otherwise."""
+    """Base of value types without a unit. The value inside is what people write, unless `write` is overridden."""
 
     __slots__ = ()
     suffix: ClassVar[str] = ""
@@ -26,7 +26,7 @@ class AsWritten:
 
 @dataclass(frozen=True, slots=True)
 class Anything(AsWritten):
-    """What is not looked at, because its meaning is not known."""
+    """A value that is not checked, because its meaning is not known."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         return value
@@ -34,7 +34,7 @@ class Anything(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class Text(AsWritten):
-    """A text. pattern: of the whole. what: how a person calls it."""
+    """A text. pattern: of the whole. what: its name in messages."""
 
     what: str = "a text"
     pattern: str = ""
@@ -63,10 +63,11 @@ class FilePath(Text):
 
 @dataclass(frozen=True, slots=True)
 class Choice(AsWritten):
-    """One of some words. later: known, not carried by this version. absent: what else might be meant, not here.
+    """One of some words.
 
-    meant: words of other tools, and what to say here. others: ends the list of words, where none is near.
-    brought: words of installed packages, which no page of ours lists.
+    later: known words that this version does not support. absent: the hint for a word that is valid elsewhere but not
+    here. meant: words of other tools, and the message for them. others: ends the list of words, if none is similar.
+    brought: words of installed packages, which our documentation does not list.
     """
 
     words: tuple[str, ...]
@@ -94,7 +95,7 @@ BROUGHT: Final = ", or what an installed package brings"
 
 
 def left_out(refused: Mapping[str, str]) -> str:
-    """Packages that could not be used, and why, to be said where a word of theirs is not known."""
+    """Packages that could not be used, and why, for the message about an unknown word."""
     return "".join(f"; left out: {name} ({why})" for name, why in refused.items())
 
 
@@ -134,7 +135,7 @@ class Number(AsWritten):
     share: bool = False  # of 1: who says more than 1 may have meant percent
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read an int or a finite float, or an int."""
+        """Read an int or a finite float; if `whole`, an int only."""
         wanted = "a whole number" if self.whole else "a number"
         if isinstance(value, bool) or not isinstance(value, int | float):
             hint = "write it without quotes" if isinstance(value, str) and _numeric(value) else self.hint

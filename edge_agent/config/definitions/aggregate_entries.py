@@ -118,7 +118,7 @@ class AggregateEntry(AsWritten):
         return Aggregate(fn, name, tuple(sorted((n, v) for n, v in given.items() if v != defaults[n])))
 
     def write(self, value: Any) -> object:
-        """Write the name alone where that says it all."""
+        """Write the name alone if the entry has nothing else."""
         table: dict[str, object] = {"fn": value.fn, **dict(value.params)}
         if value.name != value.fn:
             table["as"] = value.name
@@ -126,7 +126,7 @@ class AggregateEntry(AsWritten):
 
 
 def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
-    """The table without keys that choose where to compute: the planner decides that. Adds a mistake for each.
+    """The table without keys that choose where to compute, because the planner decides that. Adds a mistake for each.
 
     Recordings may contain them.
     """
@@ -137,7 +137,7 @@ def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[s
 
 
 def params(fn: str) -> tuple[Key, ...]:
-    """The keys a function has beside fn and as."""
+    """The keys of a function besides fn and as."""
     return tuple(
         Key(name, _kind(param), REQUIRED if param.default is None else param.default, param.wanted)
         for name, param in FUNCTIONS[fn].params

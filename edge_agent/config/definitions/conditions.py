@@ -16,9 +16,9 @@ MOST_FILTER: Final = 4000  # characters: it travels in frames
 
 @dataclass(frozen=True, slots=True)
 class Condition(AsWritten):
-    """A condition on a reading; inside its canonical text, so that what means the same is equal.
+    """A condition on a reading. The value inside is its canonical text, so that conditions of equal meaning are equal.
 
-    what: how a person calls it. empty: whether it may be left empty.
+    what: its name in messages. empty: whether it may be empty.
     """
 
     what: str = "a filter"

@@ -1,7 +1,8 @@
-"""Definitions of sensors and queries: text to frozen values and back. One set of readers for topics, files, recordings.
+"""Definitions of sensors and queries: text to frozen values and back, with the same readers for topics, files,
+recordings.
 
-The canonical text of a definition is JSON on one line: it travels in frames and is kept in `ops.queries`.
-Source: docs/configure.md; schemas/sensor.schema.json, schemas/query.schema.json.
+The canonical text of a definition is JSON on one line: it travels in frames and is kept in `ops.queries`. Source:
+docs/configure.md; schemas/sensor.schema.json, schemas/query.schema.json.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ SHARED: Final = (  # keys of every definition
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What one topic or one table of a file says.
+    """The content of one topic or one table of a file.
 
-    revision: None until the parent has numbered it. nodes: patterns it is narrowed to, () for all. value: None if
-    removed; its own revision is 0 while there is none.
+    revision: None until the parent has numbered it. nodes: patterns of the nodes to which it is restricted, () for all.
+    value: None if removed; its own revision is 0 while there is none.
     """
 
     kind: str
@@ -72,7 +73,7 @@ class Definition:
 
     @property
     def text(self) -> str:
-        """Canonical text as a payload that is published: with revision and narrowing."""
+        """Canonical text as a payload to publish: with its revision and the nodes to which it is restricted."""
         table = {"id": self.id, "removed": True} if self.value is None else _table(self.value)
         number = {} if self.revision is None else {"revision": self.revision}
         return _text({**table, **number, **self._narrowing})
@@ -87,7 +88,7 @@ class Definition:
         return replace(self, revision=revision, value=value)
 
     def concerns(self, node: str) -> bool:
-        """Whether the narrowing leaves it to this node: one pattern fits and none that begins with `!`."""
+        """Whether it is for this node: one of its patterns fits and none that begins with `!`."""
         return fits(self.nodes, node)
 
 
@@ -99,7 +100,7 @@ def fits(patterns: Sequence[str], node: str) -> bool:
 
 
 def _fits(node: str, pattern: str) -> bool:
-    """Whether a pattern of letters, `*` and `?` fits. Quadratic at worst: patterns come from outside."""
+    """Whether a pattern of letters, `*` and `?` fits. Quadratic at worst, because anybody may write a pattern."""
     states = {0}  # places in the pattern that the text so far can have reached
     for letter in [*node, ""]:
         for place in sorted(states):  # a star may stand for nothing
@@ -113,9 +114,9 @@ def _fits(node: str, pattern: str) -> bool:
 
 
 def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> Definition:
-    """Read one definition. item: its id, '' if the text says it. name: leads the lines of an error.
+    """Read one definition. item: its id, '' if the text contains it. name: at the start of the lines of an error.
 
-    Raises: ConfigError with all problems; NotSupported where only words of a later version stand in the way.
+    Raises: ConfigError with all problems; NotSupported if the only problems are words of a later version.
     """
     return _parse(kind, item, payload, name or (f'{kind} "{item}"' if item else ""))
 
@@ -175,11 +176,10 @@ def parse_sensor(item: str, payload: Payload) -> Sensor:
 
 
 def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **defaults: object) -> Query:
-    """A query of a recording: plain numbers are durations in its unit, unknown keys are passed over.
+    """A query of a recording: plain numbers are durations in its unit, unknown keys are ignored.
 
-    defaults: what the recording says for all of its queries (source, by, lateness, late), used where the query is
-    silent; durations among them in the recording's unit too.
-    Raises: ConfigError, NotSupported.
+    defaults: the values that the recording has for all of its queries (source, by, lateness, late), used where the
+    query has none; durations among them in the recording's unit too. Raises: ConfigError, NotSupported.
     """
     window = query.get("window")
     table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **query}
@@ -208,7 +208,7 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
 
 
 def _said(table: Any) -> Any:
-    """A table of a recording without what is null, which is left out; anything else as it is."""
+    """A table of a recording without its null values, which mean absent; anything else unchanged."""
     return {n: v for n, v in table.items() if v is not None} if isinstance(table, Mapping) else table
 
 
@@ -223,12 +223,12 @@ def canonical_query(query: Query) -> str:
 
 
 def sensor_of(text: str) -> Sensor:
-    """A sensor from its canonical text, which says the id. Raises: ConfigError."""
+    """A sensor from its canonical text, which contains the id. Raises: ConfigError."""
     return _of_text("sensor", text, Sensor)
 
 
 def query_of(text: str) -> Query:
-    """A query from its canonical text, which says the id. Raises: ConfigError."""
+    """A query from its canonical text, which contains the id. Raises: ConfigError."""
     return _of_text("query", text, Query)
 
 

@@ -1,8 +1,8 @@
-"""The registry of sensor drivers: one driver a file in ports/sensors/, one line in FILES here.
+"""The registry of sensor drivers: one driver per file in ports/sensors/, one line in FILES here.
 
-A driver's file holds its record, DRIVER, with every fact that other rooms ask for, and the class that reads. The
-registry imports the file when a definition names the driver, never before. Packages bring records of their own under
-entry points of the group `headwater.drivers` (docs/extend.md).
+A driver's file contains its record, DRIVER, with every fact that other packages need, and the class that reads. The
+registry imports the file when a definition names the driver, not before. Other packages add records under entry points
+of the group `headwater.drivers` (docs/extend.md).
 """
 
 from __future__ import annotations
@@ -88,11 +88,13 @@ class DriverRegistry(Mapping[str, Driver]):
 
     @property
     def brought(self) -> tuple[str, ...]:
-        """The names of drivers that installed packages have brought."""
+        """The names of drivers from installed packages."""
         return tuple(self._brought)
 
     def add(self, loaded: Iterable[Loaded[Driver]], refused: Mapping[str, str]) -> None:
-        """Add drivers of packages; REFUSED gets the reasons of those that cannot be used. refused: not loaded."""
+        """Add drivers of packages. REFUSED gets the reasons of those that cannot be used. refused: those that failed to
+        load.
+        """
         REFUSED.update(refused)
         for each in usable(loaded, REFUSED, lambda driver: _refusal(driver, self)):
             self._brought[each.found.name] = each.found

@@ -17,13 +17,13 @@ LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class LabelTemplate:
-    """A label's text in parts: a str stands as it is, an int is a level of the topic from 0, a tuple a JSON pointer."""
+    """A label's text in parts: a str is literal, an int is a level of the topic from 0, a tuple a JSON pointer."""
 
     parts: tuple[str | int | tuple[str, ...], ...]
 
 
 def parse(text: str) -> LabelTemplate:
-    """Take a template apart. Raises: ValueError on a brace that opens no known hole."""
+    """Split a template into its parts. Raises: ValueError for a brace that opens no known placeholder."""
     parts: list[str | int | tuple[str, ...]] = []
     at = 0
     for hole in _HOLE.finditer(text):
@@ -43,10 +43,10 @@ def pointer(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LabelText(AsWritten):
-    """The value of a label: text, possibly with holes."""
+    """The value of a label: text, possibly with placeholders."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the text as it is; a number stands for its text."""
+        """Read the text as it is; a number becomes its text."""
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):

@@ -75,7 +75,7 @@ KEYS: Final = (
 
 
 def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
-    """A query from a table without the keys all definitions share; BAD with problems in the report."""
+    """A query from a table without the keys that all definitions share; BAD with problems in the report."""
     long = unplaced(_long_form(table, at, report), at, report)
     values = read_table(KEYS, long, at, report)
     if long.get("aggregates") is not table.get("aggregates"):
@@ -96,7 +96,7 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
 
 
 def _fits_window(query: Query, at: Path, report: Report) -> bool:
-    """Whether the rest of the query goes with its window."""
+    """Whether the other keys of the query are valid with its window."""
     if isinstance(query.window, Punctuation) and query.window.waits:
         return True
     if not isinstance(query.group.cut, OrderedCut):
@@ -112,7 +112,7 @@ def _fits_window(query: Query, at: Path, report: Report) -> bool:
 
 
 def _travels(query: Query, at: Path, report: Report) -> bool:
-    """Whether what the functions need can travel to where the windows are formed."""
+    """Whether everything that the functions need can travel to the place where the windows are formed."""
     needed = basis_of(query.aggregates, None)
     if len(needed) > MAX_COLUMNS:
         why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} travel together"
@@ -146,7 +146,7 @@ def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping
 
 
 def _places_as_written(at: Path, report: Report) -> None:
-    """Reports mistakes of the one aggregate at their place in the short form."""
+    """Reports mistakes of the aggregate at their places in the short form."""
     long = dotted((*report.base, *at, "aggregates", 0))
     for problems in (report.problems, report.later):
         for n, problem in enumerate(problems):
@@ -167,6 +167,6 @@ def _names_differ(aggregates: tuple[Aggregate, ...], at: Path, report: Report) -
 
 
 def write_query(query: Query) -> dict[str, object]:
-    """The table that reads back to the query, without what equals its default; window and lateness always."""
+    """The table that reads back to the query, without values that equal their default; window and lateness always."""
     made = write_table(KEYS, {key.inside: getattr(query, key.inside) for key in KEYS})
     return {**made, "lateness": format_duration(query.lateness_us)}

@@ -1,4 +1,4 @@
-"""A sensor's definition: the keys every driver has, and the driver's own."""
+"""A sensor's definition: the keys of every driver, and the driver's own."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _driver_names() -> Choice:
 
 
 def _check(driver: Driver, values: Mapping[str, Any], at: Path, report: Report) -> None:
-    """What one key alone cannot show."""
+    """Checks that involve several keys."""
     scale, limits = values["resolution"], values["range"]
     if scale is not None and limits is not None and max(map(abs, limits)) > EXACT * 10.0**scale:
         report.wrong((*at, "range"), list(limits), "more than 2^53 steps of the resolution", "use a coarser resolution")

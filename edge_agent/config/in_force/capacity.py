@@ -1,7 +1,7 @@
-"""What a node has taken on under its limits, kept beside the definitions so that a burst of them stays cheap.
+"""Counts what a node has accepted under its limits, beside the definitions, so that a burst of them stays cheap.
 
-Counts are of every accepted definition and so never less than of what is in force: where they fit, nothing has to be
-counted anew (config/in_force/crosscheck.py does that).
+All accepted definitions count, so the numbers are never below those in force. If they fit, nothing has to be counted
+anew (config/in_force/crosscheck.py does that).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edge_agent.errors import Problem
 
 
 class Capacity:
-    """How much of each kind is accepted, and of what no more fits."""
+    """How much of each kind is accepted, and of which kinds no more fits."""
 
     def __init__(self, limits: LimitsTable) -> None:
         self._limits = limits
@@ -28,7 +28,7 @@ class Capacity:
         self._no_group: Problem | None = None  # why no more new groups fit
 
     def count(self, definition: Definition, sign: int) -> None:
-        """It is accepted (1), or no longer (-1)."""
+        """Count a definition that is accepted (1), or no longer (-1)."""
         self._slots[definition.kind] += sign
         if isinstance(query := definition.value, Query):
             group = group_of(query)
@@ -38,7 +38,7 @@ class Capacity:
                 del self._ids[group]
 
     def plenty(self, value: Sensor | Query) -> bool:
-        """Whether it surely fits, now that it is counted."""
+        """Whether a counted definition certainly fits."""
         limits = self._limits
         few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
         own = self._ids[group_of(value)] if isinstance(value, Query) else 0
@@ -46,20 +46,20 @@ class Capacity:
         return few and self._edges <= limits.edges_per_second
 
     def refusal(self, definition: Definition) -> Problem | None:
-        """Why a new definition surely does not fit, before it is counted; None: it may."""
+        """Why a new definition certainly does not fit, before it is counted; None: it may fit."""
         if (problem := self._full.get(definition.kind)) is not None:
             return replace(problem, got=definition.id)
         new_group = isinstance(definition.value, Query) and group_of(definition.value) not in self._ids
         return self._no_group if new_group else None
 
     def refused(self, definition: Definition, problem: Problem) -> None:
-        """A new definition did not fit; it is not counted any more."""
+        """Note that a new definition did not fit; it is no longer counted."""
         if problem.at == "":  # there are too many definitions of its kind
             self._full[definition.kind] = problem
         elif problem.at == "where":
             self._no_group = problem
 
     def changed(self) -> None:
-        """Something that was there is no longer as it was: there may be room."""
+        """Note that an accepted definition has changed: there may be room."""
         self._full.clear()
         self._no_group = None

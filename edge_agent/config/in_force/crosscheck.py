@@ -1,4 +1,4 @@
-"""What one definition alone cannot show: limits of the node, sources that are not there, labels no sensor has."""
+"""Checks that involve several definitions: limits of the node, missing sources, labels that no sensor has."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions wh
 
 
 def not_usable(definition: Definition, at: str) -> Problem:
-    """The warning at a sensor that needs a local broker, on a node without one, and at a query of it."""
+    """The warning for a sensor that needs a local broker on a node without one, and for a query of such a sensor."""
     driver = definition.value.driver if isinstance(definition.value, Sensor) else ""
     why = f"this node has no [local] broker, so {driver} sensors do not concern it"
     return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
 
 
 def shows_no_rows(query: str, own: int, published: int) -> Problem:
-    """The warning at a query of the node's own file whose id is published as well."""
+    """The warning for a query of the node's own file whose id is published as well."""
     why = f"revision {own} of this node's own file shows no rows: revision {published} of the id is published"
     return Problem("id", query, why, "give the query of the file an id of its own")
 
 
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
-    """Why the node cannot take on the item, which is among the values that would be in force."""
+    """Why the node cannot accept the item, which is among the values that would be in force; None if it can."""
     problem = too_many(kind, item, values, limits)
     if problem is not None or kind == "sensor":
         return problem
@@ -62,7 +62,7 @@ def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
 
 
 def too_many(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
-    """Whether their number alone is too much."""
+    """Whether the number of values alone exceeds a limit."""
     wanted, name = (Sensor, "sensors") if kind == "sensor" else (Query, "queries")
     count, most = sum(isinstance(v, wanted) for v in values), int(getattr(limits, name))
     if count <= most:
@@ -71,7 +71,7 @@ def too_many(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
 
 
 def _raised(name: str, wanted: int) -> str:
-    """Up to where a limit can be raised, and whether that is enough."""
+    """The text on how far a limit can be raised, and whether that is enough."""
     most = next(int(key.kind.high) for key in keys_of(LimitsTable) if key.name == name and isinstance(key.kind, Number))
     if wanted > most:
         return f"share them out to more gateways: [limits] {name} goes up to {most}"
@@ -79,7 +79,9 @@ def _raised(name: str, wanted: int) -> str:
 
 
 def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | None:
-    """A session whose gap is longer than the root's correction horizon: its parts would be final before they join."""
+    """The problem of a session whose gap exceeds the root's correction horizon: its parts would be final before they
+    join.
+    """
     window = value.window if isinstance(value, Query) else None
     if not isinstance(window, Session) or window.gap_us <= horizon_us:
         return None
@@ -89,19 +91,19 @@ def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | Non
 
 
 def group_of(query: Query) -> Group:
-    """The group of a query at one gateway: of scope `local` it is not that of the whole tree."""
+    """The group of a query at one gateway. For scope `local` it is the gateway's own."""
     return query.group_at("here")
 
 
 def id_bytes(query: Query) -> int:
-    """What naming a query takes in the plan of its group."""
+    """The bytes that the name of a query takes in the plan of its group."""
     return len(query.id) + 8
 
 
 def edges_per_second(window: Spec) -> float:
-    """Edges a window causes in a second of event time: starts, and ends where they fall beside the starts.
+    """Edges of a window per second of event time: starts, and ends that do not coincide with starts.
 
-    None where nothing is cut by time: at markers, or at the root alone.
+    0 for windows that time alone does not cut: between markers, or formed at the root.
     """
     if isinstance(window, Session):  # cuts where readings stop, at most once a gap and key
         return 1e6 / window.gap_us
@@ -111,7 +113,7 @@ def edges_per_second(window: Spec) -> float:
 
 
 def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:
-    """What a query waits for."""
+    """The problem of a query whose sensor is missing; None if it has all it needs."""
     missing = [name for name in value.sources if name not in sensors] if isinstance(value, Query) else []
     if not missing:
         return None
@@ -121,7 +123,9 @@ def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Proble
 
 
 def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Problem, ...]:
-    """Labels of a query that its sensor does not have: their key is empty, a comparison never holds, no weight is."""
+    """Labels of a query that its sensor does not have: the key is empty, comparisons never hold, weights are
+    missing.
+    """
     if not isinstance(value, Query) or value.source not in sensors:
         return ()
     sensor = sensors[value.source]

@@ -1,9 +1,10 @@
-"""Which definitions of queries count at a parent: those that the operator published, and others as they first came.
+"""Decides which definitions of queries count at a parent: those that the operator published, and others as they first
+came.
 
-Rules (docs/protocol.md 6.5): what the operator published on a topic that this parent hears is the definition of that
-revision, whatever frames say. A revision beyond the newest that is published for a child waits until it is published:
-its text is not taken, and what the child says it serves of it does not count. The newest revision ends where the
-operator says so, and begins no later than now or its `effective_from`. Of an id that nobody published the first text
+Rules (docs/protocol.md 6.5): a definition that the operator published on a topic of this parent is the definition of
+that revision, whatever frames say. A revision beyond the newest that is published for a child waits until it is
+published: its text does not count, nor does the range for which the child serves it. The newest revision ends where the
+operator says so, and begins no later than now or its `effective_from`. For an id that nobody published the first text
 of a revision counts, as in ops.queries. Pure.
 """
 
@@ -35,8 +36,9 @@ AHEAD_US: Final = 300_000_000  # as for frontiers (docs/protocol.md 4.4)
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The newest definition of a query on one topic. node: '' for all. text: canonical; '': removed, None: unreadable
-    for this version.
+    """The newest definition of a query on one topic.
+
+    node: '' for all. text: canonical; '': removed, None: this version cannot read it.
     """
 
     node: str
@@ -45,7 +47,7 @@ class Publication:
     text: str | None
 
     def plain(self) -> list[object]:
-        """As plain values, for a spool, a landing file or a decision."""
+        """The publication as plain values, for a spool, a landing file or a decision."""
         return [self.node, self.query, self.revision, self.text]
 
     @classmethod
@@ -56,7 +58,7 @@ class Publication:
 
 
 def publication(topic: str, payload: bytes) -> Publication | None:
-    """What a message on a definition topic publishes; None: no query, or nothing that has a number."""
+    """The publication in a message on a definition topic; None if it is for no query or has no number."""
     parsed = topics.parse(topic)
     if parsed is None or parsed.what != "definition" or parsed.kind != "query" or not payload:
         return None
@@ -74,7 +76,9 @@ def publication(topic: str, payload: bytes) -> Publication | None:
 
 
 def difference(below: Publication, above: Publication) -> str:
-    """What is wrong where a query is published for all on two brokers; '': nothing, or what is above is passed on."""
+    """The problem of a query that is published for all nodes on two brokers with different content; '' if there is
+    none.
+    """
     if below.revision > above.revision:
         why = f"revision {below.revision} on the lower broker, {above.revision} on the upper one"
         return f"{why}: no row of it is shown before it is published above too"
@@ -83,12 +87,12 @@ def difference(below: Publication, above: Publication) -> str:
 
 
 def published_in(state: Mapping[str, Any] | None) -> list[Publication]:
-    """From what a process keeps under PUBLISHED."""
+    """The publications in the state that a process keeps under PUBLISHED."""
     return [Publication.of_plain(each) for each in (state or {}).get(PUBLISHED, ())]
 
 
 class KnownDefinitions:
-    """Texts in the order in which they came, and what is published."""
+    """The known texts in the order in which they came, and the publications."""
 
     def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
         self.texts: dict[str, None] = {}
@@ -110,7 +114,7 @@ class KnownDefinitions:
     # --- what is published -----------------------------------------------------------------------------------------
 
     def publish(self, found: Publication) -> bool:
-        """Take in a publication. Returns whether it is news."""
+        """Add a publication. Returns whether it is new."""
         of_query = self._published.setdefault(found.query, {})
         known = of_query.get(found.node)
         if known is not None and (
@@ -141,7 +145,7 @@ class KnownDefinitions:
         self.version += 1
 
     def published(self) -> list[Publication]:
-        """All of it."""
+        """All publications."""
         return [found for of_query in self._published.values() for found in of_query.values()]
 
     @property
@@ -150,12 +154,12 @@ class KnownDefinitions:
         return tuple(self._held)
 
     def _ahead(self, key: QueryKey) -> bool:
-        """Whether a revision is newer than all that is published of its query, on any topic."""
+        """Whether a revision is newer than all that are published of its query, on any topic."""
         of_query = self._published.get(key.query)
         return of_query is not None and key.revision > max(each.revision for each in of_query.values())
 
     def _content(self, key: QueryKey) -> str | None:
-        """The text that was published of a revision; None where it is not known."""
+        """The published text of a revision; None if it is not known."""
         for each in self._published.get(key.query, {}).values():
             if each.revision == key.revision and each.text:
                 return each.text
@@ -164,7 +168,9 @@ class KnownDefinitions:
     # --- what frames say -------------------------------------------------------------------------------------------
 
     def add(self, text: str) -> str:
-        """A text of a frame. Returns the one that counts instead, if that is new; '' if it is not, or has to wait."""
+        """Take a text of a frame. Returns the text that counts instead, if that is new; '' if it is not, or has to
+        wait.
+        """
         said = foreign_json.table(text)
         revision = said.get("revision", 0)
         if isinstance(said.get("id"), str) and isinstance(revision, int):
@@ -190,7 +196,7 @@ class KnownDefinitions:
         return text
 
     def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:
-        """Whether what a child says it serves counts. leaves: those below it, itself included."""
+        """Whether the range for which a child serves a query counts. leaves: those below the child, itself included."""
         of_query = self._published.get(serving.query)
         if of_query is None:
             return True
@@ -216,7 +222,7 @@ class KnownDefinitions:
             self._claims[child, key.query] = (key.revision, since_us)
 
     def overdue(self, now_us: int) -> list[tuple[str, str]]:
-        """(child, why) of revisions that are still not published some time after a child served them; each once."""
+        """(child, why) of revisions that are still not published some time after a child served them; once each."""
         out = []
         for (child, query), (revision, since_us) in self._claims.items():
             if since_us >= 0 and not 0 <= now_us - since_us < PATIENCE_US:
@@ -228,15 +234,15 @@ class KnownDefinitions:
     # --- rows ------------------------------------------------------------------------------------------------------
 
     def fits(self, key: QueryKey, group: Group) -> bool:
-        """Whether a query's revision may be of that group; one whose definition cannot be read may."""
+        """Whether a query's revision may be in that group. One whose definition cannot be read may."""
         query = self._query(key)
         return query is None or query.group_at(group.node) == group
 
     def contradicts(self, group: Group, plan: Plan) -> str:
-        """What of a plan is not as its queries are defined; '': nothing.
+        """How a plan contradicts the definitions of its queries; '' if it does not.
 
-        Rows of a child whose plans say otherwise fit no window of the query: such frames are settled as bad and
-        declared, for the root would fall over them in every batch.
+        Rows of such a plan fit no window of the query: their frames are settled as bad and declared, because otherwise
+        the root would fail on them in every batch.
         """
         answer = self._answers.get((group, plan))
         if answer is None:

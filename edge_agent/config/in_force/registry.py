@@ -66,9 +66,9 @@ class DefinitionRegistry:
         self._version += self._hash() != before
 
     def take(self, scope: str, kind: str, item: str, payload: bytes | str) -> bool:
-        """Apply a message on a definition topic. Returns whether what is in force has changed.
+        """Apply a message on a definition topic. Returns whether the definitions in force have changed.
 
-        `state` may change without that.
+        `state` may change even if they have not.
         """
         slot = (scope, kind, item)
         self._unconfirmed.discard(slot)
@@ -99,17 +99,17 @@ class DefinitionRegistry:
         return changed
 
     def leave_out(self, scope: str, kind: str, item: str, why: str) -> None:
-        """A definition that cannot be handled here: what was in force of it stays in force."""
+        """Report a definition that cannot be handled here; the one in force stays in force."""
         slot = (scope, kind, item)
         self._unconfirmed.discard(slot)
         self._refuse(slot, Rejection(None, (Problem("", None, why, "change it, or report it with the log"),)))
 
     def connected(self) -> None:
-        """The broker sends all retained definitions again: refusals that it does not repeat are of emptied topics."""
+        """Expect all retained definitions again: refusals that the broker does not repeat are of emptied topics."""
         self._unconfirmed = {slot for slot, refusal in self._refused.items() if refusal.definition is None}
 
     def confirmed(self) -> bool:
-        """The retained definitions have come. Drops refusals that were not repeated; returns whether there were any."""
+        """Note that the retained definitions have come: drop refusals not repeated. Returns whether there were any."""
         stale, self._unconfirmed = self._unconfirmed, set()
         return sum(self._forget(slot) for slot in stale) > 0
 
@@ -157,11 +157,11 @@ class DefinitionRegistry:
         return {(kind, item): refusal.problems[0] for (_, kind, item), refusal in final.items() if refusal.problems}
 
     def cannot_run(self) -> dict[str, Definition]:
-        """Sensor id -> definition that is for this node, and of a driver that the node does not have."""
+        """Sensor id -> definition that is for this node and whose driver the node does not have."""
         return {d.id: d for d in self._accepted.values() if d.concerns(self._node) and not self._concerns(d)}
 
     def unpublished(self) -> dict[str, Problem]:
-        """Query id -> why the entry of the node's own file shows no rows: parents take what is published of its id."""
+        """Query id -> why the entry of the node's own file shows no rows: the published definition of its id counts."""
         found = ((item, self._unpublished(item)) for kind, item in self._files if kind == "query")
         return {item: problem for item, problem in found if problem is not None}
 
@@ -178,7 +178,9 @@ class DefinitionRegistry:
     # --- what comes into force ------------------------------------------------------------------------------------
 
     def _accept(self, slot: Slot, definition: Definition) -> bool:
-        """Put a numbered definition in force, or keep why not. Returns whether what is in force has changed."""
+        """Put a numbered definition in force, or note why not. Returns whether the definitions in force have
+        changed.
+        """
         _, kind, item = slot
         if (problem := self._outdated(slot, definition)) is not None:
             self._refuse(slot, Rejection(definition.revision, (problem,)))
@@ -200,14 +202,14 @@ class DefinitionRegistry:
         return self._value(kind, item) != value
 
     def _refuse(self, slot: Slot, rejection: Rejection) -> None:
-        """Keep a refusal, behind all earlier ones."""
+        """Note a refusal, after all earlier ones."""
         self._refused.pop(slot, None)
         self._refused[slot] = replace(rejection, problems=tuple(map(kept, rejection.problems[:MOST_ERRORS])))
         if len(self._refused) > MOST_REFUSED:
             del self._refused[next(iter(self._refused))]
 
     def _forget(self, slot: Slot) -> bool:
-        """Drop the refusal of a topic that was emptied; one of the local file stays. Returns whether there was one."""
+        """Drop the refusal of an emptied topic; one of the local file stays. Returns whether there was one."""
         refusal, in_file = self._refused.get(slot), self._files.get(slot[1:])
         if refusal is None or (slot[0] == NODE and in_file is not None and in_file[0] == refusal.revision):
             return False
@@ -215,7 +217,7 @@ class DefinitionRegistry:
         return True
 
     def _concerns(self, definition: Definition) -> bool:
-        """Whether a definition is for this node, and of a driver that it can run."""
+        """Whether a definition is for this node, with a driver that it can run."""
         value = definition.value
         can_run = self._local_broker or not isinstance(value, Sensor) or not DRIVERS[value.driver].local
         return can_run and definition.concerns(self._node)
@@ -348,7 +350,7 @@ class DefinitionRegistry:
         return state_item(None, refused, None, ()) if refused else None
 
     def _unpublished(self, item: str) -> Problem | None:
-        """The warning at a query of the local file whose id is published with another revision or content."""
+        """The warning for a query of the local file whose id is published with another revision or content."""
         own, chosen = self._files.get(("query", item)), self._accepted.get((NODE, "query", item))
         if own is None or chosen is None or chosen.removed or (chosen.revision, chosen.content) != own:
             return None

@@ -48,7 +48,7 @@ def state_item(
 ) -> dict[str, Any]:
     """The entry of one id in `state`. chosen: the definition in force. refused: those that are not, node scope first.
 
-    missing: the sensor that a query waits for. warnings: what is no mistake but worth a look.
+    missing: the sensor that a query waits for. warnings: no mistakes, but worth a look.
     """
     errors = [problem for refusal in refused for problem in refusal.problems] + ([missing] if missing else [])
     entry: dict[str, Any] = {"ok": not errors, "revision": refused[0].revision if refused else None}
@@ -70,7 +70,7 @@ def state_item(
 
 
 def kept(problem: Problem) -> Problem:
-    """A problem with a value short enough to keep and to publish: it stands in someone else's definition."""
+    """A problem with its value cut to a length that may be kept and published."""
     text = json.dumps(problem.got, ensure_ascii=False, default=str)
     short = replace(problem, at=problem.at[:SHOWN], why=problem.why[: 4 * SHOWN], hint=problem.hint[: 4 * SHOWN])
     return short if len(text) <= SHOWN else replace(short, got=text[:SHOWN] + "…")
@@ -83,7 +83,7 @@ def problem_fields(problem: Problem) -> dict[str, Any]:
 
 
 def revision_in(payload: bytes | str) -> int | None:
-    """The revision in a payload that was refused; None if there is none to find."""
+    """The revision in a refused payload; None if it cannot be found."""
     text = payload if isinstance(payload, str) else payload.decode("utf-8", "replace")
     try:
         number = foreign_json.parse(text).get("revision")

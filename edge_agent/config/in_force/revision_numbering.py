@@ -41,9 +41,9 @@ class NumberedDefinition:
 
 
 class RevisionNumberer:
-    """What a parent knows of the definitions on its lower broker.
+    """The definitions on the lower broker of a parent, and their numbers.
 
-    Two parents on one broker come to the same payloads, byte by byte, so that they do not answer each other.
+    Two parents on one broker compute the same payloads, byte by byte, so that they do not answer each other for ever.
     """
 
     def __init__(self, settle_us: int = SETTLE_US) -> None:
@@ -56,11 +56,11 @@ class RevisionNumberer:
         self._above: dict[str, tuple[int, bytes]] = {}  # topic -> (revision, payload) to pass on
 
     def connected(self, now_us: int) -> None:
-        """The subscription to the lower broker begins: its retained definitions come now."""
+        """Expect the retained definitions of the lower broker: the subscription begins."""
         self._ready_us = now_us + self._settle_us
 
     def hear(self, topic: str, payload: bytes, now_us: int) -> None:
-        """A message on a definition topic of the lower broker, retained or live, one's own included."""
+        """Take a message on a definition topic of the lower broker, retained or live, including the parent's own."""
         if (item := _item(topic)) is None:
             return
         if self._ready_us is None:
@@ -84,7 +84,7 @@ class RevisionNumberer:
             self._seen[topic] = (revision, _digest(table))
 
     def hear_above(self, topic: str, payload: bytes) -> None:
-        """A definition for the whole subtree on the upper broker (a merger only)."""
+        """Take a definition for the whole subtree from the upper broker (a merger only)."""
         item = _item(topic)
         parsed = topics.parse(topic)
         if item is None or parsed is None or parsed.scope != topics.ALL:
@@ -95,10 +95,10 @@ class RevisionNumberer:
             self._above[topic] = (revision, payload)
 
     def hear_state(self, payload: bytes, node: str = "") -> None:
-        """The `state` of a node: the numbers its local file has taken are not free, as far as they can be true.
+        """Take the `state` of a node: numbers used by its local file are not free, if they are credible.
 
-        A local file takes the next number; what is far beyond all that was published is nobody's, and would leave none
-        for the operator. The newest state of a node is all of its word.
+        A local file takes the next number. A number far beyond all published ones is ignored, since it would leave none
+        for the operator. The newest state of a node replaces its earlier ones.
         """
         taught: dict[KindAndId, int] = {}
         items = foreign_json.table(payload).get("items")
@@ -116,11 +116,11 @@ class RevisionNumberer:
             self._taught[node] = taught
 
     def wake_us(self) -> int | None:
-        """When `due` may have something; None while nothing waits."""
+        """When `due` may return something; None while nothing waits."""
         return self._ready_us if self._pending or self._above else None
 
     def due(self, now_us: int) -> tuple[NumberedDefinition, ...]:
-        """The messages to publish now; they count as received."""
+        """The messages to publish now; from then on they count as published."""
         if self._ready_us is None or now_us < self._ready_us:
             return ()
         made = []
@@ -150,7 +150,9 @@ class RevisionNumberer:
 
     @classmethod
     def restore(cls, state: Mapping[str, object] | None, settle_us: int = SETTLE_US) -> RevisionNumberer:
-        """From a snapshot; None and what cannot be read start anew: the broker sends all retained topics again."""
+        """From a snapshot. None, or content that cannot be read, starts anew: the broker sends all retained topics
+        again.
+        """
         made = cls(settle_us)
         seen, highest = (state or {}).get("seen"), (state or {}).get("highest")
         for topic, value in seen.items() if isinstance(seen, Mapping) else ():
@@ -161,7 +163,7 @@ class RevisionNumberer:
         return made
 
     def _free(self, item: KindAndId) -> int:
-        """The next number that neither a topic nor, believably, a local file has taken."""
+        """The next number that neither a topic nor, credibly, a local file uses."""
         highest = self._highest.get(item, 0)
         taken = (of.get(item, 0) for of in self._taught.values())
         return max([highest, *(number for number in taken if number <= highest + MOST_AHEAD)]) + 1

@@ -1,4 +1,4 @@
-"""What a file defines and a gateway that runs with it alone does not serve: by the rules of the registry itself."""
+"""Finds definitions of a file that a gateway with this file alone would not serve, by the rules of the registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN: Final = 3  # definitions that are named each; of the others how many
 
 
 def unserved(settings: Settings) -> tuple[list[Problem], int]:
-    """Problems for people, the first few and one for all others, and how many definitions are not served."""
+    """(problems for people: the first few, and one for all others; the number of definitions not served)."""
     refused = DefinitionRegistry(settings.node.id, settings.limits, settings.definitions).refused()
     listed = [replace(why, at=f"{kind}.{item}.{why.at}") for (kind, item), why in islice(refused.items(), SHOWN)]
     if len(refused) > SHOWN:

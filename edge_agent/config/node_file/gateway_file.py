@@ -1,7 +1,7 @@
-"""gateway.toml of the image: the settings of a gateway, and of the machine that it runs on.
+"""gateway.toml of the image: the settings of a gateway, and of the machine on which it runs.
 
-Beside the tables of `headwater.toml` it has those below. A card is given to the gateway as it is, so this file may hold
-secrets: it is readable for whoever holds the card, which also holds the gateway's key.
+Besides the tables of `headwater.toml` it has those below. A card is handed to the gateway as it is, so this file may
+contain secrets: whoever has the card can read it, and also the gateway's key.
 """
 
 from __future__ import annotations
@@ -200,7 +200,9 @@ def parse_gateway_file(payload: bytes, name: str = NAME) -> GatewayFile:
 
 
 def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: Report) -> dict[str, object]:
-    """The tables of headwater.toml, with what the image decides: where certificates are, and the local broker."""
+    """The tables of headwater.toml, with the values that the image decides: places of certificates, and the local
+    broker.
+    """
     tables = {word: table for word, table in value.items() if word not in MACHINE_TABLES}
     node, uplink, spool = (tables.get(word) for word in ("node", "uplink", "spool"))
     if isinstance(node, Mapping) and node.get("role", "gateway") != "gateway":
@@ -227,7 +229,7 @@ def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: R
 
 
 def _machine(ours: Mapping[str, Any], report: Report) -> None:
-    """What one key alone cannot show."""
+    """Checks that involve several keys."""
     network, broker = ours.get("network"), ours.get("local_broker")
     if isinstance(network, NetworkTable):
         if network.address is None and (network.router or network.dns):

@@ -1,7 +1,7 @@
-"""The tables of a node's local file, one frozen dataclass each: unit in the name, default, and the reason beside it.
+"""The tables of a node's local file, one frozen dataclass each: units in names, defaults, and their reasons.
 
 A field is a key of the file without the unit: `keepalive_us` is written `keepalive = "30s"`. Schemas and the table of
-defaults in docs/configure.md come from here.
+defaults in docs/configure.md are made from these.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def setting(kind: ValueType, default: object = REQUIRED, doc: str = "", why: str
 
 
 def keys_of(table: type) -> tuple[Key, ...]:
-    """The keys a settings table has in a file."""
+    """The keys of a settings table in a file."""
     keys = []
     for f in fields(table):
         kind: ValueType = f.metadata["kind"]
@@ -55,7 +55,7 @@ class NodeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTable:
-    """What the connections to the three brokers have in common. Secrets come by file path."""
+    """The keys that the connections to all three brokers share. Secrets are named by file."""
 
     broker: str | None = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
     user: str | None = setting(_USER, None, "user name")
@@ -67,7 +67,7 @@ class LinkTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkTable(LinkTable):
-    """[uplink]: the broker and the parent above. Secrets come by file path."""
+    """[uplink]: the broker and the parent above. Secrets are named by file."""
 
     broker: str = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
     user: str | None = setting(_USER, None, "user name; the node's id where access rules go by %u")
@@ -188,7 +188,7 @@ class ClockTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsTable:
-    """[limits]: what a node takes on, so that a mistake far away cannot drown it."""
+    """[limits]: how much a node accepts, so that a mistake elsewhere cannot overload it."""
 
     sensors: int = setting(Number(1, 256, whole=True), 256, "sensors of a node", "the greatest number that is tested")
     queries: int = setting(
@@ -216,7 +216,7 @@ class LimitsTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesTable:
-    """[files]: what sensors of other people's definitions may read. Those of this file may read what they name."""
+    """[files]: what sensors of published definitions may read. Those of this file may read what they name."""
 
     folders: tuple[str, ...] = setting(
         ListOf(_PATH, most=64),

@@ -44,9 +44,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The checked settings of a file. Tables a role does not have are None; `load` makes relative paths absolute.
+    """The checked settings of a file. Tables that a role does not have are None; `load` makes relative paths absolute.
 
-    definitions: of [sensor.<id>] and [query.<id>]; the registry decides with those from topics what is in force.
+    definitions: of [sensor.<id>] and [query.<id>]; the registry decides, with those from topics, which are in force.
     """
 
     node: NodeTable
@@ -64,12 +64,12 @@ class Settings:
 
     @property
     def one_broker(self) -> bool:
-        """Whether a region's two sides are one broker: then one connection serves both."""
+        """Whether both sides of a region are on one broker: then one connection serves both."""
         return bool(self.lower and self.uplink and self.lower.broker == self.uplink.broker)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Files that hold a password or a key, and the spool: nobody's readings."""
+        """Files that no sensor may read: those with a password or a key, and the spool."""
         tables = [table for table in (self.uplink, self.lower, self.local) if table is not None]
         files = [path for table in tables for path in (table.password_file, table.key_file) if path is not None]
         return (*files, self.spool.path)
@@ -99,7 +99,7 @@ def load(path: str | File, state: str | File | None = None) -> Settings:
 
 
 def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE) -> Settings:
-    """Settings from a text; paths as they stand. Raises: ConfigError, NotSupported."""
+    """Settings from a text; paths are unchanged. Raises: ConfigError, NotSupported."""
     try:
         document = read(payload, MAX_FILE_BYTES)
     except ConfigError as err:
@@ -113,7 +113,7 @@ def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE)
 
 
 def read_settings(value: Mapping[str, object], report: Report, also: tuple[str, ...] = ()) -> Any:
-    """Settings, or BAD with problems in the report. also: tables that another file has beside these."""
+    """Settings, or BAD with problems in the report. also: tables that another file has besides these."""
     for name in value:
         if name not in TABLES and name not in KINDS:
             plural = {f"{kind}s": kind for kind in KINDS} | {"queries": "query", "gateway": "node", "cloud": "root"}
@@ -189,7 +189,7 @@ def _credentials(table: LinkTable, at: Path, report: Report) -> None:
 
 
 def _parents(node: NodeTable, uplink: UplinkTable, value: object, report: Report) -> None:
-    """Who may be above, and at which broker."""
+    """Checks the parents and their brokers."""
     key = "parents" if uplink.parents else "parent"
     if uplink.parents and isinstance(value, Mapping) and "parent" in value:
         report.wrong(
@@ -212,7 +212,7 @@ def _parents(node: NodeTable, uplink: UplinkTable, value: object, report: Report
 
 
 def _with_lower(settings: Settings) -> Settings:
-    """A region without a lower broker of its own uses the one of its uplink for its children."""
+    """Gives a region without a lower broker of its own the one of its uplink, for its children."""
     lower, uplink = settings.lower, settings.uplink
     if settings.node.role != "region" or uplink is None or (lower is not None and lower.broker is not None):
         return settings
@@ -221,7 +221,7 @@ def _with_lower(settings: Settings) -> Settings:
 
 
 def _fits_together(settings: Settings, report: Report) -> None:
-    """What one table alone cannot show."""
+    """Checks that involve several tables."""
     node, lower = settings.node, settings.lower
     if node.role == "root" and (lower is None or lower.broker is None):
         report.wrong(("lower",), None, '"broker" is missing', 'add broker = "mqtt://..."')
@@ -241,7 +241,9 @@ def _fits_together(settings: Settings, report: Report) -> None:
 
 
 def _grace(settings: Settings, report: Report) -> None:
-    """Grace is more than two heartbeats, and than the child tier's grace and two heartbeats (docs/protocol.md 4.4)."""
+    """Checks that grace exceeds two heartbeats, and the child tier's grace plus two heartbeats (docs/protocol.md
+    4.4).
+    """
     lower = settings.lower
     if lower is None or lower.grace_us is None:
         return
@@ -256,7 +258,7 @@ def _grace(settings: Settings, report: Report) -> None:
 
 
 def absolute(settings: Settings, folder: File, state: File) -> Settings:
-    """The same with relative paths taken from a folder, and those of what the node writes from `state`. URIs stay."""
+    """The settings with absolute paths: relative to `folder`, for files that the node writes to `state`. URIs stay."""
 
     def under(table: _T, folder: File = folder) -> _T:
         found = {}
@@ -282,7 +284,7 @@ def absolute(settings: Settings, folder: File, state: File) -> Settings:
 
 
 def _paths_under(folder: File, definition: Definition) -> Definition:
-    """Relative paths of a local sensor start at the folder of the configuration too."""
+    """Takes relative paths of a local sensor from the folder of the configuration too."""
     sensor = definition.value
     if not isinstance(sensor, Sensor):
         return definition
@@ -292,7 +294,7 @@ def _paths_under(folder: File, definition: Definition) -> Definition:
 
 
 def notes(settings: Settings) -> tuple[str, ...]:
-    """What is no mistake but worth a look: one line each."""
+    """Remarks that are no mistakes but worth a look: one line each."""
     said = []
     sensors = {d.id: d.value for d in settings.definitions if isinstance(d.value, Sensor)}
     for definition in settings.definitions:

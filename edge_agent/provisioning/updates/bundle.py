@@ -1,7 +1,7 @@
 """A version of the agent as one file: a first line, a signature, a line of JSON, then a packed folder.
 
-The signature (Ed25519) is of the line of JSON, which has size and SHA-256 of the rest: nothing of the file is parsed
-before one of the given keys has signed it.
+The signature (Ed25519) covers the line of JSON, which contains size and SHA-256 of the rest: nothing of the file is
+parsed before one of the given keys is found to have signed it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME: Final = re.compile(rf"{PACKAGE}(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is signed. python: the least version of Python. size, sha256: of the packed folder."""
+    """The signed line. python: the least version of Python. size, sha256: of the packed folder."""
 
     version: str
     spool: SpoolForm
@@ -45,7 +45,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A version whose signature is right. files: by their path below the folder of the version."""
+    """A version with a valid signature. files: by their path below the folder of the version."""
 
     manifest: Manifest
     files: Mapping[str, bytes]
@@ -63,7 +63,7 @@ def pack(
 
 
 def unpack(payload: bytes, signed: Callable[[bytes, bytes], bool]) -> Bundle:
-    """Check a file and read it. signed: whether a signature is of a text, by a key that counts. Raises: ConfigError."""
+    """Check a file and read it. signed: whether a signature of a text is by a trusted key. Raises: ConfigError."""
     if not payload.startswith(FIRST_LINE):
         raise ConfigError("no update of this form; `headwater update make` writes one")
     parts = payload[len(FIRST_LINE) :].split(b"\n", 2)
@@ -94,7 +94,7 @@ def _manifest(line: bytes) -> Manifest:
 
 
 def _packed(package: Path) -> bytes:
-    """A tar of its files in one order, of nobody, without their times."""
+    """A tar of its files in a fixed order, without owners and times."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as out:
         for path in sorted(package.rglob("*")):
@@ -108,7 +108,7 @@ def _packed(package: Path) -> bytes:
 
 
 def _files(packed: bytes) -> dict[str, bytes]:
-    """What a packed folder holds: regular files of the package only, whoever signed it."""
+    """The content of a packed folder: only regular files of the package are accepted, whoever signed it."""
     files: dict[str, bytes] = {}
     try:
         with gzip.open(io.BytesIO(packed)) as unzipped:

@@ -1,11 +1,11 @@
 """The folder of versions on the data partition, whole after a power cut at any step.
 
-    state.json            what `versions` decides with
-    versions/0.2.0/       a version, complete: it is unpacked beside as 0.2.0.part, and renamed once it is on the disk
+    state.json            what versions.py decides with
+    versions/0.2.0/       a complete version: it is unpacked as 0.2.0.part, and renamed once it is on the disk
 
-A step is a file or folder that is written, brought to the disk and then renamed; what a cut leaves half done is a
-`.part`, which nothing reads and the next installation removes. A state.json that cannot be read counts as none: the
-copy in the image runs, or the newest version if only that reads the spool.
+A step writes a file or folder, makes it durable and then renames it. A power cut leaves a `.part`, which nothing reads
+and the next installation removes. A state.json that cannot be read counts as none: the copy in the image runs, or the
+newest version if only that reads the spool.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ PART: Final = ".part"
 
 
 class Disk:
-    """What is done to the disk, one step a method."""
+    """Operations on the disk, one step per method."""
 
     def write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(0o755, parents=True, exist_ok=True)
         path.write_bytes(content)
 
     def compile(self, folder: Path) -> None:
-        """Byte-code beside the sources, for a root that the gateway's user cannot write; by no time of a file."""
+        """Write byte-code beside the sources, for a folder that the gateway's user cannot write; it does not depend on
+        file times.
+        """
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(folder, quiet=2, invalidation_mode=mode, stripdir=str(folder))
 
     def settle(self, path: Path) -> None:
-        """Bring a file, or a folder with all in it, to the disk."""
+        """Make a file durable, or a folder with all its content."""
         for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
             handle = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -51,7 +53,7 @@ class Disk:
                 os.close(handle)
 
     def rename(self, source: Path, target: Path) -> None:
-        """In place of a file that is there; durable when it returns."""
+        """Rename, replacing an existing file; durable when it returns."""
         source.replace(target)
         self._sync_names(target.parent)
 
@@ -75,14 +77,14 @@ class VersionFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone: a start of the gateway, its watcher and an operator may come at once."""
+        """Exclude others: a start of the gateway, its watcher and an operator may act at the same time."""
         self.folder.mkdir(0o755, parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def read(self) -> Versions:
-        """What is known; of a state.json that is lost, the versions that are there."""
+        """What is known of the versions; if state.json is lost, the versions whose files exist."""
         there = self._there()
         try:
             found = json.loads(self._state.read_bytes())
@@ -99,12 +101,12 @@ class VersionFolder:
             return Versions(installed=there)
 
     def write(self, versions: Versions) -> None:
-        """Raises: OSError."""
+        """Write state.json. Raises: OSError."""
         table = asdict(versions) | {"installed": {name: list(each) for name, each in versions.installed.items()}}
         self._put(self._state, json.dumps(table, indent=1).encode())
 
     def add(self, bundle: Bundle) -> None:
-        """Unpack a version beside the others; it is there whole, or not at all. Raises: OSError."""
+        """Unpack a version beside the others, completely or not at all. Raises: OSError."""
         target = self.path(bundle.manifest.version)
         part = target.with_name(target.name + PART)
         self._disk.remove(part)
@@ -120,7 +122,7 @@ class VersionFolder:
         self._disk.rename(part, target)
 
     def prune(self, versions: Versions) -> Versions:
-        """Remove what is no longer needed. Returns what is left. Raises: OSError."""
+        """Remove versions that are no longer needed. Returns the others. Raises: OSError."""
         names = needed(versions)
         left = replace(versions, installed={name: each for name, each in versions.installed.items() if name in names})
         self.write(left)
@@ -131,14 +133,16 @@ class VersionFolder:
         return left
 
     def present(self) -> set[str]:
-        """The versions whose files are there."""
+        """The versions whose files exist."""
         return set(self._there())
 
     def path(self, version: str) -> Path:
         return self.folder / "versions" / version
 
     def point(self, version: str, link: Path) -> None:
-        """Let the gateway's next start find it. Below /run: each boot begins with the copy in the image."""
+        """Set the version for the gateway's next start. Below /run, so that each boot begins with the copy in the
+        image.
+        """
         link.parent.mkdir(0o755, parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         if version != IMAGE:

@@ -1,12 +1,11 @@
-"""Which version of the agent a gateway runs. Pure; `store` keeps what is decided here.
+"""Decides which version of the agent a gateway runs. Pure; version_folder.py stores the decisions.
 
-The copy in the image is always there and cannot be changed. An installed version is first on trial: it runs, and is
-kept once it has been healthy. A version that was started MOST_STARTS times without that is given up: the one that was
-in force before runs again, else the copy in the image. Each start is counted before it happens, so that a power cut
-counts too.
+The copy in the image always exists and cannot be changed. An installed version is first on trial: it runs, and is kept
+once it has been healthy. A version that was started MOST_STARTS times without becoming healthy is given up: the version
+before runs again, else the copy in the image. Each start is counted before it happens, so that a power cut counts too.
 
-A spool is written in the form of the newest version that committed to it, and an older one refuses it. So a version is
-chosen only if it reads the spool that lies on the disk.
+A spool is written in the form of the newest version that committed to it, and an older version refuses it. So a version
+is chosen only if it reads the spool on the disk.
 """
 
 from __future__ import annotations
@@ -41,8 +40,10 @@ class Installed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What a gateway knows of its versions. before: in force before `current`. chosen: what was started last, `starts`
-    times since it was healthy. failed: given up.
+    """What a gateway knows of its versions.
+
+    before: the version in force before `current`. chosen: the version started last, `starts` times since it was
+    healthy. failed: versions given up.
     """
 
     installed: Mapping[str, Installed] = field(default_factory=dict)
@@ -55,7 +56,9 @@ class Versions:
 
 
 class Allowed(NamedTuple):
-    """What the operator allows besides. again: one that was given up. one_way: a spool that no earlier one reads."""
+    """Exceptions that the operator allows. again: a version that was given up. one_way: a spool that no earlier version
+    reads.
+    """
 
     downgrade: bool = False
     again: bool = False
@@ -66,7 +69,7 @@ NOTHING: Final = Allowed()
 
 
 class ServiceState(NamedTuple):
-    """What systemd says of the gateway. text: its line on its state. for_s: how long it is active."""
+    """The state of the gateway's service. text: its status line. for_s: how long it has been active."""
 
     active: bool
     text: str = ""
@@ -74,7 +77,7 @@ class ServiceState(NamedTuple):
 
 
 def order_of(version: str) -> tuple[int, ...]:
-    """To compare versions by. Raises: ConfigError."""
+    """The sort key of a version. Raises: ConfigError."""
     if not VERSION.fullmatch(version):
         raise ConfigError(f'"{version}": no version; like "0.2.0"')
     numbers = [int(part) for part in version.split(".")]
@@ -82,7 +85,7 @@ def order_of(version: str) -> tuple[int, ...]:
 
 
 def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed = NOTHING) -> Versions:
-    """A new version, on trial from the next start on. Raises: ConfigError with the reason against it."""
+    """Accept a new version, on trial from the next start on. Raises: ConfigError with the reason against it."""
     running = _of(versions, image, versions.current)
     if new.version == running.version:
         raise ConfigError(f"{new.version} is in force already")
@@ -103,14 +106,14 @@ def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed
 
 
 def is_news(versions: Versions, new: Installed, image: Installed) -> bool:
-    """Whether a version that lies on the card all the time is to be installed: it is newer, and was not given up."""
+    """Whether a version that is on the card is to be installed: it is newer, and was not given up."""
     running = _of(versions, image, versions.current)
     known = new.version in versions.failed or new.version == versions.trial
     return not known and order_of(new.version) > order_of(running.version)
 
 
 def choose(versions: Versions, image: Installed, spool: SpoolForm | None, present: Collection[str]) -> Versions:
-    """Count one start and say in `chosen` which version it is of.
+    """Count one start and set in `chosen` which version it is of.
 
     spool: the form of the spool on the disk, None if there is none or it cannot be read. present: versions with files.
     """
@@ -127,7 +130,7 @@ def choose(versions: Versions, image: Installed, spool: SpoolForm | None, presen
 
 
 def healthy(versions: Versions) -> Versions:
-    """The chosen version is well: from now on it is the one in force."""
+    """Note that the chosen version is healthy: from now on it is the one in force."""
     chosen = versions.chosen
     failed = tuple(each for each in versions.failed if each != chosen)
     if chosen in (IMAGE, versions.current):
@@ -138,7 +141,7 @@ def healthy(versions: Versions) -> Versions:
 
 
 def give_up(versions: Versions, version: str) -> Versions:
-    """A version failed, or its operator takes it back: it is not chosen again while another can run."""
+    """Give up a version that failed, or that the operator takes back: it is not chosen again while another can run."""
     if version == IMAGE:
         return replace(versions, starts=0)
     failed = (*(each for each in versions.failed if each != version), version)
@@ -151,11 +154,11 @@ def give_up(versions: Versions, version: str) -> Versions:
 
 
 def verdict(versions: Versions, service: ServiceState, waited_s: float, answered: str) -> Verdict:
-    """Whether the chosen version is well. waited_s: for how long it has been looked at.
+    """Whether the chosen version is 'healthy' or 'unfit', or 'wait' while neither is known.
 
-    answered: what a process of it says once its parent has answered. On trial it must reach its parent, and in time:
-    the update came over the network, or with somebody who stands there. In force it needs to serve: where the network
-    is away, another version would not do better.
+    waited_s: how long it has been observed. answered: the status line of a process whose parent has answered. On trial
+    a version must reach its parent, and in time, because the update came over the network or from a person on site. In
+    force it only has to serve: without a network another version would do no better.
     """
     if versions.chosen in (IMAGE, versions.current):
         return "healthy" if service.active and service.for_s >= SETTLED_S else "wait"
@@ -165,7 +168,7 @@ def verdict(versions: Versions, service: ServiceState, waited_s: float, answered
 
 
 def needed(versions: Versions) -> set[str]:
-    """The versions whose files are kept."""
+    """The versions whose files have to be kept."""
     names = {versions.trial, versions.current, versions.before, versions.chosen}
     return {name for name in names if name is not None and name != IMAGE}
 
@@ -175,13 +178,13 @@ def _of(versions: Versions, image: Installed, name: str) -> Installed:
 
 
 def _reading(versions: Versions, image: Installed, spool: SpoolForm | None) -> set[str]:
-    """The versions that read the spool."""
+    """The versions that can read the spool."""
     names: Iterable[str] = (*versions.installed, IMAGE)
     return {name for name in names if spool is None or _of(versions, image, name).spool >= spool}
 
 
 def _without_missing(versions: Versions) -> Versions:
-    """A version whose files are not there is none."""
+    """The state without versions whose files are missing."""
 
     def there(name: str) -> str:
         return name if name in versions.installed else IMAGE
@@ -191,7 +194,7 @@ def _without_missing(versions: Versions) -> Versions:
 
 
 def _without_outdated(versions: Versions, image: Installed) -> Versions:
-    """A card that was flashed with a newer image runs that: its partition of data still has the older versions."""
+    """The state without versions older than the image: a newly flashed card keeps its data partition."""
 
     def newest(name: str) -> str:
         each = _of(versions, image, name)

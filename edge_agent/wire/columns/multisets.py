@@ -1,4 +1,5 @@
-"""Columns of bags <-> CBOR items: values as differences, counts only where they say something, deflated where it pays.
+"""Columns of multisets <-> CBOR items: values as differences, counts only if one is not 1, deflated where that is
+shorter.
 
 column = [null, sizes, values, counts]; forms: schemas/frame.cddl, rule `bags`. Long arrays are deflated (wire.packed).
 """
@@ -25,9 +26,9 @@ VALUE_LIMIT: Final = 2**61  # of integers: what is decoded can be encoded again
 
 
 def encode(column: Array, *, deflate: bool = True) -> list[object]:
-    """A column of bags as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
+    """A column of multisets as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
 
-    deflate: False where time counts more than bytes.
+    deflate: False if time matters more than bytes.
     """
     found = multisets.flat(column)
     least = LEAST if deflate else sys.maxsize
@@ -36,7 +37,7 @@ def encode(column: Array, *, deflate: bool = True) -> list[object]:
 
 
 def is_bags(item: object) -> bool:
-    """Whether an item of a section is a column of bags."""
+    """Whether an item of a section is a column of multisets."""
     return type(item) is list and len(item) > 0 and item[0] is None
 
 
@@ -54,7 +55,7 @@ def _encode_values(found: FlatMultisets, least: int) -> object:
 
 
 def _encode_steps(units: Ints, found: FlatMultisets, least: int) -> tuple[object, object]:
-    """The first value of each row, and from each value to the next in its row, less one."""
+    """The first value of each row, and the steps from each value to the next in its row, less one."""
     if len(units) and max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
         raise ValueError("a bag holds an integer beyond 61 bits")
     steps = np.diff(units, prepend=units[:1])[found.inner()] - 1

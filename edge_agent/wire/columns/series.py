@@ -28,8 +28,8 @@ TICKS_US: Final = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000,
 def encode(column: Array, start: Ints | None = None, *, deflate: bool = True) -> list[object]:
     """A column of series as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
 
-    start: of each row, where the reader has it too: as of raw readings it is often the time of the first of them.
-    deflate: False where time counts more than bytes.
+    start: of each row, if the reader knows it too: for raw readings it is often the time of the first of them. deflate:
+    False if time matters more than bytes.
     """
     found = series.flat(column)
     least = LEAST if deflate else sys.maxsize
@@ -50,7 +50,7 @@ def is_series(item: object) -> bool:
 
 
 def _times(found: FlatSeries, tick: int, start: Ints | None, least: int) -> tuple[object, object]:
-    """As `_steps`, without the first where that is the row's start."""
+    """Like `_steps`, without the first number if that is the row's start."""
     first, steps = _steps(found.time_us // tick, found, least)
     if start is not None and np.array_equal(start, found.time_us[found.starts]):
         return None, steps
@@ -58,7 +58,7 @@ def _times(found: FlatSeries, tick: int, start: Ints | None, least: int) -> tupl
 
 
 def _steps(numbers: Ints, found: FlatSeries, least: int) -> tuple[object, object]:
-    """The first number of each row, and from each number to the next in its row."""
+    """The first number of each row, and the steps from each number to the next in its row."""
     if max(-int(numbers.min()), int(numbers.max())) >= LIMIT:
         raise ValueError("a series holds an integer beyond 61 bits")
     steps = np.diff(numbers, prepend=numbers[:1])[found.inner()]

@@ -1,8 +1,8 @@
 """Columns of sketches <-> CBOR items: [false, sizes, bytes], or [deflated bytes] where that is shorter.
 
-Bytes of a sketch are foreign until algebra.sketches has found that it would write every one of them itself: what is
-let in can be merged, lowered and given to Spark without any reader meeting something it does not expect. Form:
-schemas/frame.cddl, rule `sketches`.
+Bytes of a sketch are untrusted until algebra.sketches has found that it would write every one of them itself. Accepted
+sketches can therefore be merged, lowered and given to Spark without surprising any reader. Form: schemas/frame.cddl,
+rule `sketches`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _frequent() -> Component:
 
 
 def _frequent_size(degree: int, scale: int | None, readings: float) -> RowSize:
-    """Floats that hardly repeat cancel each other where there are too many."""
+    """Floats that hardly repeat cancel each other, so that a state stays small even if there are many."""
     expected = 250.0 if scale is None and readings > MOST_FREQUENT else multiset_size(degree, scale, readings).expected
     return RowSize(expected, 16.0 * min(readings, MOST_FREQUENT))  # counts may be 8 bytes
 
@@ -82,12 +82,14 @@ def _thinned(column: Array) -> Array:
 
 
 def _lower_theta(states: States, _scale: int | None, _params: Params) -> Lowered:
-    """The estimate, and the sketch itself in the details, as base64: for set operations of its readers."""
+    """The estimate; in the details the sketch itself as base64, for set operations of other readers."""
     return answered(theta.estimates(states["theta"]), None, [json.dumps(text) for text in theta.texts(states["theta"])])
 
 
 def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
-    """The most frequent value; in the details [value, count] of the first k, of equally frequent ones the smaller."""
+    """The most frequent value; in the details [value, count] of the first k. Of equally frequent values the smaller is
+    first.
+    """
     found = multisets.flat(_thinned(states["frequent"]))
     order = np.lexsort((-found.counts, found.rows))  # stable: of equal counts the smaller value comes first
     values, counts = decimals(found.values[order], scale).value.tolist(), found.counts[order].tolist()

@@ -28,7 +28,7 @@ SECOND_US: Final = 1_000_000
 
 
 def _steps(found: FlatSeries) -> Array:
-    """From the reading before to each one, in units; a reading that is the first of its row: 0."""
+    """The difference of each reading from the one before, in units; 0 for the first reading of a row."""
     before = found.value.copy()
     before[1:] = found.value[:-1]
     before[found.starts] = found.value[found.starts]
@@ -36,7 +36,7 @@ def _steps(found: FlatSeries) -> Array:
 
 
 def _summed(found: FlatSeries, values: Array) -> Array:
-    """A sum a row; integers exactly."""
+    """One sum per row; integers exactly."""
     return Segments.runs(found.starts, len(values)).sum(values)
 
 

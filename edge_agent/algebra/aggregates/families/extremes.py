@@ -1,4 +1,4 @@
-"""min, max, range, and when the extremes were: the value, and of equal ones the earliest time."""
+"""min, max, range, and the times of the extremes: the value, and of equal values the earliest time."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _lower_delta(states: States, scale: int | None, _params: Params) -> Lowered:
 
 
 def _lower_percent(states: States, _scale: int | None, _params: Params) -> Lowered:
-    """The scale cancels, so that units of scaled integers serve as they are."""
+    """The change from first to last in percent. The scale cancels, so units of scaled integers are used as they are."""
     first = states["first_value"].astype(np.float64)
     null = first == 0
     change = difference(states["last_value"], states["first_value"]).astype(np.float64)

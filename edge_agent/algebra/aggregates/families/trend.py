@@ -79,7 +79,7 @@ def _states(
 
 
 def _lower_slope(states: States, scale: int | None, _params: Params) -> Lowered:
-    """Per second, in the sensor's unit."""
+    """The slope in the sensor's unit per second."""
     spread, rise = states["trend_tt"], states["trend_tx"]
     null = spread <= 0  # exactly so where all readings are of one instant
     with np.errstate(over="ignore"):
