@@ -1,6 +1,6 @@
-"""Everything that can happen to a machine, and everything it can ask for. Machines never do it themselves.
+"""All events that can happen to a machine, and all actions that it can ask for. Machines never act themselves.
 
-The runtime, or the simulation of the tests, turns the world into events and performs actions in their order.
+The runtime, or the simulation of the tests, turns what happens into events and performs actions in their order.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Readings of one sensor. position: where a re-readable source goes on after them (None for others).
+    """Readings of one sensor. position: where to continue a re-readable source after them (None for others).
 
-    token: what to acknowledge after the commit that holds them (None: nothing). clock_us: the sensor's own clock, for
-    `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch. mark_us: the source's
-    own promise of event time, which a recording's watermarks give. markers: of punctuation windows; no readings.
-    since_boot: times are since boot, for the node's clock is not known (4.3).
+    token: what to acknowledge after the commit that contains them (None: nothing). clock_us: the sensor's own clock,
+    for `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch. mark_us: the
+    source's own promise of event time, as of a recording's watermarks. markers: of punctuation windows; no readings.
+    since_boot: times are since boot, because the node's clock is not known (4.3).
     """
 
     sensor: str
@@ -57,19 +57,21 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Readings have come that a `Read` will bring in a moment: whoever waits for silence goes on waiting."""
+    """Readings have arrived that a `Read` will deliver in a moment: a source is not silent meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last `Commit` asked for is durable. spool_bytes: what the spool takes on the disk with it."""
+    """The last `Commit` is durable. spool_bytes: the size of the spool on the disk after it."""
 
     spool_bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The commit under way cannot be made: the disk is full. What makes room may go ahead of it (`Relieve`)."""
+    """The commit under way cannot be made because the disk is full. Actions that free space may precede it
+    (`Relieve`).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Relieved:
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """The connection to the parent's broker is ready. In flight from before are void.
+    """The connection to the parent's broker is ready. Earlier publishes in flight are void.
 
     parent: which one; '': the present one, and all others on its broker.
     """
@@ -98,7 +100,9 @@ class LinkDown:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The broker took a frame (PUBACK): room in flight, nothing durable (docs/protocol.md 3)."""
+    """The broker has a frame (PUBACK): another may be in flight. That does not make the frame durable (docs/protocol.md
+    3).
+    """
 
     epoch: int
     seq: int
@@ -113,10 +117,10 @@ class Receipted:
 
 @dataclass(frozen=True, slots=True)
 class BadFrame:
-    """A frame whose envelope was read and whose body was not: quarantined and settled (docs/protocol.md 3.6).
+    """A frame whose envelope could be read and whose body could not: quarantined and settled (docs/protocol.md 3.6).
 
-    run: it never came, and stands for so many frames, itself and those after it, that nobody sends again; 0: it came.
-    since_us: no row or gap record in them began before, but for rows on time; None: nobody looked.
+    run: > 0: the frame never came, and stands for so many frames, itself and those after it, that nobody sends again;
+    0: it came. since_us: no late row or gap record in them began earlier; None: not known.
     """
 
     epoch: int
@@ -152,7 +156,7 @@ class ChildStatus:
 
 @dataclass(frozen=True, slots=True)
 class LowerLink:
-    """The connection on which children are heard went up or down; silence counts only while it is up (4.4)."""
+    """The connection to the children went up or down; silence counts only while it is up (4.4)."""
 
     up: bool
 
@@ -173,7 +177,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class AcceptLoss:
-    """An operator's word: parents that were left will not come back, and what waits for them is lost (1.5).
+    """An operator declares that former parents will not come back: frames that wait for them are lost (1.5).
 
     parent: one of them; '': all.
     """
@@ -190,14 +194,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A function of another package failed here: its answers are lost, no reading is. why: one line for people."""
+    """A function of another package failed here: its results are lost, but no reading. why: one line for people."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A spooled frame cannot be read again: its bytes are not what was written."""
+    """A spooled frame cannot be read: its bytes fail their checksum."""
 
     epoch: int
     seq: int
@@ -205,11 +209,11 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class ClockChanged:
-    """What the node's time is, and whether it is known; the time of this event is by it already (4.3).
+    """The node's time, and whether it is known. The time of this event already follows it (4.3).
 
-    boot: id of this boot. offset_us: of the node's time from the time since boot. by_us: how far it stepped with this.
-    wrong: [from, upto) of times that readings got, or should have got, from a clock that turns out to have been wrong.
-    A node that never gets this event has a clock that is known.
+    boot: id of this boot. offset_us: of the node's time from the time since boot. by_us: how far the time stepped with
+    this. wrong: [from, upto) of times that readings got, or should have got, from a clock that turns out to have been
+    wrong. A node that never gets this event has a known clock.
     """
 
     known: bool
@@ -221,7 +225,7 @@ class ClockChanged:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The process is about to end in an orderly way: commit now what there is."""
+    """The process is about to end in order: commit all state now."""
 
 
 Event = (
@@ -256,10 +260,10 @@ Event = (
 class Commit:
     """One transaction (docs/protocol.md 3.1); exactly one is under way at a time, answered by `Committed`.
 
-    state: slot -> plain value (ints, floats, str, bytes, bool, None, lists, tuples, dicts with str keys, numpy
-    arrays), None deletes the slot. frames: appended to the spool in this order, not sent. forget: (epoch, seq) deleted.
-    mark_sent: (epoch, seq) that are about to be published for the first time (docs/protocol.md 3.3).
-    replace: frames that stand in for others at the same (epoch, seq): gap records.
+    state: slot -> plain value (ints, floats, str, bytes, bool, None, lists, tuples, dicts with str keys, numpy arrays),
+    None deletes the slot. frames: appended to the spool in this order, not sent. forget: (epoch, seq) deleted.
+    mark_sent: (epoch, seq) that are about to be published for the first time (docs/protocol.md 3.3). replace: gap
+    records that replace other frames at the same (epoch, seq).
     """
 
     state: Mapping[str, object] = field(default_factory=dict)
@@ -271,9 +275,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Relieve:
-    """Ahead of a commit that the disk refuses: delete these frames, mark those as sent (docs/protocol.md 3.3).
+    """Before a commit that the disk refuses: delete these frames, mark those as sent (docs/protocol.md 3.3).
 
-    All of them are committed. It needs no room on the disk, and makes some. Answered by `Relieved`.
+    All of them are committed. It needs no space on the disk, and frees some. Answered by `Relieved`.
     """
 
     forget: tuple[tuple[int, int], ...]
@@ -282,7 +286,9 @@ class Relieve:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send a spooled frame to the parent; the runtime has its bytes in the spool. to: a former one; '': the present."""
+    """Send a spooled frame to the parent; the runtime reads its bytes from the spool. to: a former parent; '': the
+    present.
+    """
 
     epoch: int
     seq: int
@@ -291,7 +297,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Send a heartbeat to the parent. to: another one, which is asked whether it is there."""
+    """Send a heartbeat to the parent. to: another parent, to find out whether it answers."""
 
     heartbeat: Heartbeat
     to: str = ""
@@ -307,14 +313,14 @@ class SendReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The messages with these tokens are durable: acknowledge them where they came from."""
+    """The messages with these tokens are durable: acknowledge them at their source."""
 
     tokens: tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Keep bad bytes with the reason where an operator finds them (upward as a Gap with reason 'poison' too)."""
+    """Store bad bytes with the reason for the operator (a Gap with reason 'poison' reports them upward)."""
 
     node: str
     reason: str
@@ -323,7 +329,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something an operator may want to read; the runtime logs it as event name and fields."""
+    """A message for the operator; the runtime logs it as event name and fields."""
 
     name: str
     fields: Mapping[str, object]
@@ -334,7 +340,7 @@ Action = Commit | Relieve | Publish | Beat | SendReceipt | Ack | Quarantine | No
 
 @dataclass(frozen=True, slots=True)
 class SpooledFrame:
-    """What a restarting node finds of a frame in its spool. damaged: why its bytes cannot be used; '' if they can.
+    """A frame in the spool of a restarting node. damaged: why its bytes cannot be used; '' if they can.
 
     run: how many frames this is, itself and those after it; all of them alike, and none a birth if there are several.
     """
@@ -349,7 +355,7 @@ class SpooledFrame:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a node finds at start: the committed slots and the spooled frames in order of (commit, seq).
+    """The content of a node's spool at start: the committed slots, and the spooled frames in order of (commit, seq).
 
     lost: a former spool was unusable and set aside: the node's past is unknown (docs/protocol.md 1.2, `lost`).
     """

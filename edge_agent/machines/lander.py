@@ -1,10 +1,10 @@
 """The lander: messages to landing files, and receipts. The root orders and decodes.
 
-Rules (docs/protocol.md): a receipt follows the fsync of the landing file that holds the frame (3.2); it is repeated
+Rules (docs/protocol.md): a receipt follows the fsync of the landing file that contains the frame (3.2); it is repeated
 for every duplicate and when a child comes online (3.2); each file has the newest heartbeat of each node, and a tick
 when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
-files; if the last of them are lost, a frame lands twice and the root drops one. A file says from time to time what is
-received, so that the root can tell a frame that is on its way from one whose file is lost, and where late rows of the
+files; if the last of them are lost, a frame lands twice and the root drops one. A file states from time to time what
+has been received, so that the root can tell a frame under way from one whose file is lost, and where late rows of the
 latter may begin (3.2). Frames ahead of a hole in their epoch land within a bound; others are sent again (2.2).
 """
 
@@ -30,8 +30,8 @@ class LanderMessage:
     """One message of a child as it came. epoch None: no envelope could be read. seq None: a heartbeat.
 
     of: the object that lands (topic, receive time and payload in the real lander); size_bytes: of the payload. run: how
-    many seqs it settles: more than one where a gap record stands for frames that were never published (3.5).
-    earliest_us: the earliest start of its late rows and gap records; None: it has none.
+    many seqs it settles: more than one if a gap record replaces frames that were never published (3.5). earliest_us:
+    the earliest start of its late rows and gap records; None: it has none.
     """
 
     node: str
@@ -58,10 +58,10 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """Write one landing file with these objects, fsync it, then keep `received` (slot -> plain value).
+    """Write one landing file with these objects, fsync it, then store `received` (slot -> plain value).
 
-    now_us: the receive time of the file's tick, so that an idle root knows the time. statement: what of which child is
-    received in this file or an earlier one, from time to time.
+    now_us: the receive time of the file's tick, so that an idle root knows the time. statement: from time to time,
+    which frames of which child have been received, in this file or an earlier one.
     """
 
     objects: tuple[object, ...]
@@ -74,7 +74,7 @@ class Land:
 class LanderSettings:
     """When a file is closed: after flush_us, at most so many frames or bytes; a tick at least every tick_us.
 
-    horizon_us: the root's correction horizon, for the receipts. statement_us: at most this long without a statement.
+    horizon_us: the root's correction horizon, for the receipts. statement_us: the longest time without a statement.
     """
 
     flush_us: int = 500_000
@@ -90,19 +90,19 @@ LanderAction = Land | SendReceipt | Ack
 
 
 class FramesAhead:
-    """Counts frames of each child that lie ahead of a hole in their epoch: the root cannot use them yet (2.2).
+    """Counts frames of each child ahead of a hole in their epoch, which the root cannot use yet (2.2).
 
-    It begins behind all that an earlier run received: where that has holes, they are of gap records, or closed soon.
+    It counts only frames behind all that an earlier run received: holes before that are of gap records, or closed soon.
     """
 
     def __init__(self, received: Mapping[EpochKey, ReceivedRanges]) -> None:
-        """received: of the lander, which fills it."""
+        """received: the lander's own ranges, which the lander updates."""
         self._received = received
         self._lines: dict[EpochKey, ReceivedRanges] = {}
         self._ahead: dict[str, dict[int, list[int]]] = {}  # node -> epoch -> [frames, bytes], where there are any
 
     def take(self, key: EpochKey, message: LanderMessage) -> bool:
-        """Count a frame that has not come before; False: it is beyond the bound and may not land."""
+        """Count a new frame. Returns False if it is beyond the bound and may not land."""
         seq, line = message.seq or 0, self._lines.get(key)
         if line is None:
             line = ReceivedRanges(self._received[key].top) if key in self._received else ReceivedRanges()
@@ -131,10 +131,10 @@ class FramesAhead:
 
 
 class LateStarts:
-    """Of each epoch the earliest start of late rows and gap records that landed today and the day before.
+    """For each epoch the earliest start of late rows and gap records that landed today or the day before.
 
-    That is longer than files can be lost one after another without a statement among those that are not. A day is
-    counted in statements, so that no step of a clock makes it shorter.
+    Two days are longer than files can be lost one after another without one that has a statement. A day is counted in
+    statements, so that a step of the clock does not make it shorter.
     """
 
     def __init__(self) -> None:
@@ -143,15 +143,15 @@ class LateStarts:
         self._statements = 0
 
     def note(self, key: EpochKey, start_us: int) -> None:
-        """A frame of that epoch landed, with late rows from there on."""
+        """Note that a frame of that epoch landed, with late rows from there on."""
         self._today[key] = min(start_us, self._today.get(key, start_us))
 
     def of(self, key: EpochKey) -> int | None:
-        """None: there are none."""
+        """The earliest start of an epoch; None if there are none."""
         return min((us for us in (self._today.get(key), self._before.get(key)) if us is not None), default=None)
 
     def stated(self) -> None:
-        """Another statement."""
+        """Count another statement."""
         self._statements += 1
         if self._statements % A_DAY == 0:
             self._today, self._before = {}, self._today
@@ -270,7 +270,7 @@ class Lander:
         return Land(objects, slots, now_us, self._statement(now_us))
 
     def _statement(self, now_us: int) -> tuple[tuple[str, Receipt], ...]:
-        """What is received of the epochs that were heard since the last statement, and of those in it once more."""
+        """The frames received of the epochs heard since the last statement, and once more of those that it named."""
         since_us = None if self._stated_us is None else now_us - self._stated_us
         if since_us is not None and 0 <= since_us < self.settings.statement_us:
             return ()

@@ -1,8 +1,8 @@
-"""The base of gateways and mergers: one commit an interval, frames to the parent, heartbeats.
+"""The base of gateways and mergers: one commit per interval, frames to the parent, heartbeats.
 
 A subclass makes the step to send (`_step`) and the rest of the state to commit (`_state`). Rules (docs/protocol.md):
-one transaction each commit interval holds everything that changed, nothing is published ahead of it, messages are
-acknowledged after it; it comes early when messages wait for that and none has come for 50 ms (3.1).
+one transaction each commit interval contains everything that changed, nothing is published ahead of it, messages are
+acknowledged after it; it comes early when messages wait for it and none has come for 50 ms (3.1).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none ha
 
 
 class Node(Parents):
-    """Frames to the parent and the times of commits."""
+    """Sends frames to the parent, and decides when to commit."""
 
     def __init__(
         self, settings: NodeSettings, random: Random, restored: Restored, load: Callable[[int, int], Frame]
     ) -> None:
-        """load: the content of a spooled frame by (epoch, seq), asked for only when one must be given up."""
+        """load: the content of a spooled frame by (epoch, seq), needed only when a frame has to be given up."""
         self.settings = settings
         self.outbox = Outbox(
             settings.node,
@@ -165,7 +165,7 @@ class Node(Parents):
         return out
 
     def _uplink(self, event: Refused | Relieved | LinkUp | LinkDown | Sent) -> list[Action]:
-        """What concerns the outbox alone."""
+        """Handle an event that concerns the outbox alone."""
         match event:
             case Refused():
                 relief = self.outbox.relieve()
@@ -179,7 +179,7 @@ class Node(Parents):
         return []
 
     def _time(self, event: Event, now_us: int) -> list[Action]:
-        """What follows from the time itself: the clock stepped, is known, or is not any more."""
+        """Handle a change of the time itself: the clock stepped, became known, or is no longer known."""
         out: list[Action] = []
         if isinstance(event, ClockChanged):
             self._dirty = True
@@ -295,23 +295,23 @@ class Node(Parents):
         return state
 
     def _wants_epoch(self) -> bool:
-        """Whether to number anew although nothing asks for it."""
+        """Whether this kind of node wants to number anew although no rule requires it."""
         return False
 
     def _open(self, now_us: int) -> list[Frame]:
-        """A new epoch, with all that its birth states (1.2)."""
+        """Begin a new epoch, with all that its birth states (1.2)."""
         self.outbox.draw()
         step = self._birth_step(now_us)
         withheld = self._declared or self._too_many_hints(step)
         return self.outbox.open(without_promise(step) if withheld else step)
 
     def _open_on_the_way(self, now_us: int) -> list[Frame]:
-        """A new epoch while the process goes on: what is open stays open, and so does the promise of the old one."""
+        """Begin a new epoch while the process continues: open rows stay open, and the old promise holds."""
         self.outbox.draw()
         return self.outbox.open(without_promise(self._birth_step(now_us, goes_on=True)))
 
     def _flush(self, step: Step, now_us: int) -> list[Frame]:
-        """All that is open, as the last frames of the epoch (1.3); in further epochs where its keys are used up."""
+        """Send all open rows as the last frames of the epoch (1.3), in further epochs if its keys are used up."""
         frames: list[Frame] = []
         after = self.outbox.seq - 1
         for part in self._parts(without_promise(step) if self._too_many_hints(step) else step):
@@ -324,9 +324,9 @@ class Node(Parents):
         return frames
 
     def _put(self, step: Step, now_us: int) -> list[Frame]:
-        """The frames of a step, in new epochs where the keys of one are used up (2.4).
+        """Make the frames of a step, in new epochs if the key numbers of one are used up (2.4).
 
-        What is open stays open: the process goes on and the new epoch names the last seq of the old one.
+        Open rows stay open: the process continues and the new epoch names the last seq of the old one.
         """
         frames: list[Frame] = []
         self._note_late(step, now_us)
@@ -350,7 +350,7 @@ class Node(Parents):
         return without_promise(step)
 
     def _note_late(self, step: Step, now_us: int) -> None:
-        """Remember where late rows lie: they are below what the parent promised, should its journal be lost (3.7)."""
+        """Remember where late rows lie: they are below the parent's promise, should its journal be lost (3.7)."""
         for each in step.groups:
             spans = [rows.partials for rows in each.rows if rows.late and len(rows.partials)]
             if spans:
@@ -358,7 +358,7 @@ class Node(Parents):
                 self._late.append((now_us, each.group, start_us, end_us))
 
     def _parts(self, step: Step) -> Iterator[Step]:
-        """A step in parts that each have no more keys than an epoch numbers."""
+        """A step in parts, each with no more keys than an epoch numbers."""
         most = self.settings.max_keys
         if not exceeds(step, most):
             yield step
@@ -373,7 +373,7 @@ class Node(Parents):
         yield without_rows(step)
 
     def _too_many_hints(self, step: Step) -> frozenset[Group]:
-        """Groups with registers, if these are more than one epoch numbers: then their frontiers stay where they are."""
+        """Groups whose registers are more than one epoch numbers: their frontiers stay where they are."""
         if not exceeds(step, self.settings.max_keys, hints_only=True):
             return frozenset()
         return frozenset(each.group for each in step.groups if each.hints is not None)
@@ -383,7 +383,7 @@ class Node(Parents):
         return [Ack(tuple(tokens))] if tokens else []
 
     def _wait_for(self, token: object, now_us: int) -> None:
-        """A message to acknowledge after the commit that holds it."""
+        """Acknowledge a message after the commit that contains it."""
         if token is not None:
             self._tokens.append(token)
             self._token_us = now_us
@@ -419,7 +419,7 @@ class Node(Parents):
 
     @property
     def alarms(self) -> Mapping[str, str]:
-        """Child -> what an operator must know of it (1.4)."""
+        """Child -> its alarm for the operator (1.4)."""
         return {}
 
     @abstractmethod
@@ -439,16 +439,16 @@ class Node(Parents):
         """Rows closed since the last commit, and all changes of frontiers, leaves and serving ranges."""
 
     def _stepped(self, by_us: int) -> None:
-        """The clock stepped, either way: times remembered move with it, for no time has passed."""
+        """The clock stepped, either way: move remembered times with it, because no time has passed."""
         del by_us
 
     def _clock_changed(self, event: ClockChanged) -> None:
-        """The clock is known, or is not any more."""
+        """The clock became known, or is no longer known."""
         del event
 
     @abstractmethod
     def _stepped_back(self, now_us: int) -> None:
-        """The clock went back to now_us: no time remembered may lie after it."""
+        """The clock went back to now_us: no remembered time may lie after it."""
 
     @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:

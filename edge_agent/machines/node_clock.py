@@ -26,9 +26,9 @@ ASK_AGAIN_US: Final = 600_000_000  # of a parent that may know better than the c
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The computer's clocks at one moment. boot_us: since boot. vouched: a time service says that wall_us is right.
+    """The computer's clocks at one moment. boot_us: since boot. vouched: a time service confirms wall_us.
 
-    False: there is one and it does not say so yet; None: there is none to ask.
+    False: there is a service and it does not confirm it yet; None: there is no service to ask.
     """
 
     wall_us: int
@@ -42,7 +42,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """offset_us: of the node's time from the time since boot. source: where it is from; UNKNOWN: it is a guess."""
+    """offset_us: of the node's time from the time since boot. source: of the time; UNKNOWN: it is a guess."""
 
     offset_us: int
     source: str
@@ -55,7 +55,9 @@ class ClockState:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """The computer's clock counted although nobody vouched for it: [from, upto) since boot (upto None: it does)."""
+    """A stretch in which the computer's clock counted unconfirmed: [from, upto) since boot (upto None: it still
+    does).
+    """
 
     from_us: int
     upto_us: int | None
@@ -63,12 +65,13 @@ class Trusted:
 
 
 class NodeClock:
-    """Feed with `look` and `answered`; `state` says what time it is."""
+    """Decides what time it is. Feed it with `look` and `answered`; the result is `state`."""
 
     def __init__(self, first: ClockReading, *, trust: str, max_error_us: int, floor_us: int) -> None:
-        """trust: 'auto', 'always' (the computer's clock is right) or 'synced' (only if a service or a parent says so).
+        """trust: 'auto', 'always' (the computer's clock is right) or 'synced' (only if a service or a parent confirms
+        it).
 
-        max_error_us: a parent's answer that may be further off is not taken. floor_us: no right clock is before.
+        max_error_us: a parent's answer that may be further off is not taken. floor_us: no right clock is earlier.
         """
         self._trust, self._max_error_us, self._floor_us = trust, max_error_us, floor_us
         self._wall_offset_us = first.offset_us  # of the computer's clock, without its slow drift
@@ -80,7 +83,7 @@ class NodeClock:
         self.look(first)
 
     def look(self, now: ClockReading) -> ClockState:
-        """The state by the computer's clocks."""
+        """Update the state by the computer's clocks."""
         stepped = abs(now.offset_us - self._wall_offset_us) >= STEP_US
         if stepped:
             self._wall_offset_us, self._stepped_us = now.offset_us, now.boot_us
@@ -96,7 +99,7 @@ class NodeClock:
         return self.state
 
     def _may_trust(self, now: ClockReading) -> bool:
-        """Whether the computer's clock counts although nobody vouches for it."""
+        """Whether the computer's clock counts although no service confirms it."""
         if now.wall_us < self._floor_us:
             return False
         alone = self._trust == "auto" and now.vouched is None
@@ -122,7 +125,7 @@ class NodeClock:
             self._trusted = None
 
     def answered(self, answer: ParentTime, boot_us: int) -> ClockState:
-        """The state by a parent's answer, which came at boot_us."""
+        """Update the state by a parent's answer, which came at boot_us."""
         width_us = boot_us - answer.asked_us
         error_us = width_us // 2 + (answer.error_us or 0)
         if width_us < 0 or error_us > self._max_error_us:

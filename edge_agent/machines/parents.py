@@ -1,7 +1,7 @@
-"""How a node deals with its parents: which it sends to, a change of parent, a new journal of the parent.
+"""How a node deals with its parents: the choice of one, a change of parent, a new journal of the parent.
 
-Rules (docs/protocol.md): a move ends the line to the old parent by a `leave`, and what was sent to it stays with it
-(1.5); a parent with a new journal is a new parent, and what the old journal may have held is declared (3.7).
+Rules (docs/protocol.md): a move ends the line to the old parent by a `leave`, and frames sent to it stay with it (1.5);
+a parent with a new journal is a new parent, and what the old journal may have contained is declared (3.7).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LATE_US: Final = 900_000_000  # late rows sent this long ago are taken to have l
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Who a node is and how often it speaks. Durations in us.
+    """The identity of a node and its intervals. Durations in us.
 
     quota_bytes: of the spool; beyond it frames are dropped (None: no limit). frontier_step_us: frontiers are multiples
-    of it where all window edges are, which keeps frames short (schemas/frame.cddl). frame_bytes: size limit of its
-    frames. max_keys: how many keys one of its epochs numbers. parents: whom it sends to, best first; (): the runtime
-    knows. away_us, back_us: see ParentChoice.
+    of it if all window edges are, which keeps frames short (schemas/frame.cddl). frame_bytes: size limit of its frames.
+    max_keys: how many keys one of its epochs numbers. parents: best first; (): the runtime knows the only one. away_us,
+    back_us: see ParentChoice.
     """
 
     node: str
@@ -48,9 +48,9 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """What an operator gave up of a parent that was left: frames, their readings, and from when to when these lie.
+    """What an operator gave up of a former parent: frames, their readings, and the range of their event times.
 
-    readings: None: not known of all. from_us, upto_us: None where no readings were in them, or it is not known.
+    readings: None: not known of all. from_us, upto_us: None if no readings were in them, or the range is not known.
     """
 
     parent: str
@@ -61,9 +61,10 @@ class GivenUp:
 
 
 class Parents(ABC):
-    """The part of a node that chooses its parent. _declared: losses for the next step; _late: when late rows of a group
-    were sent, from when to when they lie; _moving: this process has begun to move frames to another parent or journal.
-    given_up: by the last `AcceptLoss`.
+    """The part of a node that chooses its parent.
+
+    _declared: losses for the next step. _late: when late rows of a group were sent, and their range of event time.
+    _moving: this process has begun to move frames to another parent or journal. given_up: by the last `AcceptLoss`.
     """
 
     settings: NodeSettings
@@ -89,7 +90,7 @@ class Parents(ABC):
         return notes
 
     def _choose(self, now_us: int) -> list[Action]:
-        """Another parent where the present one is away, or is none of ours any more (1.5)."""
+        """Move to another parent if the present one is away, or is no longer configured (1.5)."""
         outbox = self.outbox
         asked = self.choice.asks(outbox.parent, now_us)
         out: list[Action] = [Beat(Heartbeat(self._probe_epoch, -1, ()), asked)] if asked else []
@@ -102,11 +103,11 @@ class Parents(ABC):
 
     @property
     def _probe_epoch(self) -> int:
-        """In whose name another parent is asked whether it is there: of the present life of this node, and no epoch."""
+        """The epoch in whose name another parent is asked whether it answers: an id of this process, and no epoch."""
         return ~self.outbox.epoch_id & 0xFFFFFFFF
 
     def _move(self, now_us: int) -> list[Frame]:
-        """The line to the present parent ends by a leave, and one to another begins (1.5)."""
+        """End the line to the present parent by a leave, and begin one to another (1.5)."""
         leaves = {group: tuple(listed) for group, listed in self._listed().items() if listed}
         line = self.outbox.end_line(self.wanted, self._load, now_us)
         self._moving = True
@@ -117,7 +118,7 @@ class Parents(ABC):
         return frames + self.outbox.open(without_promise(self._birth_step(now_us)))
 
     def _accept_loss(self, only: str) -> list[Action]:
-        """An operator gives up what parents that were left may not have: it is declared lost. only: '': all of them."""
+        """Give up what former parents may not have, and declare it lost. only: one of them; '': all."""
         names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
         given_up, notes = list[GivenUp](), list[Action]()
         waiting = self.outbox.former_lines.waiting()
@@ -141,7 +142,7 @@ class Parents(ABC):
         return notes
 
     def _join_journal(self, now_us: int) -> list[Frame]:
-        """The parent has a new journal: it gets a birth, what was never published, and then what is lost (3.7)."""
+        """Join the parent's new journal: a birth, frames never published, then the losses (3.7)."""
         self._moving = True
         nodes = self._leaf_names()
         late = tuple(
@@ -165,12 +166,12 @@ class Parents(ABC):
 
     @abstractmethod
     def _reached(self) -> Mapping[Group, int]:
-        """Of every group the end of all that can have been sent."""
+        """For every group the latest end of all rows that may have been sent."""
 
     @abstractmethod
     def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
-        """Of every group the leaves below this node, or itself, as the present epoch lists them."""
+        """For every group the leaves below this node, or itself, as the present epoch lists them."""
 
     @abstractmethod
     def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
-        """Of every group the leaves whose readings are sent."""
+        """For every group the leaves whose readings are sent."""

@@ -14,15 +14,16 @@ class AppendOnlyTable:
     __slots__ = ("_name", "_slots", "length")
 
     def __init__(self, name: str, state: Mapping[str, Any] | None = None) -> None:
-        """name: of the slots, before their number. state: the rows of the spool; older slots are among them."""
+        """name: of the slots, before their number. state: the rows of the spool, including those of older slots."""
         self._name = name
         self.length = 0
         self._slots = 0 if state is None else len(self._found(name, state))
 
     def changes(self, entries: Sequence[object], *, anew: bool = False) -> dict[str, object]:
-        """The slots to write so that they hold these entries: those that have grown.
+        """The slots to write so that they contain these entries: those that have grown.
 
-        anew: all of them, where it is another table than in the last call; the spool writes only those that differ.
+        anew: return all of them, because the table is not that of the last call; the spool writes only those that
+        differ.
         """
         self.length = 0 if anew else self.length
         many = -(-len(entries) // SLOT_TEXTS)

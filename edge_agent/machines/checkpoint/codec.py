@@ -64,13 +64,13 @@ def decode(kind: type[T], plain: Any, pages: Callable[[Any], Partials] | None = 
 
 @dataclass(frozen=True, slots=True)
 class Untyped:
-    """A value whose type the reader knows only later. content: the value to write; plain where it was read."""
+    """A value whose type the reader learns only later. content: the value to write; plain if it was read."""
 
     content: Any
     pages: Callable[[Any], Partials] | None = None
 
     def decode(self, kind: type[T]) -> T:
-        """The value that was read."""
+        """The value as the given type."""
         return decode(kind, self.content, self.pages)
 
 
@@ -143,7 +143,7 @@ def _dataclass_decoder(kind: Any) -> Decoder:
 
 @cache
 def _names(kind: Any) -> tuple[dict[str, str], bool]:
-    """(field -> the name it is written under, whether the class is written by name)."""
+    """(field -> the name under which it is written, whether the class is written by name)."""
     of = fields(kind)
     names = {field.name: field.metadata.get(WRITTEN, field.name.removesuffix(_UNIT)) for field in of}
     return names, bool(of) and all(field.kw_only for field in of)

@@ -1,4 +1,6 @@
-"""What is left of a spool in which some slots are damaged. Pure; the spool finds out which (docs/protocol.md 1.2)."""
+"""Decides what a node may use of a spool with damaged slots. Pure; the spool finds the damage (docs/protocol.md
+1.2).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ COSTS_THE_PAST: Final = "what the node knew is lost; its frames are sent"
 
 
 class Remains(NamedTuple):
-    """state: the slots to go on from. obsolete: slots to delete with the next commit. lost: the past is not known."""
+    """state: the slots to continue from. obsolete: slots to delete with the next commit. lost: the past is not
+    known.
+    """
 
     state: Mapping[str, object]
     obsolete: frozenset[str]
@@ -26,8 +30,8 @@ class Remains(NamedTuple):
 def remains(good: Mapping[str, object], damaged: Collection[str]) -> Remains:
     """What a node may use of its spool. good: slots that can be read, by name; damaged: names of the others.
 
-    A damaged slot costs only itself where the node can do without it. Without any other it would count readings twice
-    or leave some out without a word: then no slot counts.
+    If the node can do without a damaged slot, only that slot is lost. Without any other it would count readings twice
+    or omit some without a record, so then no slot is used.
     """
     dispensable = set(damaged) <= DISPENSABLE.keys()
     no_journal = any(slot.name in damaged for slot in JOURNALS) and not any(slot.name in good for slot in JOURNALS)

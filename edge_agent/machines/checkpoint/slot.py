@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Slot(Generic[T]):
     """name: of the slot, or of all slots `name/...`. holds: the type of the value, as `codec.decode` takes it.
 
-    without: what the node does where the row is damaged; '' if it cannot go on from such a spool without counting
-    readings twice, or leaving some out without a word: then its past is `lost` (docs/protocol.md 1.2).
+    without: what the node does if the row is damaged; '' if it would count readings twice or omit some without a
+    record: then its past is `lost` (docs/protocol.md 1.2).
     """
 
     name: str

@@ -44,7 +44,7 @@ class BirthState:
 
 @dataclass(frozen=True, slots=True)
 class FormerLineState:
-    """What was sent to a parent that was left. end: the last epoch and seq; epochs: of frames without a receipt.
+    """Frames for a parent that was left. end: the last epoch and seq; epochs: of frames without a receipt.
 
     left_us: when it was left; 0: not known.
     """
@@ -125,7 +125,7 @@ REGISTERS: Final = "registers"  # table for each group number: hints of open ses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """How far a sensor is read. position: where to go on, of a source that can be read again."""
+    """How far a sensor has been read. position: where to continue a source that can be read again."""
 
     newest_us: int
     position: Any
@@ -303,7 +303,7 @@ class GroupSlots:
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """When a child was heard last, and whether it is online."""
+    """When a child was last heard, and whether it is online."""
 
     heard_us: int
     online: bool
@@ -311,7 +311,9 @@ class ChildState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildrenState:
-    """The children of a parent. link_up_us: since when it hears them; None: it does not. unlisted: see LostListing."""
+    """The children of a parent. link_up_us: since when it is connected to their broker; None: it is not. unlisted: see
+    LostListing.
+    """
 
     children: dict[str, ChildState]
     retired: list[str]

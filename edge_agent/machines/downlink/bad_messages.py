@@ -1,4 +1,4 @@
-"""What travels upward of a message that nobody can use (docs/protocol.md 3.6)."""
+"""Makes the gap record for a message that nobody can use (docs/protocol.md 3.6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash i
 
 
 def unreadable(node: str, why: str, payload: bytes) -> Gap:
-    """What the root shows of a message that is no frame: it has no number, so nothing is lost with it (3.6)."""
+    """The gap record with which the root shows a message that is no frame. It has no number, so nothing is lost with it
+    (3.6).
+    """
     return Gap((), 0, 0, 0, (node,), f"quarantined: {why}", 0, evidence(payload))
 
 

@@ -99,7 +99,7 @@ class ChildFrames:
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
-        """One message of a child; answers the frames that take effect, in order.
+        """Take one message of a child. Returns the frames that take effect, in order.
 
         A frame whose definitions contradict the epoch's earlier ones is settled as bad (3.6): its content is ignored.
         """
@@ -129,7 +129,7 @@ class ChildFrames:
                 self._beat(node)
 
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
-        """`take` of a frame that somebody else declares: the child itself counts as silent as before."""
+        """`take` a frame that somebody else declares: whether the child counts as silent does not change."""
         out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message, received_us)]
         if out and node in self._beats:
             self._beat(node)
@@ -150,11 +150,11 @@ class ChildFrames:
                     membership.member(node).beat(frontier_us, received_us - self.ahead_us)
 
     def speaking(self) -> dict[str, int]:
-        """Child -> epoch of its last heartbeat, where frames that this names have not come."""
+        """Child -> epoch of its last heartbeat, for children of which frames that it names have not arrived."""
         return {node: beat.epoch for node, (beat, _) in self._beats.items()}
 
     def _settled(self, effect: Effect, dictionary: EpochDictionary, message: object, received_us: int) -> Applied:
-        """A frame without content, and what is lost with it when its turn comes: later ones move the frontier on."""
+        """A frame without content, and what is lost with it, when its turn comes: later frames move the frontier on."""
         if not effect.stale:
             self.inbox.count(effect.node, None)
         if effect.why == SECOND_LINE and isinstance(message, Frame):
@@ -239,7 +239,7 @@ class ChildFrames:
     def _of_strangers(
         self, effect: Effect, frame: Frame, changes: list[tuple[Group, Members]], now_us: int
     ) -> Iterator[Gap]:
-        """What a gateway may have lost, of whose past neither it nor this parent knows anything (1.2).
+        """The losses of a gateway whose past neither it nor this parent knows (1.2).
 
         The frames of its birth take effect together, with the groups that it serves.
         """
@@ -260,7 +260,7 @@ class ChildFrames:
         return found
 
     def _left(self, effect: Effect, successor: int) -> None:
-        """A child has gone to another parent, with all below it (1.5)."""
+        """Note that a child has left for another parent, with all nodes below it (1.5)."""
         for membership in self.children.memberships.values():
             member = membership.members.get(effect.node)
             for leaf in () if member is None else tuple(member.leaves.values()):
@@ -271,10 +271,10 @@ class ChildFrames:
                 member.hints, member.held = {}, {}
 
     def _look_back(self, effect: Effect, now_us: int, *, anew: bool) -> None:
-        """A birth of a node that does not know its past: it may send again what its parent had (1.2).
+        """Take the birth of a node that does not know its past: it may send again what its parent had (1.2).
 
-        A merger without a past keeps no rows that it sent before; one that is a copy may. What a gap record says was
-        heard from its beginning on cannot be read again.
+        A merger without a past has no rows that it sent before; a copy of a merger may. Readings of a source that a gap
+        record reports as heard from its beginning on cannot be read again.
         """
         if effect.frame is None or effect.stale:
             return
@@ -304,9 +304,9 @@ class ChildFrames:
         *,
         anew: bool,
     ) -> Iterator[Gap]:
-        """What a node that does not know its past may have lost, and what of its rows is a repeat or may be one.
+        """What a node that does not know its past may have lost, and which of its rows are repeats or may be.
 
-        changes: a frame may list for the first time whose rows it holds.
+        changes: a frame may list for the first time the leaves whose rows it contains.
         """
         if anew:
             for group, membership in self.children.memberships.items():
@@ -345,7 +345,7 @@ class ChildFrames:
             self.known.add(text)
 
     def serving(self, group: Group, now_us: int) -> dict[QueryKey, Serving]:
-        """The ranges in which the members of a group feed each query, as far as what they say counts (6.3, 6.5)."""
+        """The ranges in which the members of a group feed each query, as far as their statements count (6.3, 6.5)."""
         return self.children.memberships[group].serving(now_us, self.known.serves)
 
     def _learn(self, key: EpochKey, frame: Frame) -> None:
@@ -354,7 +354,7 @@ class ChildFrames:
             self.changed_dictionaries.add(key)
 
     def _explains(self, key: EpochKey, frame: Frame, waiting: Mapping[int, Frame | BadFrame]) -> bool:
-        """Whether all numbers of a frame are known, or become so by what waits behind it (2.4)."""
+        """Whether all numbers of a frame are known, or waiting frames behind it define them (2.4)."""
         if frame.define is not None:
             try:
                 self._learn(key, frame)
@@ -383,7 +383,7 @@ class ChildFrames:
         return not frame.members or all(change.group in groups for change in frame.members)
 
     def _check_rows(self, effect: Effect, frame: Frame, dictionary: EpochDictionary, readings: int) -> None:
-        """Refuse rows that are not what their definitions say. readings: in all of them. Raises: WireError."""
+        """Refuse rows that contradict their definitions. readings: in all of the rows. Raises: WireError."""
         few = readings <= LEAF_READINGS  # no more than one gateway may have in a row
         for part in frame.groups:
             for section in (*part.sections, *part.late):
@@ -399,14 +399,14 @@ class ChildFrames:
                 raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
 
     def _check_plan(self, number: int, group: Group, plan: Plan) -> None:
-        """Refuse a plan that is not what the definitions say. Raises: WireError."""
+        """Refuse a plan that contradicts the definitions. Raises: WireError."""
         if why := self.known.contradicts(group, plan):
             raise WireError(f"plan number {number}: {why}")
         if plan.kind not in group.cut.plan_kinds:
             raise WireError(f"plan number {number} of kind {plan.kind} in a group of form {group.cut.text!r}")
 
     def _leaves(self, node: str, group: Group, frame: Frame) -> int:
-        """How many gateways a frame's rows may be of: those below its sender, those that the frame lists included."""
+        """How many gateways a frame's rows may be of: those below its sender, including those that the frame lists."""
         membership = self.children.memberships.get(group)
         member = None if membership is None else membership.members.get(node)
         listed = sum(len(change.leaves) for change in frame.members)
@@ -419,7 +419,7 @@ class ChildFrames:
         return dictionary.groups[number]
 
     def _born(self, node: str, *, anew: bool) -> None:
-        """A birth: what the node said in the epoch before, but for its leaves, it says anew (1.5)."""
+        """Take a birth: it replaces all that the node stated in the epoch before, except its leaves (1.5)."""
         for membership in self.children.memberships.values():
             if node in membership.members:
                 membership.members[node].begin(anew=anew)

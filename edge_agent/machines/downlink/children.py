@@ -1,7 +1,7 @@
 """All children of a parent: when each was heard, who is named or retired, and the membership of every group.
 
 Rules (docs/protocol.md): silence counts only while the parent is connected (4.4); a child that configuration names is
-waited for before it was ever heard (4.5); a retired one is expected no more (1.5).
+awaited before it was ever heard (4.5); a retired child is not expected any more (1.5).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edge_agent.machines.downlink.unlisted import LostListing, Unlisted
 
 @dataclass(slots=True)
 class Child:
-    """What is known of one child, whatever the group. heard_us: when it was last heard."""
+    """The state of one child, for all groups. heard_us: when it was last heard."""
 
     heard_us: int
     online: bool = True
@@ -40,14 +40,14 @@ class Children:
         self._link_up_us: int | None = 0
 
     def membership(self, group: Group) -> GroupMembership:
-        """The membership of a group, made when it is new."""
+        """The membership of a group; a new group gets an empty one."""
         found = self.memberships.get(group)
         if found is None:
             found = self.memberships[group] = GroupMembership(self.grace_us)
         return found
 
     def heard(self, node: str, now_us: int) -> None:
-        """A frame or heartbeat of a child came."""
+        """Note that a frame or heartbeat of a child came."""
         child = self.known.get(node)
         if child is None:
             child = self.known[node] = Child(now_us)
@@ -55,14 +55,14 @@ class Children:
         child.online = True
 
     def link(self, now_us: int, *, up: bool) -> None:
-        """The connection to the children went up or down: silence counts only while it is up (4.4)."""
+        """Note that the connection to the children went up or down: silence counts only while it is up (4.4)."""
         if not up:
             self._link_up_us = None
         elif self._link_up_us is None:
             self._link_up_us = now_us
 
     def stepped_back(self, now_us: int) -> None:
-        """The clock went back: silence and lag are counted anew, and nothing is promised ahead of it."""
+        """The clock went back: count silence and lag anew, and promise nothing ahead of it."""
         for child in self.known.values():
             child.heard_us = min(child.heard_us, now_us)
         if self._link_up_us is not None:
@@ -75,7 +75,7 @@ class Children:
         return self._link_up_us is not None and now_us - self._link_up_us > self.grace_us
 
     def shift(self, by_us: int) -> None:
-        """The clock stepped, or nobody listened for so long: neither counts as silence or lag."""
+        """The clock stepped, or nobody listened for so long: do not count that as silence or lag."""
         for child in self.known.values():
             child.heard_us += by_us
         if self._link_up_us is not None:
@@ -84,13 +84,13 @@ class Children:
             membership.shift(by_us)
 
     def stuck(self, group: Group, now_us: int) -> bool:
-        """Whether its frontier has not risen for the grace time, as far as this parent could hear."""
+        """Whether a frontier has not risen for the grace time, as far as this parent could hear."""
         if self._link_up_us is None:
             return False
         return now_us - max(self.memberships[group].moved_us, self._link_up_us) > self.grace_us
 
     def silent(self, now_us: int) -> dict[str, bool]:
-        """Child -> silent for the grace time, as far as this parent could hear."""
+        """Child -> whether it has been silent for the grace time, as far as this parent could hear."""
         return {node: self._is_silent(child, now_us) for node, child in self.known.items()}
 
     def _is_silent(self, child: Child, now_us: int) -> bool:
@@ -98,7 +98,7 @@ class Children:
         return since is not None and now_us - max(child.heard_us, since) > self.grace_us
 
     def why_out(self, node: str, member: Member, now_us: int) -> str:
-        """Why a child is left out of the frontier of a group, in words; '': it is not."""
+        """Why a child is left out of the frontier of a group, in words; '' if it is not."""
         if member.ahead:
             return "its frontier is ahead of the clock here: one of the two clocks is wrong"
         if not member.out:
@@ -110,7 +110,7 @@ class Children:
         return "left out until it has caught up"
 
     def forgotten(self) -> dict[str, int]:
-        """See GroupMembership.forgotten: of all groups."""
+        """Counts of GroupMembership.forgotten over all groups."""
         found = [membership.forgotten for membership in self.memberships.values()]
         return {what: sum(each[what] for each in found) for what in ("moves", "starts")}
 
@@ -121,7 +121,7 @@ class Children:
         return bool(self.unheard()) and now_us - self._link_up_us <= self.grace_us
 
     def unheard(self) -> set[str]:
-        """Named children never heard of."""
+        """The named children that have never been heard."""
         return self.named - set(self.known) - self.retired
 
     def change(self, node: str, changes: Iterable[tuple[Group, Members]]) -> None:
@@ -131,7 +131,7 @@ class Children:
             self.membership(group).change(node, change, new.setdefault(group, set()))
 
     def retire(self, node: str) -> None:
-        """Configuration says the node will not come back (1.5)."""
+        """Expect a node no more, because configuration says that it will not come back (1.5)."""
         self.retired.add(node)
         self.known.pop(node, None)
         self.unlisted.of.pop(node, None)
@@ -143,8 +143,10 @@ class Children:
                 member.drop(node)
 
     def advance_frontiers(self, now_us: int) -> dict[Group, int]:
-        """The frontier of every group, now. One of a single node waits for no other child; where windows of all nodes
-        merge by their number, it waits until whoever is named has been heard, unless the query skips who is missing.
+        """The frontier of every group, now.
+
+        The group of a single node waits for no other child. If windows of all nodes merge by their number, the group
+        waits until all named children have been heard, unless the query skips missing nodes.
         """
         silent, missing = self.silent(now_us), self.missing_named(now_us)
         unheard, out = bool(self.unheard()), dict[Group, int]()

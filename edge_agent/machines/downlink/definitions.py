@@ -1,4 +1,4 @@
-"""What a parent asks about definitions of queries. A parent that hears the operator's topics knows more:
+"""The interface by which a parent asks about definitions of queries. A parent that receives the operator's topics uses
 edge_agent/config/in_force/known_definitions.py.
 """
 
@@ -16,7 +16,8 @@ MOST_TEXTS: Final = 20_000  # definitions that are kept: frames cost their sende
 class Definitions(Protocol):
     """texts: those that count, in the order in which they came. not_taken: how many were beyond the bounds.
 
-    version: another one once what is known has changed, so that `contradicts` may answer otherwise; of this process.
+    version: changes whenever the known definitions change, so that `contradicts` may give another result; valid in this
+    process.
     """
 
     texts: dict[str, None]
@@ -28,20 +29,20 @@ class Definitions(Protocol):
         """Texts that wait until the operator has published them."""
 
     def add(self, text: str) -> str:
-        """A text of a frame. Returns the one that counts instead, if that is new; '' if not."""
+        """Take a text of a frame. Returns the text that counts instead, if that is new; '' if it is not."""
 
     def contradicts(self, group: Group, plan: Plan) -> str:
-        """What of a plan is not as its queries are defined; '': nothing."""
+        """How a plan contradicts the definitions of its queries; '' if it does not."""
 
     def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:
-        """Whether what a child says it serves counts. leaves: those below it, itself included."""
+        """Whether the range for which a child serves a query counts. leaves: those below the child, itself included."""
 
     def overdue(self, now_us: int) -> Iterable[tuple[str, str]]:
         """(child, why) of claims that are to be reported, each once."""
 
 
 class HeardDefinitions:
-    """Takes what children say, where no operator's word is known: in recordings and simulations."""
+    """Accepts what children define, where nobody publishes definitions: in recordings and simulations."""
 
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}

@@ -29,7 +29,7 @@ class GroupMembership:
     """The members of one group at one parent."""
 
     def __init__(self, grace_us: int) -> None:
-        """grace_us: silence or lag after which a member no longer holds the others back."""
+        """grace_us: after this silence or lag a member no longer holds the others back."""
         self.grace_us = grace_us
         self.members: dict[str, Member] = {}
         self.published_us = NEVER_US
@@ -44,11 +44,11 @@ class GroupMembership:
     # --- members -------------------------------------------------------------------------------------------------
 
     def member(self, node: str) -> Member:
-        """The member of that name, made when it is new."""
+        """The member of that name; a new name gets a new one."""
         return self.members.setdefault(node, Member())
 
     def change(self, node: str, change: Members, new: set[str] | None = None) -> None:
-        """A definition section of a child. A leaf that is listed and dropped in one has left for another parent.
+        """Take a definition section of a child. A leaf that one section lists and drops has left for another parent.
 
         new: leaves that its frame has listed for the first time so far; others are added.
         """
@@ -68,9 +68,10 @@ class GroupMembership:
             self.leave(node, leaf, new)
 
     def leave(self, node: str, report: Leaf, new: Container[str] = ()) -> None:
-        """A leaf below a child has left for another parent. report: its successor, and the epoch that it left.
+        """Note that a leaf below a child has left for another parent. report: its successor, and the epoch that it
+        left.
 
-        new: leaves of which the child has not said yet how far they have come.
+        new: leaves whose frontier the child has not stated yet.
         """
         self.member(node)
         self.moves.leave(node, self.members, report, new)
@@ -81,12 +82,12 @@ class GroupMembership:
 
     @property
     def forgotten(self) -> dict[str, int]:
-        """What was beyond a bound, since the process started: moves of leaves, agreed starts of queries."""
+        """Counts of what exceeded a bound since the process started: moves of leaves, agreed starts of queries."""
         return {"moves": self.moves.forgotten, "starts": self._agreement.forgotten}
 
     @property
     def gone(self) -> bool:
-        """Whether all who were here have left: their last query of the group is removed, and no row can change."""
+        """Whether all members have left: their last query of the group is removed, and no row can change."""
         if self.moves.transit or self.expected():
             return False
         return any(m.frontier_us > NEVER_US for m in self.members.values()) or bool(self.moves.left)
@@ -116,7 +117,7 @@ class GroupMembership:
         return self.published_us
 
     def _past(self, now_us: int, members: Mapping[str, Member]) -> tuple[int, str, int] | None:
-        """The two lowest frontiers one grace time ago; remembers the present ones."""
+        """The two lowest frontiers one grace time ago. Remembers the present ones."""
         low, whose, second = 2**62, "", 2**62
         for node, member in members.items():
             if member.out:
@@ -140,13 +141,13 @@ class GroupMembership:
         return self._history[0][1:]
 
     def shift(self, by_us: int) -> None:
-        """All times that durations are counted from move with the clock."""
+        """Move all times from which durations are counted with the clock."""
         self.moved_us += by_us
         self._history = deque((us + by_us, low, whose, second) for us, low, whose, second in self._history)
         self._agreement.shift(by_us)
 
     def stepped_back(self, now_us: int) -> None:
-        """The clock of this parent went back: what it promised while it was ahead holds in the epoch before only."""
+        """The parent's clock went back: a promise made while it was ahead holds only in the epoch before."""
         self.forget_history()
         self.moved_us = min(self.moved_us, now_us)
         likely_us = now_us + AHEAD_US
@@ -158,13 +159,13 @@ class GroupMembership:
             self.published_us = now_us
 
     def forget_history(self) -> None:
-        """After a restart of the parent: no lag from before counts."""
+        """Count no lag from before a restart of the parent."""
         self._history.clear()
 
     # --- for the tier above ---------------------------------------------------------------------------------------
 
     def _of_rosters(self) -> tuple[Several, tuple[str, ...]]:
-        """(leaves that several members list, the names of all in order), made again after a change of any roster."""
+        """(leaves that several members list, the names of all in order); computed anew after a change of any roster."""
         rosters = [member.roster for member in self.expected().values()]
         known, several, names = self._listed
         if len(rosters) != len(known) or not all(map(operator.is_, rosters, known)):
@@ -173,9 +174,10 @@ class GroupMembership:
         return several, names
 
     def _several(self) -> Several:
-        """Leaves that more than one member lists -> its entries by member: on a move, the member to which it went too.
+        """Leaves that more than one member lists -> their entries by member, including, on a move, the new member.
 
-        A leaf that is a child here speaks for itself: of others counts only the line from which it came, or goes on.
+        A leaf that is a child here is its own source: of entries of others only the line counts from which it came, or
+        that continues it.
         """
         seen, twice = set[str](), set[str]()
         expected = self.expected()
@@ -194,9 +196,9 @@ class GroupMembership:
         return out
 
     def leaf_times(self) -> tuple[LeafTimes, LeafTimes]:
-        """Every expected leaf -> its frontier, and -> its session bound, as its member's frames say.
+        """(expected leaf -> its frontier, expected leaf -> its session bound), as their members' frames state them.
 
-        Of several members that list it the least.
+        Of a leaf that several members list the least.
         """
         expected, (several, names), moves = self.expected(), self._of_rosters(), self.moves
         missing = {leaf for leaf, of in several.items() if any(map(moves.missing, moves.oldest(of.values())))}
@@ -221,7 +223,7 @@ class GroupMembership:
         return {leaf: (us, bounds[leaf]) for leaf, us in frontiers.items()}
 
     def leaves(self) -> dict[str, Leaf]:
-        """Every leaf that a member lists, as it is passed on: of several entries the one that the others came from."""
+        """Every leaf that a member lists, as it is passed on. Of several entries the one from which the others came."""
         out: dict[str, Leaf] = {}
         for member in self.expected().values():
             out.update(member.leaves)
@@ -229,7 +231,7 @@ class GroupMembership:
         return out
 
     def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
-        """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
+        """Leaves behind a published frontier, or listed as such by their member, in order of name (4.6)."""
         out: dict[str, ExcludedLeaf] = {}
         expected, (several, _) = self.expected(), self._of_rosters()
         for node, member in expected.items():
@@ -245,7 +247,7 @@ class GroupMembership:
         return tuple(sorted(out.values(), key=lambda e: e.node))
 
     def registers(self) -> dict[str, dict[str, int]]:
-        """Leaf -> the registers of its member, left out or not: what coverage looks at (4.7)."""
+        """Leaf -> the registers of its member, whether left out or not, for coverage (4.7)."""
         out: dict[str, dict[str, int]] = {}
         for member in self.expected().values():
             if member.hints or member.held:
@@ -255,7 +257,7 @@ class GroupMembership:
         return out
 
     def hints(self) -> dict[str, int]:
-        """Key -> the least register of the members that count: those left out hold no session back (5.2)."""
+        """Key -> the least register of the members that count. Members left out hold no session back (5.2)."""
         out: dict[str, int] = {}
         for member in self.expected().values():
             if not member.out:
@@ -267,7 +269,7 @@ class GroupMembership:
     def serving(self, now_us: int, counts: Counts | None = None) -> dict[QueryKey, Serving]:
         """The ranges in which the members together feed each query (6.3).
 
-        counts: whether what a member says counts (6.5).
+        counts: whether the range that a member states counts (6.5).
         """
         members = list(self.expected().values())
         if counts is not None:
@@ -278,7 +280,7 @@ class GroupMembership:
         return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
 
     def serves(self, key: QueryKey) -> bool:
-        """Whether any member says that it serves a query, whether that counts or not, or a leaf that left did."""
+        """Whether any member states that it serves a query, counted or not, or a leaf that left did."""
         on_way = any(key in served for served in self.moves.served.values())
         return on_way or any(key in member.serving for member in self.expected().values())
 
@@ -288,12 +290,12 @@ class GroupMembership:
         return self._agreement.begins(members, self._on_way(members))
 
     def ends(self) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that stopped to serve a query before all others did: the latest window end that they serve (6.3)."""
+        """Leaves that stopped serving a query before all others: the latest window end that they serve (6.3)."""
         members = list(self.expected().values())
         return self._agreement.ends(members, self._on_way(members))
 
     def _on_way(self, members: Sequence[Member]) -> list[Serving]:
-        """What leaves in transit served, which no member lists."""
+        """The ranges that leaves in transit served, which no member lists."""
         served = self.moves.served
         away = (leaf for leaf in served if not any(leaf in member.leaves for member in members))
         return [serving for leaf in away for serving in served[leaf].values()]
@@ -326,6 +328,6 @@ class GroupMembership:
 
 
 def _least(times: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Of several members' (frontier, session bound) the lesser of each."""
+    """The lesser frontier and the lesser session bound of several members."""
     frontiers, bounds = zip(*times, strict=True)
     return min(frontiers), min(bounds)

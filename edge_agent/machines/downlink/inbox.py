@@ -78,11 +78,11 @@ class Inbox:
         self._unborn: set[str] = set()  # nodes with frames of an epoch that is not in force yet
 
     def known(self, node: str, epoch: int) -> bool:
-        """Whether any frame of that epoch has come."""
+        """Whether any frame of that epoch has arrived."""
         return EpochKey(node, epoch) in self.epochs or epoch in self.ended.get(node, ())
 
     def received(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether that frame has come before, or is of an epoch that has ended."""
+        """Whether that frame has arrived before, or is of an epoch that has ended."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return (frames is not None and seq in frames) or epoch in self.ended.get(node, ())
 
@@ -138,7 +138,7 @@ class Inbox:
         )
 
     def _pass(self, key: EpochKey, frame: Frame, received_us: int) -> Effect:
-        """Such a frame takes effect."""
+        """Let such a frame take effect."""
         node = key.node
         frames = self.epochs[key]
         self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
@@ -156,7 +156,7 @@ class Inbox:
         return sorted(self._unborn)
 
     def look(self, node: str, now_us: int) -> list[Effect]:
-        """A newer line of a node that waits takes the place of the first one once that has been silent for long."""
+        """Let a waiting newer line of a node replace the first one once that has been silent for long enough."""
         return list(self._look(node, now_us))
 
     def _look(self, node: str, now_us: int) -> Iterator[Effect]:
@@ -164,7 +164,7 @@ class Inbox:
             yield from self._advance(node, now_us)
 
     def spoke(self, node: str, epoch: int, now_us: int) -> None:
-        """A heartbeat of an epoch came."""
+        """Note a heartbeat of an epoch."""
         if self.current.get(node) == epoch:
             self.spoke_us[node] = max(now_us, self.spoke_us.get(node, now_us))
 
@@ -229,7 +229,7 @@ class Inbox:
         return before is not None and before.applied.next == predecessor[1] + 1
 
     def _after_end(self, key: EpochKey, seq: int) -> Iterator[Effect]:
-        """A frame of an epoch that has a successor: a duplicate, or another line that began with the same epoch."""
+        """Take a frame of an epoch with a successor: a duplicate, or of another line that began with that epoch."""
         ended = self.ended[key.node]
         if seq >= ended[key.epoch]:
             ended[key.epoch] = seq + 1
@@ -264,7 +264,7 @@ class Inbox:
         (self._unborn.add if ahead else self._unborn.discard)(node)
 
     def _may_be_born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> Generator[Effect, None, bool]:
-        """Settle what was before a birth. Returns whether it takes effect now."""
+        """Settle the line before a birth. Returns whether the birth takes effect now."""
         node, predecessor, line = key.node, frames.predecessor, self.current.get(key.node)
         first = frames.waiting[0]
         if isinstance(first, BadFrame) and first.run:  # nobody knows what it named: its epoch goes on without it
@@ -311,7 +311,7 @@ class Inbox:
             self.changed_ended.add(key.node)
 
     def _end(self, key: EpochKey, frames: EpochFrames) -> None:
-        """Its successor takes effect: all of it did, and what still comes of it is a duplicate."""
+        """End an epoch whose successor takes effect: all of it did, and what still comes of it is a duplicate."""
         for seq in list(frames.waiting):
             self._drop(key, frames, seq)
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
@@ -325,7 +325,7 @@ class Inbox:
         self.changed_ended.add(key.node)
 
     def _lose(self, successor: EpochKey) -> Iterator[Effect]:
-        """What is here of older epochs, or comes of them, applies for its data only; births that wait go on waiting."""
+        """Let older epochs, here or still to come, count for their data only; births that wait continue to wait."""
         older = set(self.epochs[successor].held or ()) - self.ended.get(successor.node, {}).keys()
         lines = self._lines[successor.node]
         room = max(MOST_LOST - sum(frames.lost for frames in lines.values()), 0)
@@ -345,7 +345,7 @@ class Inbox:
             self.forgotten += 1
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
-        """What follows the prefix. force: also a frame whose numbers nobody has explained, which is settled as bad."""
+        """Yields the frames that follow the prefix. force: settle also a frame with unexplained numbers, as bad."""
         while frames.applied.next in frames.waiting:
             message = frames.waiting[frames.applied.next]
             if isinstance(message, Frame) and not force and not self._explains(key, message, frames.waiting):
@@ -393,7 +393,7 @@ class Inbox:
         return Effect(*key, seq, None, stale, why, since_us=since_us)
 
     def _pass_over(self, key: EpochKey, frames: EpochFrames, more: int) -> None:
-        """The frame that takes effect stands for `more` that come after it as well."""
+        """Skip the `more` frames after the one that takes effect, for which it stands too."""
         if more > 0:
             frames.applied.next += more
             for covered in [s for s in frames.waiting if s < frames.applied.next]:
@@ -402,11 +402,11 @@ class Inbox:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def shift(self, by_us: int) -> None:
-        """The clock stepped, or nobody listened for so long: no line was silent for that time (1.4)."""
+        """The clock stepped, or nobody listened for so long: do not count that as silence of a line (1.4)."""
         self._set_times(lambda us: us + by_us)
 
     def stepped_back(self, now_us: int) -> None:
-        """The clock went back: silence is counted anew."""
+        """The clock went back: count silence anew."""
         self._set_times(lambda us: min(us, now_us))
 
     def _set_times(self, of: Callable[[int], int]) -> None:
@@ -429,7 +429,7 @@ class Inbox:
             frames.readings += readings
 
     def lines(self) -> dict[str, EpochFrames]:
-        """Child -> its epoch in force, which counts for the whole line."""
+        """Child -> its epoch in force, whose counts are those of the whole line."""
         return {
             node: self.epochs[key]
             for node, epoch in self.current.items()
@@ -448,7 +448,7 @@ class Inbox:
         return current is not None and bool(current.waiting)
 
     def lost_epochs(self, node: str) -> list[int]:
-        """Epochs of older lines, of which frames still count for their data."""
+        """Epochs of older lines, whose frames still count for their data."""
         return [epoch for epoch, frames in self._lines.get(node, {}).items() if frames.lost]
 
     def reached(self, node: str, epoch: int, seq: int) -> bool:
@@ -462,7 +462,7 @@ class Inbox:
         return frames is not None and frames.flushed(seq)
 
     def unborn(self, node: str, epoch: int) -> bool:
-        """Whether the birth of an epoch was settled as bad: its node must hear so, and begins another one (2.4)."""
+        """Whether the birth of an epoch was settled as bad: its node must be told so, and begins anew (2.4)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and 0 in frames.quarantined
 

@@ -1,9 +1,10 @@
-"""Frames that a child has let go and its parent does not have: the parent went back to an older copy of its spool.
+"""Finds frames that a child has deleted and its parent does not have: the parent returned to an older copy of its
+spool.
 
-It had receipted them, so the child deleted them, and the line of the child would wait for them for ever. A merger that
-waits for frames while their child speaks, for longer than any back-off between two sendings, settles them as lost: a
-record of the loss takes their place, as the root makes one for landing files (docs/protocol.md 1.3, 2.2). Should one
-come after all, it is a duplicate.
+It had receipted them, so the child deleted them, and the child's line would wait for ever. If a merger waits for frames
+while their child speaks, for longer than any back-off between two sendings, it settles them as lost: a gap record
+replaces them, as the root does for lost landing files (docs/protocol.md 1.3, 2.2). If one comes after all, it is a
+duplicate.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Hole = tuple[int, int]  # epoch, first seq that lacks
 
 
 class LetGo:
-    """What each child's line waits for, and for how long the child has spoken meanwhile. Only of this process."""
+    """The frames for which each child's line waits, and how long the child has spoken meanwhile. Not committed."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -34,9 +35,9 @@ class LetGo:
         self._refused = 0
 
     def heard(self, node: str, beat: Heartbeat | None, now_us: int) -> list[BadFrame]:
-        """A message of a child has been taken. Returns what stands for the frames that do not come any more.
+        """Note that a message of a child has been taken. Returns what replaces the frames that do not come any more.
 
-        beat: its newest heartbeat, where frames that this names have not come.
+        beat: its newest heartbeat, if frames that the heartbeat names are missing.
         """
         if beat is None and not self._inbox.waits(node):
             self._waited_us.pop(node, None)
@@ -62,7 +63,7 @@ class LetGo:
 
     @property
     def waiting(self) -> bool:
-        """Whether some child's line waits for frames that have not come."""
+        """Whether some child's line waits for missing frames."""
         return any(self._waited_us.values())
 
     @staticmethod
@@ -71,10 +72,10 @@ class LetGo:
         return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
 
     def _holes(self, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
-        """What the lines of a child wait for: its first frames that lack, with the last of them.
+        """The frames for which a child's lines wait: the first missing frame of each, with the last one.
 
-        Where a child has nothing more to send, its heartbeats alone name its last frames. An epoch without a birth may
-        be one for another journal, whose birth was discarded (1.2), unless one for this journal names it.
+        Where a child has nothing more to send, only its heartbeats name its last frames. An epoch without a birth may be
+        one for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
         """
         inbox, speaks_in = self._inbox, None if beat is None else beat.epoch
         if beat is not None and beat.epoch not in inbox.ended.get(node, ()):

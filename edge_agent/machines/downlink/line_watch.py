@@ -1,7 +1,8 @@
-"""Two devices with one id, and copies of a spool: alarms for an operator (docs/protocol.md 1.4). Pure.
+"""Finds two devices with one id, and copies of a spool, and raises alarms for the operator (docs/protocol.md 1.4).
+Pure.
 
-A merger and the root know of them by their inbox. At the top the root decides what counts, batch by batch; the lander
-hears every birth at once, and watches which epoch each one names as the one before.
+A merger and the root notice them in their inbox. At the top the root decides batch by batch which line counts; the
+lander receives every birth at once, and compares which epochs the births name as their predecessors.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ WENT_BACK: Final = "it forgot what it had sent: its spool was lost or is an olde
 
 
 def alarms_of(inbox: Inbox) -> dict[str, str]:
-    """Child -> what was noticed since its owner last cleared `rivals` and `restored`."""
+    """Child -> the alarm noticed since the owner last cleared `rivals` and `restored`."""
     return dict.fromkeys(inbox.rivals, TWO_DEVICES) | dict.fromkeys(inbox.restored, WENT_BACK)
 
 
 class LineWatch:
-    """alarms: child -> what an operator must know of it, since this process started."""
+    """alarms: child -> its alarm, since this process started."""
 
     def __init__(self) -> None:
         self.alarms: dict[str, str] = {}
@@ -32,7 +33,9 @@ class LineWatch:
         self._newest: dict[str, int] = {}  # child -> epoch of its newest birth
 
     def birth(self, node: str, birth: Birth, upto: int | None) -> str:
-        """A birth came. Returns a new alarm, or ''. upto: all frames of the epoch it names below that are here."""
+        """Take a birth. Returns a new alarm, or ''. upto: the seq below which all frames of the predecessor are
+        here.
+        """
         epoch, before = birth.epoch_id >> 32, birth.predecessor
         newest = self._newest.get(node)
         if newest == epoch or (newest is None and len(self._newest) >= MOST_CHILDREN):

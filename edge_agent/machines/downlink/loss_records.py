@@ -1,4 +1,4 @@
-"""Gap records that a parent makes of frames it cannot use or has lost, and what it adds to those of its children."""
+"""Makes gap records for frames that a parent cannot use or has lost, and completes those of its children."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Memberships = Mapping[Group, GroupMembership]
 def of_message(
     memberships: Memberships, node: str, why: str, payload: bytes, now_us: int, *, since_us: int | None = None
 ) -> tuple[Gap, ...]:
-    """What is lost with a message that cannot be used, one record a group of its sender (3.6).
+    """The gap records for a message that cannot be used, one per group of its sender (3.6).
 
     Its rows closed after the frontier that the sender had promised by then, and pieces of sessions began no earlier
-    than its registers say, so windows from there to now are marked: rather too wide than too narrow. since_us: where
-    late rows of it may begin; those of frames that a child let go, LATE_US before. The bytes travel in the detail so
+    than its registers say, so windows from there to now are marked: rather too many than too few. since_us: where
+    late rows of it may begin; those of frames that a child let go, LATE_US before. The detail contains the bytes, so
     that the root can show them.
     """
     lost = next((reason for reason in (FRAMES_LOST, LET_GO) if why.startswith(reason)), "")
@@ -45,9 +45,9 @@ def of_message(
 
 
 def _earliest(member: Member, since_us: int | None) -> int:
-    """Where late rows and gap records of a lost frame may begin.
+    """The earliest time of late rows and gap records in a lost frame.
 
-    A record that begins with time itself is of a lost journal, and means what its leaves had come to here (3.7).
+    A gap record from the beginning of time is of a lost journal, and stands for what its leaves had reached here (3.7).
     """
     if since_us is None:
         return LATEST_US
@@ -63,15 +63,17 @@ def late_start(frame: Frame) -> int | None:
 
 
 def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:
-    """What is lost of a child that this parent had heard of and does not know any more: the tier above narrows it.
+    """The gap records for a child that this parent once heard and no longer knows. The tier above narrows them.
 
-    reason: another one where late rows may be among it: then the record stands as wide as it is.
+    reason: another reason if late rows may be among the loss: then the tier above does not narrow the record.
     """
     return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason, 0, PAST_UNKNOWN)
 
 
 def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
-    """What is not counted of a second line: its groups are not known any more, so it is all that the node has."""
+    """The gap records for a second line that is not counted, for all groups of the node: the line's own are not
+    known.
+    """
     spans = [s.span_us for part in frame.groups for s in (*part.sections, *part.late)]
     for group, membership in memberships.items() if spans else ():
         member = membership.members.get(node)
@@ -81,10 +83,10 @@ def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
 
 
 def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
-    """Gap records to pass on: how many frames one stands for is a matter of its own line.
+    """Gap records to pass on, without the number of frames that each replaces, which concerns the child's own line.
 
-    One whose sender cannot know its time, of a frame damaged on disk, is given that where its line stands now. Its
-    sender does not know either whose rows were in it.
+    The sender of a frame damaged on disk cannot know its time, or whose rows it contained; such a record gets the time
+    from where the sender's line has come here until now.
     """
     for gap in (replace(gap, run=0) for gap in gaps):
         timed = gap.end_us > gap.start_us
@@ -100,7 +102,7 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
 
 
 def narrowed(memberships: Memberships, node: str, gap: Gap) -> list[Gap]:
-    """A record of what a lost journal held begins where its leaves had come to here (3.7); one a group and leaf."""
+    """A gap record about a lost journal, beginning where its leaves had come to here (3.7); one per group and leaf."""
     if gap.reason != JOURNAL_LOST:
         return [gap]
     out = []

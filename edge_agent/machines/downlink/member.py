@@ -1,4 +1,4 @@
-"""One child in one group: what it has promised, which leaves are below it, what it holds and what it serves."""
+"""One child in one group: its promises, the leaves below it, its open sessions and the queries that it serves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called s
 
 @dataclass(slots=True)
 class Member:
-    """One child in one group. exceptions: leaf -> (frontier, bound) below it that are behind `frontier_us`."""
+    """One child in one group. exceptions: leaf below it -> (frontier, bound), for leaves behind `frontier_us`."""
 
     frontier_us: int = NEVER_US
     leaves: dict[str, Leaf] = field(default_factory=dict)
@@ -44,9 +44,10 @@ class Member:
     _roster: tuple[str, ...] | None = None
 
     def promise(self, frontier_us: int, received_us: int) -> None:
-        """A frame stated its frontier: within an epoch it never falls, a new epoch may begin lower (1.2, 4.1).
+        """Take the frontier of a frame: within an epoch it never falls, a new epoch may begin lower (1.2, 4.1).
 
-        One that is too far ahead of the time of receipt is no promise: its clock is wrong, and the last one holds.
+        A frontier too far ahead of the time of receipt comes from a wrong clock: it is not taken, and the last one
+        holds.
         """
         self.ahead = frontier_us > received_us + AHEAD_US
         if not self.ahead:
@@ -54,11 +55,11 @@ class Member:
             self.unlisted = {leaf: listed for leaf, listed in self.unlisted.items() if not listed}
 
     def beat(self, frontier_us: int, received_us: int) -> None:
-        """A heartbeat raised its frontier; heartbeats may overtake each other."""
+        """Take the frontier of a heartbeat, which may overtake others."""
         self.promise(max(self.frontier_us, frontier_us), received_us)
 
     def change(self, change: Members) -> None:
-        """A definition section set or dropped leaves and servings."""
+        """Take a definition section: leaves and serving ranges that it sets or drops."""
         self._definitions = None
         if change.leaves:
             self._roster = None
@@ -85,11 +86,11 @@ class Member:
                     self.ends.setdefault(key, {})[serving.node] = serving.end_until_us
 
     def except_leaves(self, exceptions: Iterable[ExcludedLeaf]) -> None:
-        """The whole new list of its exceptions (4.6)."""
+        """Replace the list of its exceptions (4.6)."""
         self.exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
 
     def served_by(self, leaf: str) -> dict[QueryKey, Serving]:
-        """What one of its leaves serves, of the queries that it does not serve for all time."""
+        """The range in which one of its leaves serves each query that the leaf does not serve for all time."""
         out = {}
         for key, serving in self.serving.items():
             from_us, _, end_us = serving.bounds_us
@@ -101,7 +102,7 @@ class Member:
         return out
 
     def drop(self, leaf: str) -> None:
-        """A leaf is below it no more."""
+        """Remove a leaf."""
         self._definitions = self._roster = None
         self.leaves.pop(leaf, None)
         self.moved.discard(leaf)
@@ -119,9 +120,10 @@ class Member:
         self.unlisted = dict.fromkeys(self.reached, False)
 
     def begin(self, *, anew: bool) -> None:
-        """A birth: what it does not name it no longer serves. Leaves stay: they go by a word, never by silence (1.5).
+        """Take a birth: queries that it does not name are no longer served. Leaves stay until a frame reports their
+        leave (1.5).
 
-        anew: nothing of the epoch before goes on; else its registers are held until the new epoch promises (1.2).
+        anew: nothing of the epoch before continues; else its registers are kept until the new epoch promises (1.2).
         """
         self._definitions = None
         self.exceptions.clear()
@@ -132,7 +134,9 @@ class Member:
         self.hints = {}
 
     def take_hints(self, keys: Iterable[str], registers: Iterable[tuple[str, int | None]]) -> None:
-        """A partial of a key clears its register, then the frame states or clears (None) those that changed (5.2)."""
+        """Take registers: a partial of a key clears its register, then the frame sets or clears (None) those that
+        changed (5.2).
+        """
         for key in keys:
             self.hints.pop(key, None)
             self.held.pop(key, None)
@@ -143,7 +147,7 @@ class Member:
                 self.hints[key] = start_us
 
     def hint(self, key: str) -> int:
-        """The lesser of its register and its frontier: nothing of the key starts before it (5.1)."""
+        """The lesser of a key's register and the frontier: no session of the key starts before it (5.1)."""
         return min(self.frontier_us, self.hints.get(key, self.frontier_us), self.held.get(key, self.frontier_us))
 
     @property
@@ -153,13 +157,13 @@ class Member:
 
     @property
     def roster(self) -> tuple[str, ...]:
-        """The names of its leaves: another object after each change of any of them."""
+        """The names of its leaves, as a new object after each change of any of them."""
         if self._roster is None:
             self._roster = tuple(self.leaves)
         return self._roster
 
     def times_of(self, leaf: str) -> tuple[int, int]:
-        """(frontier, session bound) of one of its leaves as its frames say."""
+        """(frontier, session bound) of one of its leaves, as its frames state them."""
         frontier, bound = self.exceptions.get(leaf, (self.frontier_us, self.frontier_us))
         frontier = min(frontier, self.frontier_us)
         bound = min(bound, frontier)
@@ -170,19 +174,21 @@ class Member:
 
     @property
     def apart(self) -> list[str]:
-        """Those of its leaves that may stand elsewhere than it does itself."""
+        """Those of its leaves whose frontier may differ from its own."""
         if not (self.exceptions or self.reached):
             return []
         return [leaf for leaf in {**self.exceptions, **self.reached} if leaf in self.leaves]
 
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
-        """Leaf -> (frontier, session bound) as its frames say."""
+        """Leaf -> (frontier, session bound), as its frames state them."""
         out = dict.fromkeys(self.leaves, (self.frontier_us, self.frontier_us))
         out.update((leaf, self.times_of(leaf)) for leaf in self.apart)
         return out
 
     def exceptions_at(self, frontier_us: int) -> list[ExcludedLeaf]:
-        """Its leaves behind a published frontier, while it is left out or behind too, or where it lists them (4.6)."""
+        """Its leaves behind a published frontier, if the member is left out or behind itself, or lists them as such
+        (4.6).
+        """
         low, out, least_us = self.out or self.frontier_us < frontier_us, list[ExcludedLeaf](), self.lowest_us
         for leaf in self.leaves if low else self.apart:
             own_us, bound_us = self.times_of(leaf)

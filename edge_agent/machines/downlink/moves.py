@@ -1,7 +1,7 @@
-"""Leaves of one group that change their parent, as a parent of both sees it (docs/protocol.md 1.5).
+"""Leaves of one group that change their parent, as a parent of both parents sees it (docs/protocol.md 1.5).
 
 A node that moves is listed below its new parent with the epoch that it left at the old one. Its windows count as
-complete only once the old parent has reported that epoch's `leave`, behind all that it held of the node. Where the
+complete only once the old parent has reported that epoch's `leave`, after all rows of the node that it had. If the
 report comes first, the leaf stays expected, at the frontier it had, until it is listed again.
 """
 
@@ -24,11 +24,12 @@ Bounds = tuple[int, int]  # frontier, session bound
 
 @dataclass(slots=True)
 class Moves:
-    """left: leaf -> epochs whose leave has come. transit: leaf -> epoch left -> (successor, frontier, bound), where
-    nobody lists that successor; reports come in any order. reports: what the tier above must hear: the entry that
-    ended, and (leaf, next epoch, epoch left).
-    carried: leaf -> epochs whose leave has not come, of entries that ended.
-    served: leaf in transit -> what it served, of queries that it did not serve for all time.
+    """The moves of the leaves of one group.
+
+    left: leaf -> epochs whose leave has come. transit: leaf -> epoch left -> (successor, frontier, bound), while nobody
+    lists that successor; reports come in any order. reports: what the tier above must be told: the entry that ended,
+    and (leaf, next epoch, epoch left). carried: leaf -> epochs whose leave has not come, of entries that ended. served:
+    leaf in transit -> ranges of queries that it did not serve for all time.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
@@ -40,10 +41,11 @@ class Moves:
     _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> the member that reported it last, since then
 
     def listed(self, leaf: Leaf, before: Leaf | None, member: str = "") -> None:
-        """A member lists a leaf: it has arrived, unless this is of a line that has not been the last.
+        """Note that a member lists a leaf: it has arrived, unless the entry is of a line that was not the last.
 
-        before: the entry that this replaces; of a leaf that moved and now began another epoch where it is, the one
-        before has gone on. What a merger lists instead may be of another line below it: then a report says so.
+        before: the entry that this one replaces. If a leaf that moved has begun another epoch at the same member, its
+        former entry has ended. An entry that a merger lists instead may be of another line below it: then a report says
+        so.
         """
         same = before is not None and (leaf.node == member or leaf.before_move == before.before_move)
         if leaf.before_move is not None and before is not None and same and before.epoch != leaf.epoch:
@@ -61,16 +63,18 @@ class Moves:
             self.served.pop(name, None)
 
     def passed_on(self) -> list[tuple[Leaf | None, Leaf]]:
-        """Returns the reports for the tier above, which expects leaves in transit from here on."""
+        """Returns the reports for the tier above, which expects the leaves in transit from now on."""
         reports, self.reports = self.reports, []
         self.transit.clear()
         self.served.clear()
         return reports
 
     def leave(self, node: str, members: Mapping[str, Member], report: Leaf, new: Container[str] = ()) -> None:
-        """A member says that a leaf has left. report: with its next epoch, and the one that it left, or its merger.
+        """Note a member's report that a leaf has left. report: with its next epoch, and the one that it left, or its
+        merger.
 
-        new: leaves that came and left in one frame. Of these nobody has said how far they have come: behind is safe.
+        new: leaves that came and left in one frame. Nobody has stated their frontiers, so they count as behind, which
+        is safe.
         """
         member = members[node]
         name, epoch = report.node, report.before_move
@@ -105,7 +109,9 @@ class Moves:
             self._forget({leaf for each in members.values() for leaf in each.leaves})
 
     def _forget(self, listed: Container[str]) -> None:
-        """Keep 7 of 8 that may be kept: who reported most forgets its oldest first. Such a leaf is expected no more."""
+        """Keep 7 of 8 of those that may be kept: the leaf with most reports loses its oldest first, and is not expected
+        any more.
+        """
         by_member: dict[str, list[str]] = {}
         for name in self.left:
             if name not in listed:
@@ -128,32 +134,32 @@ class Moves:
         self.left[name] = [*[each for each in self.left.get(name, ()) if each != epoch][1 - KEPT_LEAVES :], epoch]
 
     def awaited(self, leaf: Leaf) -> bool:
-        """Whether the leave of the epoch that a leaf was in before has not come."""
+        """Whether the leave of the epoch in which a leaf was before has not come."""
         return leaf.before_move is not None and leaf.before_move not in self.left.get(leaf.node, ())
 
     def missing(self, leaf: Leaf) -> bool:
-        """Whether such a line may hold anything: not where a line that ended here leads to it."""
+        """Whether a line may still have rows elsewhere: not if a line that ended here leads to it."""
         ways = self.transit.get(leaf.node, {})
         return self.awaited(leaf) and all(way[0] != leaf.before_move for way in ways.values())
 
     def oldest(self, entries: Iterable[Leaf]) -> list[Leaf]:
-        """Of the entries of one leaf those that came from none of the others; one whose line is awaited first."""
+        """Of the entries of one leaf those that came from none of the others, an entry whose line is awaited first."""
         entries = list(entries)
         found = [one for one in entries if not any(self._from(one, other) for other in entries if other is not one)]
         return sorted(found or entries, key=lambda leaf: not self.awaited(leaf))
 
     def _from(self, one: Leaf, other: Leaf) -> bool:
-        """Whether a leaf, or a merger above it, came to where one entry stands from where the other does."""
+        """Whether a leaf, or a merger above it, moved from the place of entry `other` to that of `one`."""
         moved = one.epoch == other.epoch and self.awaited(one) and not self.awaited(other)  # a merger above it
         return one.before_move == other.epoch or moved
 
     @property
     def on_move(self) -> set[str]:
-        """Leaves whose former line may hold something."""
+        """Leaves whose former line may still have rows."""
         return {*self.transit, *self.carried}
 
     def bounds(self, found: dict[str, Bounds], missing: Iterable[str]) -> None:
-        """Lower what leaves on a move have come to. found: by leaf. missing: whose former parent is not heard."""
+        """Lower the bounds of leaves on a move. found: by leaf. missing: leaves whose former parent is not heard."""
         for name, ways in self.transit.items():
             for _, frontier_us, bound_us in ways.values():
                 own = found.get(name, (frontier_us, bound_us))
@@ -188,5 +194,5 @@ class Moves:
 
 
 def lowest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Registers of two members, the lesser of each key."""
+    """The registers of two members, the lesser of each key."""
     return {key: min(one.get(key, us), other.get(key, us)) for key, us in {**one, **other}.items()}

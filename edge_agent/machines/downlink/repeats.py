@@ -1,8 +1,8 @@
-"""Which rows of a child are repeats of what an older line of it has delivered (docs/protocol.md 1.2, 1.3).
+"""Finds which rows of a child repeat rows that an older line of it has delivered (docs/protocol.md 1.2, 1.3).
 
-A child that does not know its past reads its sources again. What its parent had by then ends at a cut in event time:
-rows of the older line that end up to there count, rows of the newer one that begin there or later do. A row that
-reaches across counts in neither and is declared lost. So no reading counts twice, whatever comes in what order.
+A child that does not know its past reads its sources again. A cut in event time ends what its parent had by then: rows
+of the older line count if they end by the cut, rows of the newer one if they begin there or later. A row that reaches
+across counts in neither and is declared lost. So no reading counts twice, in whatever order rows come.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_OLDER: Final = 64  # epochs of older lines; of one before these, rows befor
 
 
 def cut(member: Member, lost: Iterable[int], now_us: int) -> None:
-    """A line begins that does not know what its child had sent. lost: epochs of the lines before.
+    """Set the cut for a new line that does not know what its child had sent. lost: epochs of the lines before.
 
-    What had come may lie far ahead by a clock that was wrong: no row more than AHEAD_US after now is held for a repeat.
+    Earlier rows may lie far ahead because a clock was wrong: no row more than AHEAD_US after now counts as a repeat.
     """
     at_us = max(member.since_us, member.frontier_us, min(member.reach_us, now_us + AHEAD_US))
     _divide(member, lost, at_us, max(at_us, member.reach_us))
@@ -85,7 +85,7 @@ def _knows_its_past(member: Member, leaves: Iterable[str]) -> None:
 
 
 def never_read_again(member: Member) -> None:
-    """Its source cannot be read again, so that nothing of it is a repeat."""
+    """Note that a source cannot be read again, so that none of its rows is a repeat."""
     member.since_us, member.again_us, member.live = NEVER_US, NEVER_US, True
     member.older.clear()
 
@@ -93,7 +93,8 @@ def never_read_again(member: Member) -> None:
 def counting(
     epoch: EpochKey, plans: Mapping[int, tuple[Group, Plan]], of: Memberships, *, unheard: bool
 ) -> dict[int, Counting]:
-    """Of a frame: number of a plan -> which of its rows count, where not all do. Markers are the same if repeated.
+    """For a frame: number of a plan -> which of its rows count, for plans of which some do not. Repeated markers are
+    harmless.
 
     unheard: see EpochFrames.
     """

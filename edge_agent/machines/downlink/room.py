@@ -1,4 +1,4 @@
-"""How much of groups one child may make its parent keep: a frame that asks for more is settled as bad (2.2)."""
+"""Limits how much of groups one child can make its parent keep: a frame beyond a limit is settled as bad (2.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_SERVINGS: Final = 65_536  # the same; a gateway of most queries has 10 000
 def check_room(
     memberships: Mapping[Group, GroupMembership], node: str, changes: Iterable[tuple[Group, Members]]
 ) -> None:
-    """Refuse what a frame of a child says that has no room. Raises: WireError."""
+    """Refuse a frame whose definitions would exceed a limit of its child. Raises: WireError."""
     new = 0
     for group, change in changes:
         membership = memberships.get(group)

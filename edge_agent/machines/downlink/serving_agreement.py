@@ -18,7 +18,7 @@ class ServingAgreement:
     """The queries of one group that its parent has announced upward, each with the start agreed."""
 
     def __init__(self, grace_us: int) -> None:
-        """grace_us: how long after the first member that serves a query the others are waited for."""
+        """grace_us: how long to wait for the other members after the first one that serves a query."""
         self.grace_us = grace_us
         self._since: dict[QueryKey, int] = {}  # when the first member was seen to serve a query
         self._start_us: dict[QueryKey, int | None] = {}  # of announced queries; None: from the beginning
@@ -27,10 +27,10 @@ class ServingAgreement:
     def serving(self, counted: Sequence[Member], every: Iterable[Member], now_us: int) -> dict[QueryKey, Serving]:
         """The ranges in which the members together feed each query (docs/protocol.md 6.3).
 
-        A query is announced once all members that count serve it, or a grace time after the first did: so its first
+        A query is announced once all members that count serve it, or a grace time after the first did. So its first
         window starts where the last of them begins, and a query for some nodes only does not wait for ever. A revision
-        ends for all where it ends for one, left out or not; a query is removed when every member that served it has
-        removed it. counted: members not left out. every: those left out too.
+        ends for all members where it ends for one, left out or not; a query is removed when every member that served it
+        has removed it. counted: members not left out. every: those left out too.
         """
         by_query, by_any = _by_query(counted), _by_query(every)
         narrowed = {key: _narrowest(key, servings, by_any[key]) for key, servings in by_query.items()}
@@ -47,7 +47,7 @@ class ServingAgreement:
         }
 
     def _forget(self, served: Container[QueryKey]) -> None:
-        """The oldest of those that nobody serves, an eighth at a time."""
+        """Forget the oldest queries that nobody serves, an eighth at a time."""
         unserved = [key for key in self._since if key not in served]
         for key in unserved[: len(unserved) - MOST_AGREED * 7 // 8]:
             del self._since[key]
@@ -55,13 +55,13 @@ class ServingAgreement:
             self.forgotten += 1
 
     def shift(self, by_us: int) -> None:
-        """The times at which queries were first seen move with the clock."""
+        """Move the times at which queries were first seen with the clock."""
         self._since = {key: us + by_us for key, us in self._since.items()}
 
     def begins(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
         """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5).
 
-        on_way: what leaves served that are on their way to another parent.
+        on_way: ranges served by leaves that are on their way to another parent.
         """
         out: dict[QueryKey, dict[str, int]] = {}
         for key, start_us in self._start_us.items():
@@ -80,7 +80,7 @@ class ServingAgreement:
         return out
 
     def ends(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that stopped to serve a query before all others did: the latest window end that they serve (6.3).
+        """Leaves that stopped serving a query before all others: the latest window end that they serve (6.3).
 
         on_way: as in `begins`.
         """
@@ -121,8 +121,10 @@ def _by_query(members: Iterable[Member]) -> dict[QueryKey, list[Serving]]:
 
 
 def _narrowest(key: QueryKey, counted: list[Serving], every: list[Serving]) -> Serving:
-    """The range that all of them serve. counted: members not left out, whose starts count; every: all members, whose
-    ends count: those left out feed the newer revision after a change, and may not know of a removal.
+    """The range that all members serve.
+
+    counted: members not left out, whose starts count. every: all members, whose ends count: those left out feed the
+    newer revision after a change, and may not know of a removal.
     """
     starts = [s.start_from_us for s in counted if s.start_from_us is not None]
     untils = [s.start_until_us for s in every if s.start_until_us is not None]

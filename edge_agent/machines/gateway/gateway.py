@@ -1,8 +1,8 @@
 """The gateway: readings in, frames of closed slices out; open rows are in the spool.
 
-Rules (docs/protocol.md): what closes below the frontier is in this frame or an earlier one, the frontier never falls
-(4.1); late readings leave at once (4.2); after a restart the open rows leave as the last frames of the old epoch, then
-the next birth follows (1.3); sources that cannot be read again leave a gap record for the time of the stop (3.1).
+Rules (docs/protocol.md): all that closes below the frontier is in this frame or an earlier one, the frontier never
+falls (4.1); late readings leave at once (4.2); after a restart the open rows leave as the last frames of the old epoch,
+then the next birth follows (1.3); sources that cannot be read again leave a gap record for the time of the stop (3.1).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Gateway(Node):
     # --- a clock that is not known (4.3) ------------------------------------------------------------------------
 
     def _hold(self, source: Source, read: Read, now_us: int) -> list[Action]:
-        """Readings wait for their times; the oldest go where there are too many."""
+        """Let readings wait for their times; beyond the bound the oldest are dropped."""
         before = self.held.dropped
         self.held.add(read.sensor, self.clock.boot, read.batch)
         source.position = source.position if read.position is None else read.position
@@ -125,7 +125,7 @@ class Gateway(Node):
             source.heard_us += by_us
 
     def _clock_changed(self, event: ClockChanged) -> None:
-        """Readings of this boot get their times, and records that waited theirs."""
+        """Give readings of this boot, and records that waited, their times."""
         if not (event.known and self._configured):
             return
         for name, batch in self.held.release(event.boot, event.offset_us):
@@ -148,12 +148,12 @@ class Gateway(Node):
         return tuple(group for group in self.groups if group.source == name)
 
     def _by_clock(self, group: Group) -> bool:
-        """Whether the readings of a group have their times from the node's clock."""
+        """Whether the readings of a group get their times from the node's clock."""
         source = self.sources.get(group.source)
         return source is not None and not source.sensor.own_clock and not source.sensor.option("time")
 
     def _never_known(self, booted_us: int) -> None:
-        """Readings of boots that ended before their clock was known: between the last commit and this boot."""
+        """Quarantine and declare readings of earlier boots whose clock was never known."""
         start_us = min(self._committed_before_us or booted_us, booted_us)
         for name, (many, pages) in self.held.never_known(self.clock.boot).items():
             why, node = f"sensor {name}: {NEVER_KNOWN}", self.settings.node
@@ -187,7 +187,7 @@ class Gateway(Node):
     # --- configuration ------------------------------------------------------------------------------------------
 
     def _configure(self, event: Configured, now_us: int) -> list[Action]:
-        """Put definitions in force; the next commit says so upward."""
+        """Put definitions in force; the next commit reports them upward."""
         if not self._configured:
             self._recover(event.sensors, now_us)
         for source in self.sources.values():  # readings so far belong to the plans so far
@@ -225,7 +225,7 @@ class Gateway(Node):
     def _moved(self, by_group: Mapping[Group, list[Query]]) -> dict[str, int | None]:
         """Queries whose new revision is of another group (another filter, say) -> from when it holds; None: no change.
 
-        The revision before is fed on until its last window ends, as within a group (docs/protocol.md 6.3): so the time
+        The revision before is fed until its last window ends, as within a group (docs/protocol.md 6.3): so the time
         lies after all that either group has read or promised.
         """
         groups = {query.id: (group, query) for group, queries in by_group.items() for query in queries}
@@ -276,7 +276,7 @@ class Gateway(Node):
         return (Gap((group,), start_us, since_us, -1, (self.settings.node,), BEGAN),)
 
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
-        """Restores groups and sources. A source counts as silent from now on, not since it was last heard."""
+        """Restore groups and sources. A source counts as silent from now on, not since it was last heard."""
         self._committed_before_us = COMMITTED.read(self._restored)
         self.held.restore(self._restored)
         self.undated.restore(self._restored, self.clock.boot, now_us - self.clock.offset_us)
@@ -298,7 +298,7 @@ class Gateway(Node):
     def _flush_step(self, now_us: int) -> Step:
         """All open rows, as the last frames of the epoch that the spool was in (1.3).
 
-        Readings that are here already go with them: the birth may promise anew, beyond their times (4.1).
+        Readings that have arrived go with them: the birth may promise anew, beyond their times (4.1).
         """
         for source in self.sources.values():
             self._slice(source)
@@ -330,7 +330,7 @@ class Gateway(Node):
         return tuple(out)
 
     def _promise_anew(self, now_us: int) -> None:
-        """No promise lies ahead of the clock: one that was made while it was wrong holds nothing up (4.1)."""
+        """Lower promises ahead of the clock: one made while the clock was wrong must not hold anything up (4.1)."""
         self._anew = False
         for source in self.sources.values():
             if not source.sensor.own_clock:
@@ -375,7 +375,7 @@ class Gateway(Node):
         return gaps
 
     def _step(self, now_us: int) -> Step:
-        """What closed. A frame that goes anyway carries every frontier that moved; else heartbeats do."""
+        """The rows that closed. A frame sent anyway carries every frontier that moved; else heartbeats do."""
         for source in self.sources.values():
             self._slice(source)
         if self._late_markers:
@@ -399,14 +399,14 @@ class Gateway(Node):
         return Step(tuple(steps), self._texts[1], self._texts[0], self._losses())
 
     def _hints(self, group: Group, slicer: Slicer) -> Hints | None:
-        """What is open, unless it can never end: after the last marker of a source that has ended nothing closes."""
+        """The open sessions that can still end: after the last marker of a source that has ended nothing closes."""
         hints, source = slicer.hints(), self.sources.get(group.source)
         if hints is None or not isinstance(group.cut, PunctuationCut) or source is None or not source.ended:
             return hints
         return replace(hints, codes=hints.codes[:0], starts=hints.starts[:0])
 
     def _drop_drained(self, steps: list[GroupStep]) -> None:
-        """A group whose last query is gone leaves once its frontier has passed the removal."""
+        """Drop groups without queries once their frontier has passed the removal."""
         for i, step in enumerate(steps):
             state = self.groups[step.group]
             if state.slicer.drained:
@@ -431,7 +431,7 @@ class Gateway(Node):
         return max(before, self._aligned(state, reached_us - group.lateness_us))
 
     def _aligned(self, state: GroupState, frontier_us: int) -> int:
-        """A multiple of the frontier step where all window edges are."""
+        """The frontier, as a multiple of the frontier step if all window edges of the group are such multiples."""
         step_us = self.settings.frontier_step_us
         return frontier_us - frontier_us % step_us if state.slicer.unit_us % step_us == 0 else frontier_us
 
@@ -487,7 +487,7 @@ class Gateway(Node):
         return {group: state.frontier_us for group, state in self.groups.items()}
 
     def book(self) -> dict[str, Any]:
-        """With the sums over all groups of `Slicer.book`; off: group -> by how much its own book is off."""
+        """The node's book: sums over all groups of `Slicer.book`; off: group -> by how much its own book is off."""
         books = {group: state.slicer.book() for group, state in self.groups.items()}
         kinds = ("taken", "added", "left", "open", "outside", "dropped", "undated")
         total = Counter(dict.fromkeys(kinds, 0))

@@ -1,4 +1,4 @@
-"""How far a gateway is, and what holds it back, in words for `headwater status`. Pure."""
+"""How far behind a gateway is, and why, in words for `headwater status`. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL_US: Final = 10_000_000  # commits and reports of sensors are seconds apart
 
 
 def standing(gateway: Gateway, now_us: int) -> tuple[int | None, str]:
-    """(least frontier of its groups, why it is behind); None: no promise so far; '': it is where it should be."""
+    """(least frontier of its groups, None before the first promise; why it is behind, '' if it is not)."""
     if gateway.outbox.journal is None:
         return None, "waits for its parent: no receipt so far"
     if not gateway.groups:

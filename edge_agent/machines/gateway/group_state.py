@@ -1,4 +1,4 @@
-"""What a gateway keeps of one group."""
+"""The state of one group at a gateway."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from edge_agent.machines.uplink.step import StepRows
 class GroupState:
     """One group at this gateway.
 
-    frontier_us: the promise of the last commit. serving: ranges of its queries; sent: those sent upward, None: not even
-    the leaf was. rows: closed by a restart or a change of scale, for the next step. changed: since the last commit.
+    frontier_us: the promise of the last commit. serving: ranges of its queries; sent: ranges sent upward, None: not
+    even the leaf was. rows: closed by a restart or a change of scale, for the next step. changed: since the last
+    commit.
     """
 
     slicer: Slicer
@@ -28,7 +29,7 @@ class GroupState:
     changed: bool = True
 
     def serves(self, serving: tuple[Serving, ...]) -> None:
-        """It serves these from now on."""
+        """Set the ranges that it serves from now on."""
         self.serving = (*serving, *withdrawn(self.sent or (), serving))
 
     def take_rows(self) -> list[StepRows]:
@@ -37,7 +38,7 @@ class GroupState:
 
 
 def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
-    """Ends for servings that were sent upward and were removed before they began (6.3)."""
+    """Ends for ranges that were sent upward and removed before they began (6.3)."""
     known = {each.key for each in serving}
     ended = (each for each in sent if each.key not in known and each.start_until_us is None)
     return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)

@@ -1,7 +1,7 @@
 """Readings that wait for the clock, by the time since boot at which they came (docs/protocol.md 4.3).
 
-They are committed like open rows, each commit those that came since the last one, and leave once the offset of their
-boot is known. Those of a boot that ended before it was known are in no window: they are quarantined and declared.
+They are committed like open rows; each commit contains those that came since the last one. They leave once the offset
+of their boot is known. Those of a boot that ended before are in no window: they are quarantined and declared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_HELD: Final = 262_144  # readings; some 10 MB: three days of one a second, 
 
 
 class HeldReadings:
-    """Pages of readings, oldest first. dropped: readings of the oldest pages that had to go."""
+    """Pages of readings, oldest first. dropped: readings of the oldest pages, which exceeded the bound."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -34,7 +34,7 @@ class HeldReadings:
         return self._many
 
     def add(self, sensor: str, boot: str, batch: Batch) -> None:
-        """Take readings whose times are since boot; beyond MOST_HELD the oldest page goes."""
+        """Add readings whose times are since boot; beyond MOST_HELD the oldest page is dropped."""
         if not len(batch.time_us):
             return
         used, series = np.unique(batch.series, return_inverse=True)
@@ -65,7 +65,7 @@ class HeldReadings:
             yield _batch(self._take(number), offset_us)
 
     def never_known(self, boot: str) -> dict[str, tuple[int, list[bytes]]]:
-        """Sensor -> (readings, their pages as JSON) of all other boots than this one: their clock was never known."""
+        """Sensor -> (readings, their pages as JSON) of boots before this one, whose clock was never known."""
         out: dict[str, tuple[int, list[bytes]]] = {}
         for number in [number for number, page in self._pages.items() if page.boot != boot]:
             page = self._take(number)
@@ -75,7 +75,7 @@ class HeldReadings:
         return out
 
     def lost(self, boot: str, offset_us: int) -> Iterator[tuple[str, int, int, int]]:
-        """(sensor, from, upto, readings) of a boot whose offset is known that had to go; each once."""
+        """(sensor, from, upto, readings) of dropped readings of a boot whose offset is known; once each."""
         for sensor, of in [key for key in self._gone if key[1] == boot]:
             first_us, end_us, many = self._gone.pop((sensor, of))
             yield sensor, first_us + offset_us, end_us + offset_us, many
@@ -93,7 +93,7 @@ class HeldReadings:
         return page
 
     def changes(self) -> dict[str, object]:
-        """The rows to commit: new pages, and those that have left."""
+        """The rows to commit: new pages, and deletions of those that have left."""
         rows: dict[str, object] = {}
         for number in self._changed:
             rows |= HELD.write(self._pages.get(number), number)
@@ -101,7 +101,7 @@ class HeldReadings:
         return rows
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the rows of a spool."""
+        """Continue from the rows of a spool."""
         self._pages = dict(sorted((int(name), page) for name, page in HELD.each(state)))
         self._next = max(self._pages, default=-1) + 1
         self._many = sum(len(page.since_us) for page in self._pages.values())

@@ -1,4 +1,4 @@
-"""Gives back what silent keys take: after a burst of labels, the tables of groups and the epoch's numbers."""
+"""Frees the memory of silent keys after a burst of labels: in the tables of groups and the epoch's numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEW_FRAMES: Final = 100  # that are not receipted: a parent that is away gets no
 
 
 class SilentKeys:
-    """given_back: tables that began anew, for whoever tidies up after it."""
+    """given_back: tables that were replaced, for those who have to release references to them."""
 
     __slots__ = ("_epoch_for", "_tidied", "_turn_us", "given_back")
 
@@ -25,7 +25,7 @@ class SilentKeys:
         self._turn_us: int | None = None
 
     def forget(self, groups: Iterable[GroupState], now_us: int) -> None:
-        """From time to time: where few of many keys had readings, the table begins anew. Open rows leave as deltas."""
+        """From time to time replace tables of which few of many keys had readings. Their open rows leave as deltas."""
         began_us = self._turn_us
         if began_us is not None and 0 <= now_us - began_us < TURN_US:
             return
@@ -41,13 +41,13 @@ class SilentKeys:
                     self.given_back += 1
 
     def tidy(self, encoder: EpochEncoder) -> None:
-        """After a commit's rows have been encoded: the old tables are nobody's."""
+        """Release the old tables, after a commit's rows have been encoded."""
         if self.given_back != self._tidied:
             self._tidied = self.given_back
             encoder.forget_tables()
 
     def wants_epoch(self, numbered: int, groups: Iterable[GroupState], spooled: int) -> bool:
-        """Whether the epoch numbers many keys of which most are gone (2.4), once what it has sent is settled."""
+        """Whether most of the epoch's many numbered keys are gone (2.4), once all that it has sent is settled."""
         if self.given_back == self._epoch_for or spooled > FEW_FRAMES:
             return False
         self._epoch_for = self.given_back

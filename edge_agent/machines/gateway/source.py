@@ -21,7 +21,7 @@ from edge_agent.machines.gateway.value_changes import ValueChanges
 class Source:
     """One sensor at this node. heard_us: node time of its last reading; clock_us: its own clock if it has one.
 
-    mark_us: a promise the source made itself (a recording's marker); it then says all there is to say.
+    mark_us: a promise that the source made itself (a recording's marker); then nothing else counts.
     """
 
     sensor: Sensor
@@ -40,7 +40,7 @@ class Source:
     stored: SourceState | None = None  # as the last commit wrote it
 
     def take(self, read: Read, now_us: int) -> None:
-        """Buffer the readings of an event until the next step; many small batches are sliced as one."""
+        """Buffer the readings of an event until the next step, so that many small batches are sliced as one."""
         rows = len(read.batch.time_us)
         if rows:
             self.heard_us = now_us
@@ -58,7 +58,7 @@ class Source:
         self.ended = self.ended or read.ended
 
     def drain(self) -> list[Batch]:
-        """The buffered readings in arrival order, joined where they share a table of labels."""
+        """The buffered readings in arrival order, joined if they share a table of labels."""
         batches, self.batches, self.buffered = self.batches, [], 0
         if len(batches) < 2:
             return batches
@@ -73,10 +73,10 @@ class Source:
         return out
 
     def reached_us(self, now_us: int) -> int:
-        """The event time below which nothing more is expected, lateness not yet subtracted.
+        """The event time below which no more readings are expected, lateness not yet subtracted.
 
-        Newest reading, capped at the clock; a source silent for its timeout moves with its clock minus its delay; an
-        ended one holds nothing back. NEVER_US while nothing is known.
+        The newest reading, capped at the clock; a source silent for its timeout moves with its clock minus its delay;
+        an ended one holds nothing back. NEVER_US while nothing is known.
         """
         if self.mark_us is not None:
             return self.mark_us
@@ -89,7 +89,7 @@ class Source:
         return reached_us
 
     def changed(self) -> SourceState | None:
-        """What to commit, if it differs from what was committed last."""
+        """The state to commit, if it differs from the last one committed."""
         state, stored = self.snapshot(), self.stored
         if (
             stored is not None
@@ -143,7 +143,7 @@ def _joined(run: list[Batch]) -> Batch:
 
 
 def _joined_series(run: list[Batch]) -> Any:
-    """Concatenated series; a zero-stride view where every batch has the same single one: no pass over readings."""
+    """Concatenated series; a zero-stride view if every batch has the same single one, without a pass over readings."""
     first = run[0].series
     if all(b.series.strides == (0,) and b.series[0] == first[0] for b in run):
         return np.broadcast_to(first[:1], (sum(len(b.series) for b in run),))

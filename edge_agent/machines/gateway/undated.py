@@ -1,4 +1,4 @@
-"""Gap records whose time is not known yet, for the node's clock is not (docs/protocol.md 3.1, 4.3)."""
+"""Gap records without a time, because the node's clock is not known yet (docs/protocol.md 3.1, 4.3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_agent.machines.checkpoint.slots import UNDATED, UndatedState
 
 
 class UndatedRecords:
-    """Starts of listening, which are committed, and a stop, which the next start declares again from its own slot."""
+    """Starts of listening, which are committed, and a stop, which the next start finds again in its own slot."""
 
     def __init__(self) -> None:
         self._boot = ""
@@ -20,16 +20,16 @@ class UndatedRecords:
         self._changed = False
 
     def began(self, group: Group, boot: str, since_us: int) -> None:
-        """Listening began, that long after the boot."""
+        """Note that listening began, that long after the boot."""
         self._boot, self._changed = boot, True
         self._began.append((group, since_us))
 
     def stopped(self, groups: tuple[Group, ...], committed_us: int, since_us: int) -> None:
-        """The process stood still from that commit until that long after the boot."""
+        """Note that the process stood still from a commit until that long after the boot."""
         self._stopped.append((groups, committed_us, since_us))
 
     def gaps(self, offset_us: int, node: str) -> list[Gap]:
-        """All of them; offset_us: of the node's time from the time since boot."""
+        """All records with their times. offset_us: of the node's time from the time since boot."""
         out = []
         for group, since_us in self._began:
             at_us = offset_us + since_us
@@ -49,7 +49,9 @@ class UndatedRecords:
         return UNDATED.write(UndatedState(boot=self._boot, began=self._began) if self._began else None)
 
     def restore(self, state: Mapping[str, Any], boot: str, since_us: int) -> None:
-        """From a spool. Of another boot nobody knows when it was: listening begins now, that long after this one."""
+        """From a spool. The time of a record of another boot is never known: then listening begins now, that long after
+        this boot.
+        """
         found = UNDATED.read(state)
         if found is not None:
             same = found.boot == boot

@@ -1,4 +1,4 @@
-"""Changes of a sensor's value: the markers that a state gives (docs/configure.md, punctuation windows)."""
+"""Changes of a sensor's value as markers of punctuation windows (docs/configure.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from edge_agent.algebra.query.key import key_text
 
 @dataclass(slots=True)
 class ValueChanges:
-    """The last value of each series of a sensor, by the text of its labels; of a new one nothing is known to change."""
+    """The last value of each series of a sensor, by the text of its labels. The first value of a series is no
+    change.
+    """
 
     last: dict[str, float] = field(default_factory=dict)
 

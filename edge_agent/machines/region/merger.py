@@ -64,7 +64,7 @@ from edge_agent.machines.uplink.step import GroupStep, Step
 
 @dataclass(slots=True)
 class GroupState:
-    """What was sent upward of one group. frontier_us: the promise of the last commit."""
+    """The last statements sent upward about one group. frontier_us: the promise of the last commit."""
 
     frontier_us: int = NEVER_US
     leaves: dict[str, Leaf] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Merger(Node):
         return out
 
     def _alarms(self) -> list[Action]:
-        """What an operator must hear of the children's lines: each thing once."""
+        """Notes about the children's lines for the operator, once each."""
         inbox, out = self.parent.inbox, list[Action]()
         if inbox.rivals or inbox.restored:
             self._alarmed = dict(islice({**self._alarmed, **alarms_of(inbox)}.items(), MOST_NAMED))
@@ -189,7 +189,7 @@ class Merger(Node):
         return self._alarmed
 
     def _owe(self, child: str, message: Any) -> None:
-        """Frames always get a receipt; a heartbeat only when it shows that the child knows less than it could."""
+        """Owe a receipt: for a frame always, for a heartbeat only if it shows that the child lacks something."""
         beat = not isinstance(message, (Frame, BadFrame))
         inbox = self.parent.inbox
         if (
@@ -339,7 +339,7 @@ class Merger(Node):
         return gaps
 
     def _withhold(self, step: Step) -> Step:
-        """Without registers of a leaf that is back no exception of it may end: it would count as far as the promise."""
+        """Keep exceptions of a leaf that is back while its registers are missing: it would count up to the promise."""
         groups = []
         for each in super()._withhold(step).groups:
             sent = self.groups.get(each.group)
@@ -352,9 +352,9 @@ class Merger(Node):
 
     @staticmethod
     def _no_longer(before: GroupState, after: GroupState, membership: GroupMembership) -> list[Serving]:
-        """Ranges that were stated and hold no more.
+        """Ranges that were stated and no longer hold.
 
-        Of a query that only leaves which have moved away served, the tier above would believe that it goes on here.
+        Without them the tier above would believe that a query continues here which only leaves that have left served.
         """
         out = []
         for place in sorted(before.serving.keys() - after.serving.keys()):
@@ -377,7 +377,7 @@ class Merger(Node):
         return [*super()._after_commit(), *receipts, *after]
 
     def _owed_receipts(self) -> list[Action]:
-        """What is received by now: a receipt says no more than the commit under way holds (3.2)."""
+        """The receipts owed: a receipt names no more than the commit under way contains (3.2)."""
         owed, self._owed = sorted(self._owed), set()
         found = ((node, self.parent.inbox.receipt(node, epoch)) for node, epoch in owed)
         return [SendReceipt(node, replace(receipt, horizon_us=self.horizon_us)) for node, receipt in found]
@@ -493,7 +493,7 @@ class Merger(Node):
         return {group: state.frontier_us for group, state in self.groups.items()}
 
     def book(self) -> dict[str, Any]:
-        """With all that was received and is open, and what took effect of each child's line of epochs.
+        """The node's book, with readings received and open, and those that took effect of each child's line.
 
         children: child -> [epoch in force, next seq, readings of the line (None: not known), frames of it refused].
         """
@@ -532,6 +532,6 @@ def _no_frames(epoch: int, seq: int) -> Frame:
 def _until_the_last_frame(
     before: tuple[ExcludedLeaf, ...], leaves: Iterable[str], known: Mapping[str, Leaf]
 ) -> tuple[ExcludedLeaf, ...]:
-    """The exceptions that hold until the last frame of a step: none ends, and of new leaves rows may be under way."""
+    """The exceptions until the last frame of a step: none ends, and new leaves are among them."""
     new = [ExcludedLeaf(leaf, NEVER_US, NEVER_US) for leaf in leaves if leaf not in known]
     return tuple(sorted((*before, *new), key=lambda each: each.node)) if new else before

@@ -1,8 +1,8 @@
-"""The rows a merger holds: children's partials under the merger's own key and node numbers, by plan.
+"""The open rows of a merger: children's partials under the merger's own key and node numbers, by plan.
 
 Rules (docs/protocol.md): partials of equal plan, range and key merge, plans never meet before the root (6.2); a merger
-forgets what it has sent, what comes later is a new delta (6.1); rows that end at or below the published frontier, and
-rows a child calls late, leave as late ones (4.2, 4.4).
+forgets what it has sent, and a later row is a new delta (6.1); rows that end at or below the published frontier, and
+rows that a child calls late, leave as late ones (4.2, 4.4).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PartialStore:
     def add(
         self, of: EpochKey, dictionary: EpochDictionary, section: Section, *, late: bool, counting: Counting = ALL
     ) -> int:
-        """Take the rows of one section of a child's frame that count. Returns how many readings do not."""
+        """Add the rows of one section of a child's frame that count. Returns how many readings do not count."""
         _, plan = dictionary.plans[section.plan]
         rows = section.rows(plan.basis)
         counted = rows if counting is ALL else counting.of(rows)
@@ -64,7 +64,7 @@ class PartialStore:
         return 0 if counted is rows else readings_in(rows) - readings_in(counted)
 
     def absorb(self, published: Mapping[Group, int]) -> None:
-        """Put what was added under our own numbers, on time or late by the published frontier of its group."""
+        """Store the added rows under the merger's own numbers, on time or late by the group's published frontier."""
         for (node, epoch, number, late), raw in self._raw.items():
             dictionary = self._dictionaries[EpochKey(node, epoch)]
             group, plan = dictionary.plans[number]
@@ -84,7 +84,7 @@ class PartialStore:
         self._raw.clear()
 
     def forget(self, epoch: EpochKey) -> None:
-        """An epoch is over and its dictionary is gone."""
+        """Drop an epoch that has ended, with its dictionary."""
         self._dictionaries.pop(epoch, None)
         self._numbers.forget(epoch)
 
@@ -98,7 +98,9 @@ class PartialStore:
         return self._stores[key]
 
     def hints(self, group: Group, below: Mapping[str, int]) -> Hints | None:
-        """What is not sent yet of a group of sessions: here, and by the children that count; else None (5.1)."""
+        """Earliest unsent starts of a group of sessions, here and at children that count; None for other groups
+        (5.1).
+        """
         if not group.cut.gap_us:
             return None
         lows = [s.lows() for k, s in self._stores.items() if k[0] == group and isinstance(s, SessionStore)]
@@ -113,7 +115,7 @@ class PartialStore:
     def release(
         self, group: Group, frontier_us: int, below: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[StepRows, ...]:
-        """What closes at a frontier and everything late, of one group; it is forgotten here.
+        """Remove and return the rows of one group that close at a frontier, and all late ones.
 
         below: of a group of sessions, the hints of the children that count (docs/protocol.md 5.1).
         """
@@ -136,7 +138,7 @@ class PartialStore:
         return tuple(out)
 
     def flush(self, group: Group) -> tuple[StepRows, ...]:
-        """Everything of a group, closed or not."""
+        """Remove and return all rows of a group, closed or not."""
         return self.release(group, 2**62)
 
     @property
@@ -173,7 +175,7 @@ class PartialStore:
         return out
 
     def _tidy(self) -> None:
-        """Where there are many texts, keep those of open rows: keys that children made up once would stay for ever."""
+        """If there are many texts, keep only those of open rows: keys that children used once would stay for ever."""
         if len(self.keys.texts) + len(self.nodes.texts) <= self._tidy_at:
             return
         kept = {key: self._named_rows(store.view(), key) for key, store in self._stores.items() if len(store)}
@@ -194,7 +196,7 @@ class PartialStore:
         return Partials(rows.start, rows.end, keys[rows.key], states)
 
     def _named_rows(self, rows: Partials, key: PlanKey) -> NamedRows:
-        """Rows with their own table of names: the numbers of this process end with it."""
+        """Rows with a table of names of their own, because this process's numbers end with it."""
         used = np.unique(rows.key)
         of_nodes = any(COLUMNS[name].kind in OF_NODES for name in self.plans[key].basis)
         return NamedRows(
@@ -207,7 +209,7 @@ class PartialStore:
         )
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes the rows among the slots of a spool."""
+        """Continue from the rows in the slots of a spool."""
         self._stale = [row for row in state if row.startswith("plan/") and f"store/{row[5:]}" not in state]
         for name, found in STORE.each(state):
             plan = PLAN.read(state, name)

@@ -1,4 +1,4 @@
-"""Series of a sensor to keys of a group: each key text numbered once."""
+"""Maps series of a sensor to keys of a group: each key text is numbered once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KeyIndex:
     __slots__ = ("_by", "_codes", "_labels", "_of_series", "_same", "_seen", "table")
 
     def __init__(self, by: tuple[str, ...], table: Sequence[str] = ()) -> None:
-        """table: texts known from before a restart."""
+        """table: texts known since before a restart."""
         self._by = by
         self.table: list[str] = list(table)
         self._codes = {text: code for code, text in enumerate(self.table)}
@@ -38,7 +38,7 @@ class KeyIndex:
     def of(self, batch: Batch) -> int | Ints:
         """The code of every reading: one int if all are of one key, else shape (k,), int64. k > 0.
 
-        Costs no pass over the readings where there is one key, or one series (`batch.series` of stride 0).
+        With one key, or one series (`batch.series` of stride 0), it makes no pass over the readings.
         """
         if not self._by:
             return 0
@@ -59,7 +59,7 @@ class KeyIndex:
         self._seen[codes] = True
 
     def end_turn(self) -> int:
-        """How many of many keys had a reading since the last call."""
+        """How many keys had a reading since the last call, if there are many keys."""
         seen = int(np.count_nonzero(self._seen))
         self._seen = np.zeros(0, np.bool_)
         return seen
@@ -77,7 +77,7 @@ class KeyIndex:
         self._same = bool((self._of_series == np.arange(len(self._of_series))).all())
 
     def code(self, text: str) -> int:
-        """The code of a text that is no key of readings: the rows of markers have such."""
+        """The code of a text that is no key of readings, such as those of marker rows."""
         return self._code(text)
 
     def _code(self, text: str) -> int:

@@ -24,11 +24,10 @@ NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
 class PlanInterval(ABC):
     """Readings with from_us <= ts < until_us are for its queries. plan: of the rows; None: no query is fed.
 
-    added: how many more readings its rows count than came in, since it was last reset: windows that are sent whole are
-    counted when they leave, and a reading in each of its windows.
-
-    Time, session, raw and punctuation slicers. The defaults are for slicers whose open rows cannot move to another
-    plan, because no edge of a definition separates them.
+    added: how many more readings its rows count than came in, since it was last reset. Windows that are sent whole are
+    counted when they leave, and then a reading in each of its windows. Subclasses: time, session, raw and punctuation
+    slicers. The defaults are for slicers whose open rows cannot move to another plan, because no edge of a definition
+    separates them.
     """
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
@@ -45,17 +44,17 @@ class PlanInterval(ABC):
     @property
     @abstractmethod
     def pending(self) -> bool:
-        """Whether rows are open or wait to leave."""
+        """Whether rows are open or wait to be sent."""
 
     @property
     @abstractmethod
     def readings(self) -> int:
-        """Readings in rows that are open or wait to leave; none of windows that are sent whole."""
+        """Readings in rows that are open or wait to be sent, except in windows that are sent whole."""
 
     @property
     @abstractmethod
     def rows(self) -> int:
-        """At most so many rows are open or wait to leave."""
+        """An upper bound on the rows that are open or wait to be sent."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -79,7 +78,7 @@ class PlanInterval(ABC):
         del frontier_us
 
     def gone_until(self, newest_us: int) -> None:
-        """Readings up to newest_us (NEVER_US: none) did not come here: a plan in force begins after them."""
+        """Readings up to newest_us (NEVER_US: none) were not sliced here: a plan in force begins after them."""
         self._newest_us = max(self._newest_us, newest_us)
 
     def earliest_switch(self, trial: PlanInterval, cuts: Ints, at_us: int) -> int:
@@ -102,7 +101,7 @@ class PlanInterval(ABC):
 
     @abstractmethod
     def restore(self, state: Untyped) -> None:
-        """Takes the state that `snapshot` returned."""
+        """Continues from the state that `snapshot` returned."""
 
     def check(self) -> None:
         assert self.plan is not None or not self.pending

@@ -98,7 +98,7 @@ class PlanTimeline:
 
     @property
     def pending(self) -> bool:
-        """Whether rows are open or wait to leave."""
+        """Whether rows are open or wait to be sent."""
         return any(interval.pending for interval in self._all)
 
     # --- a change of definitions --------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class PlanTimeline:
         return at_us
 
     def begin_by(self, at_us: int) -> bool:
-        """Changes that lie after at_us, for a clock was ahead when they came, hold from there on. Returns whether any.
+        """Lets changes after at_us, made while a clock was ahead, hold from at_us on. Returns whether there are any.
 
         at_us: after all readings, which have left, and not before the frontier.
         """
@@ -159,12 +159,12 @@ class PlanTimeline:
         self.ended_us = max((each.fed_until_us for each in validities), default=NEVER_US)
 
     def gone_until(self, newest_us: int) -> None:
-        """Readings up to newest_us (NEVER_US: none) did not come here: no window may hold only a part of them."""
+        """Readings up to newest_us (NEVER_US: none) were not sliced here: no window may contain only a part of them."""
         for interval in self._all:
             interval.gone_until(newest_us)
 
     def follow(self, before: PlanTimeline, newest_us: int) -> None:
-        """Serves the windows of `before`, whose open rows stay there."""
+        """Serves the windows of `before`, which keeps its open rows."""
         self._hold(before._validities)
         self._all = [self._interval(*cut) for cut in query_validity.intervals(self._validities, NEVER_US)]
         self.gone_until(newest_us)

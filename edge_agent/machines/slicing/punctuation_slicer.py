@@ -62,7 +62,7 @@ class PunctuationSlicer(PlanInterval):
 
     @property
     def readings_open(self) -> int:
-        """Readings that have not left: a change of scale leaves them behind."""
+        """Readings that have not left, which a change of scale would leave behind."""
         return self._open.readings + self._tardy.readings + sum(len(run.time_us) for run in self._held)
 
     @property
@@ -165,7 +165,7 @@ class PunctuationSlicer(PlanInterval):
         return (Partials(start, end, rows.key, rows.states),)
 
     def _is_open(self, start_us: int) -> bool:
-        """Whether a window that began there is the open one; a late reading may have led it since, from earlier on."""
+        """Whether a window that began there is the open one; since then a late reading may have moved its start."""
         return self._markers.open_us is not None and self._markers.open_us <= start_us
 
     def ended_here(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -179,7 +179,7 @@ class PunctuationSlicer(PlanInterval):
         return PunctuationIntervalState(**self._bounds(), held=self._held, rows=rows)
 
     def restore(self, state: Untyped) -> None:
-        """Takes the state that `snapshot` returned."""
+        """Continues from the state that `snapshot` returned."""
         found = state.decode(PunctuationIntervalState)
         self._held = [decode(SortedBatch, plain) for plain in found.held]
         for store, rows in zip((self._open, self._tardy, self._late), found.rows, strict=True):
@@ -198,8 +198,8 @@ class InstantSlicer(PunctuationSlicer):
     """Readings for windows that the markers of all nodes cut. They leave raw; the root slices them.
 
     Readings leave once the frontier has passed them, those of one key and step together (root/instant_slices.py). With
-    the policy per_window a late reading is a row by itself whose range reaches past the frontier that it missed: so it
-    lies in its window only where that is still open.
+    the policy per_window a late reading is a row of its own whose range reaches past the frontier that it missed, so
+    that it counts only in a window that is still open.
     """
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:

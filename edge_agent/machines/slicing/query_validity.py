@@ -79,7 +79,7 @@ def in_force(validities: Iterable[QueryValidity]) -> dict[str, Query]:
 def changed(
     validities: tuple[QueryValidity, ...], queries: tuple[Query, ...], at_us: int, moved: Mapping[str, int | None]
 ) -> tuple[QueryValidity, ...]:
-    """The validities when these queries come in force at event time at_us (NEVER_US: from the beginning).
+    """The validities when these queries come into force at event time at_us (NEVER_US: from the beginning).
 
     moved: queries whose new revision belongs to another group than the one before -> the event time of that change: a
     query that comes begins there, one that goes ends there as if a revision of this group followed. None: it moved
@@ -111,9 +111,9 @@ def changed(
 
 
 def begun_by(validities: tuple[QueryValidity, ...], at_us: int) -> tuple[QueryValidity, ...]:
-    """The validities when changes that lie after event time at_us hold from there on, or from their `effective_from`.
+    """The validities when changes after event time at_us hold from there on, or from their `effective_from`.
 
-    A query that went to another group keeps its end: what that group serves takes the place of its rows.
+    A query that moved to another group keeps its end: the windows of that group replace its rows.
     """
     out: list[QueryValidity] = []
     followed: dict[str, tuple[int, int]] = {}  # query -> where its next revision began, and where it begins now

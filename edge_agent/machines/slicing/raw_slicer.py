@@ -1,8 +1,8 @@
 """The raw readings of one plan interval, for windows that the root forms.
 
-Rules (docs/protocol.md): a kind of its own, `raw` (6.2): a row is the readings of a key between two steps of the
-frontier, [first, last + 1 us); the root gives them their positions (7.4). Late readings leave at once and the
-root decides (4.2); under the policy per_window a reading below the frontier is in no such window.
+Rules (docs/protocol.md): rows have a kind of their own, `raw` (6.2): a row contains the readings of a key between two
+steps of the frontier, [first, last + 1 us); the root gives them their positions (7.4). Late readings leave at once and
+the root decides (4.2); under the policy per_window a reading below the frontier is in no such window.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RawSlicer(PlanInterval):
 
     @property
     def pending(self) -> bool:
-        """Whether readings are open or wait to leave."""
+        """Whether readings are open or wait to be sent."""
         return bool(self._open or self._tardy)
 
     @property
@@ -92,7 +92,7 @@ class RawSlicer(PlanInterval):
         return RawIntervalState(**self._bounds(), open=next(parts), late=next(parts))
 
     def restore(self, state: Untyped) -> None:
-        """Takes the state that `snapshot` returned."""
+        """Continues from the state that `snapshot` returned."""
         found = state.decode(RawIntervalState)
         self._open, self._tardy, self._newest_us = found.open, found.late, found.newest_us
 
@@ -105,7 +105,7 @@ class RawSlicer(PlanInterval):
 
 
 def rows_by_key(run: SortedBatch, basis: tuple[str, ...], scale: int | None, *, apart: bool = False) -> Partials:
-    """Readings of a run as raw rows: one a key; apart: one a key and time. run: at least one reading."""
+    """Readings of a run as raw rows: one per key; apart: one per key and time. run: at least one reading."""
     return _partials(_rows_of(run), basis, scale, apart=apart)
 
 

@@ -1,4 +1,4 @@
-"""Which readings of a batch are sound and wanted: numbers that can be added up, and the group's `where`."""
+"""Selects the readings of a batch that are sound (numbers that can be added up) and pass the group's `where`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow,
 
 
 class ReadingFilter:
-    """The filter of one group. What a label says is looked up once a table of labels."""
+    """The filter of one group. Conditions on labels are evaluated once per table of labels."""
 
     __slots__ = ("_cache", "_labels", "_scale", "_where")
 
@@ -51,7 +51,7 @@ class ReadingFilter:
         return None if keep is None or keep.all() else keep
 
     def _units(self, value: Array) -> Array:
-        """Values in the sensor's unit, as the filter means them."""
+        """Values in the sensor's unit, as the filter's text means them."""
         if not self._scale:
             return value
         return value / 10.0**-self._scale if self._scale < 0 else value * 10.0**self._scale

@@ -46,7 +46,7 @@ class SessionSlicer(PlanInterval):
 
     @property
     def pending(self) -> bool:
-        """Whether rows are open or wait to leave."""
+        """Whether rows are open or wait to be sent."""
         return bool(len(self._open) or len(self._tardy))
 
     @property
@@ -65,7 +65,8 @@ class SessionSlicer(PlanInterval):
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
         """Adds late readings as separate pieces. Returns (readings in no window, readings dropped).
 
-        Under the policy per_window one counts only while the session it would begin or join could still be open.
+        Under the policy per_window a reading counts only while the session that it would begin or join could still be
+        open.
         """
         if self.plan is None:
             return len(run.time_us), 0
@@ -98,7 +99,7 @@ class SessionSlicer(PlanInterval):
                 yield self.plan, late, rows
 
     def lows(self) -> tuple[Ints, Ints]:
-        """(key codes, earliest start still open of each)."""
+        """(key codes, earliest open start of each)."""
         return self._open.lows()
 
     # --- the spool ----------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class SessionSlicer(PlanInterval):
         return SessionIntervalState(**self._bounds(), open=self._open.view(), late=self._tardy.view())
 
     def restore(self, state: Untyped) -> None:
-        """Takes the state that `snapshot` returned."""
+        """Continues from the state that `snapshot` returned."""
         found = state.decode(SessionIntervalState)
         self._open.restore(found.open)
         self._tardy.restore(found.late)

@@ -45,11 +45,11 @@ SETTLE_US: Final = 3_600_000_000  # others may be behind: by the time a member l
 class Slicer:
     """One group's slicer at one node.
 
-    frontier_us: the promise so far; readings below it are late. newest_us: the newest reading pushed, whatever became
-    of it. counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`), outside (in no
-    window of any query in force), dropped_late, left (in rows that it gave away), added (see PlanInterval, and one for
-    each row that lists a window).
-    horizon_us: how long windows are kept for late readings, the root's correction horizon (docs/protocol.md 4.2).
+    frontier_us: the promise so far; readings below it are late. newest_us: the newest reading pushed, counted or not.
+    counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`), outside (in no window of
+    any query in force), dropped_late, left (in rows that it returned), added (see PlanInterval, and one for each row
+    that lists a window). horizon_us: how long windows are kept for late readings, the root's correction horizon
+    (docs/protocol.md 4.2).
     """
 
     def __init__(self, group: Group, scale: int | None, node: str) -> None:
@@ -133,7 +133,7 @@ class Slicer:
     # --- markers ------------------------------------------------------------------------------------------------
 
     def mark(self, markers: Iterable[Marker]) -> int:
-        """Takes markers in any order. Returns how many came below the frontier: those have no effect."""
+        """Takes markers in any order. Returns how many came below the frontier, where they have no effect."""
         cut = self.group.cut
         if self._markers is None or not isinstance(cut, PunctuationCut):
             return 0
@@ -144,9 +144,9 @@ class Slicer:
         return len(wanted) - len(on_time)
 
     def _cut_at_markers(self, markers: Markers) -> Iterator[StepRows]:
-        """Rows that list the windows that close at the frontier, one each, whether it holds a reading or not.
+        """Rows that list the windows that close at the frontier, one per window, with or without readings.
 
-        Where only the root knows the windows, a row for each marker below the frontier.
+        If only the root knows the windows, one row for each marker below the frontier.
         """
         intervals = [interval for interval in self._timeline if isinstance(interval, PunctuationSlicer)]
         firsts = [interval.first_us for interval in intervals if interval.first_us is not None]
@@ -250,7 +250,9 @@ class Slicer:
         return out
 
     def flush(self) -> list[StepRows]:
-        """Removes and returns all open rows, at the end of an epoch; readings may go on: each row is a delta."""
+        """Removes and returns all open rows, at the end of an epoch. Slicing may continue, because each row is a
+        delta.
+        """
         out = [
             StepRows(plan, late, partials, self._keys.table, self._nodes)
             for interval in self._timeline
@@ -260,14 +262,14 @@ class Slicer:
         return out
 
     def _count_out(self, rows: Iterable[StepRows] = ()) -> None:
-        """Brings the counters up to the rows that leave and to what the intervals have added."""
+        """Updates the counters by the rows that leave and by the readings that the intervals have added."""
         self.counters["left"] += sum(readings_in(each.partials) for each in rows)
         for interval in self._timeline:
             self.counters["added"] += interval.added
             interval.added = 0
 
     def book(self) -> dict[str, int]:
-        """What became of the readings taken: taken + added = left + open + outside + dropped (docs/protocol.md 9.1)."""
+        """Counts of readings: taken + added = left + open + outside + dropped (docs/protocol.md 9.1)."""
         self._count_out()
         counters = self.counters
         passed_by = ("filtered", "nan_skipped", "bad")
@@ -283,8 +285,9 @@ class Slicer:
     def promise_anew(self, frontier_us: int) -> bool:
         """Lower the frontier, after `flush` and a step back of the clock: later rows add to those that have left.
 
-        Changes of definitions that came while it was ahead hold from then on, or after what was read (6.3). Returns
-        whether there were any. Where a marker beyond it has cut windows, the frontier stays: their order is given.
+        Changes of definitions made while the clock was ahead hold from then on, or after the readings taken (6.3).
+        Returns whether there were any. If a marker beyond it has cut windows, the frontier stays, because their order
+        is given.
         """
         if frontier_us >= self.frontier_us or (self._markers is not None and self._markers.cut_after(frontier_us)):
             return False
@@ -296,7 +299,7 @@ class Slicer:
         return self._timeline.begin_by(max(frontier_us, self.newest_us + 1))
 
     def hints(self) -> Hints | None:
-        """The earliest start still open of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
+        """The earliest open start of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
         if not self.group.cut.gap_us:
             return None
         if self._markers is not None:
@@ -307,10 +310,10 @@ class Slicer:
         return Hints(self._keys.table, codes, starts)
 
     def forget_keys(self) -> list[StepRows]:
-        """End a turn: begin a new table of keys where of many few had a reading in it.
+        """End a turn: begin a new table of keys if few of many had a reading in it.
 
-        Returns the rows that are open then, to leave as deltas (6.1). Nothing where little would be won, because most
-        are open, or where an open window cannot be cut.
+        Returns the open rows, to leave as deltas (6.1). Does nothing if little would be gained because most keys are
+        open, or if an open window cannot be cut.
         """
         many = len(self._keys.table)
         few = self._keys.end_turn() <= many // 8 and sum(interval.rows for interval in self._timeline) <= many // 2
@@ -387,6 +390,6 @@ class Slicer:
 
 
 def off(book: Mapping[str, int]) -> int:
-    """By how many readings a book of a group does not balance: more than 0 were lost, fewer counted twice."""
+    """By how many readings a group's book does not balance: above 0 they were lost, below 0 counted twice."""
     out = book["left"] + book["open"] + book["outside"] + book["dropped"]
     return book["taken"] + book["added"] - out

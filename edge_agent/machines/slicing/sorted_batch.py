@@ -15,8 +15,8 @@ from edge_agent.algebra.partials.arrays import Array, Ints
 class SortedBatch:
     """Sound readings in the order of time.
 
-    keys: a code for all, or one a reading; all below `limit`. index: position of each in its batch, None: as they
-    come. base: arrival number of position 0. numbers: as of Readings.
+    keys: one code for all, or one per reading; all below `limit`. index: position of each in its batch, None: already
+    in order. base: arrival number of position 0. numbers: as of Readings.
     """
 
     time_us: Ints

@@ -51,7 +51,7 @@ class TimeSlicer(PlanInterval):
 
     @property
     def pending(self) -> bool:
-        """Whether rows are open or wait to leave."""
+        """Whether rows are open or wait to be sent."""
         return bool(len(self._store) or len(self._late))
 
     @property
@@ -101,7 +101,7 @@ class TimeSlicer(PlanInterval):
         return outside, lost
 
     def _inside(self, run: SortedBatch) -> tuple[SortedBatch, int]:
-        """The readings between the first edge and the last, and how many are not."""
+        """The readings between the first edge and the last, and the number of all others."""
         many = first = last = len(run.time_us)
         if self.edges is not None:
             if run.time_us[0] >= self.edges.first_us and run.time_us[-1] < self.edges.last_us:
@@ -135,7 +135,7 @@ class TimeSlicer(PlanInterval):
         return Partials(start[slot], end[slot], key, states), rows, start
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """An edge is cut where the plan changes (docs/protocol.md 6.3)."""
+        """Slices cut where the plan changes (docs/protocol.md 6.3)."""
         if self.from_us > NEVER_US:
             start = np.maximum(start, self.from_us)
         if self.until_us < FAR_US:
@@ -190,8 +190,8 @@ class TimeSlicer(PlanInterval):
     def earliest_switch(self, trial: PlanInterval, cuts: Ints, at_us: int) -> int:
         """The earliest event time at or after at_us from which the queries of `trial` can be fed exactly.
 
-        Readings at or after it must be in slices whose states `trial` can use and that none of its edges, nor a cut,
-        parts; else it comes after them.
+        Readings at or after it must be in slices whose states `trial` can use and that neither its edges nor a cut
+        divide; else it comes after them.
         """
         assert isinstance(trial, TimeSlicer)
         at_us = max(at_us, self._gone_us)
@@ -230,7 +230,7 @@ class TimeSlicer(PlanInterval):
         return [(low[row[moves]], high[row[moves]], rows.take(moves))]
 
     def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Adds slices of another plan that fit this one. Returns how many readings are in no window."""
+        """Add slices of another plan that fit this one. Returns how many readings are in no window."""
         if self.edges is None:
             self.gone_until(int(high.max()))
             return int(slices.states["count"].sum())
@@ -250,7 +250,7 @@ class TimeSlicer(PlanInterval):
         return outside
 
     def _joined(self) -> tuple[Ints, Ints, Ints]:
-        """Start, first and last reading of each slice that is open."""
+        """Start, first and last reading of each open slice."""
         return self._extents.joined(self.edges, self._closed_us)
 
     # --- the spool ----------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class TimeSlicer(PlanInterval):
         return SliceIntervalState(**of, extents=extents, open=self._store.view())
 
     def restore(self, state: Untyped) -> None:
-        """Takes the state that `snapshot` returned."""
+        """Continues from the state that `snapshot` returned."""
         found: WindowIntervalState | SliceIntervalState
         if isinstance(self._store, WindowStore):
             found = state.decode(WindowIntervalState)
@@ -324,7 +324,7 @@ class SliceExtents:
         self._chunks.append((start, low, high))
 
     def joined(self, edges: Edges | None, closed_us: int) -> tuple[Ints, Ints, Ints]:
-        """(start, low, high), one entry a slice, in order; those of slices not open any more are forgotten.
+        """(start, low, high), one entry per slice, in order; slices that are no longer open are forgotten.
 
         edges: of the slices; closed_us: the frontier up to which they have left.
         """

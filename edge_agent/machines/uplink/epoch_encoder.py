@@ -56,7 +56,7 @@ class EpochEncoder:
         self.held = {} if before is None else before.registers_known()
 
     def registers_known(self) -> dict[Group, dict[str, int]]:
-        """What the parent knows: by group and key the earliest start."""
+        """The registers that the parent knows: by group and key the earliest start."""
         keys, groups = list(self.keys), list(self.groups)
         known = {group: dict(starts) for group, starts in self.held.items()}
         for number, starts in self.hints.snapshot().items():
@@ -65,7 +65,7 @@ class EpochEncoder:
         return known
 
     def encode_step(self, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
-        """The frames of a step, numbered from seq; none where a heartbeat says as much, except a birth.
+        """The frames of a step, numbered from seq. None if a heartbeat suffices, except for a birth.
 
         Raises: KeysExhausted before anything was numbered.
         """
@@ -104,7 +104,9 @@ class EpochEncoder:
         return [] if all(map(_silent, frames)) and not over else frames
 
     def _ending(self, step: Step) -> tuple[Step, list[Group]]:
-        """A step that states a frontier of each group whose registers are held: these end with it. With the groups."""
+        """(the step with a frontier for each group whose registers are held, these groups): with a frontier they
+        end.
+        """
         over = [
             each.group
             for each in step.groups
@@ -116,11 +118,13 @@ class EpochEncoder:
         return replace(step, groups=tuple(groups)), over
 
     def _held(self, group: Group) -> dict[int, int]:
-        """Start by key number of the registers held, of keys that have a number."""
+        """Start by key number of the held registers, for keys that have a number."""
         return {self.keys[text]: us for text, us in self.held.get(group, {}).items() if text in self.keys}
 
     def _unchanged(self, frame: Frame, promised: Iterable[GroupStep]) -> Frame:
-        """A frame whose rows clear registers that go on: these are stated again (2.3), but of groups with a promise."""
+        """A frame that states registers again which its rows clear and which continue (2.3), except of groups with a
+        promise.
+        """
         new = {self.groups[each.group] for each in promised if each.hints is not None}
         groups = {number: group for group, number in self.groups.items()} if self.held else {}
         parts = []
@@ -158,9 +162,10 @@ class EpochEncoder:
     def _spread(
         self, frames: list[Frame], registers: Mapping[int, Registers]
     ) -> tuple[list[Frame], dict[int, Registers]]:
-        """More registers than a frame holds: those that only lower a bound go ahead, in frames of their own (2.3).
+        """Splits registers that exceed one frame: those that only lower a bound go ahead, in frames of their own (2.3).
 
-        Of the others, as many as the last frame holds; the rest waits for the next step, which a bound too low allows.
+        Of the others as many as the last frame holds; the rest waits for the next step, which is safe because their
+        bounds are too low.
         """
         early: list[tuple[int, int, int | None]] = []
         last: dict[int, Registers] = {}
@@ -196,7 +201,7 @@ class EpochEncoder:
         return numbers
 
     def forget_tables(self) -> None:
-        """Let go of the tables that rows came with: some are no longer anybody's. Those in use are looked up again."""
+        """Release the tables that rows came with, some of which nobody uses any more. Others are looked up again."""
         self._maps.clear()
 
     def _send_text(self, packer: FramePacker, kind: Literal["queries", "sensors"], text: str) -> None:
@@ -253,7 +258,7 @@ class EpochEncoder:
         return numbers[codes]
 
     def _registers(self, packer: FramePacker, step: Step, *, apart: bool) -> dict[int, Registers]:
-        """By group number. apart: for frames after those with rows, which clear none of them."""
+        """Registers by group number. apart: for frames after those with rows, which clear none of them."""
         if apart:
             packer.end_frame()
         return {self.groups[each.group]: self._hinted(packer, each) for each in step.groups}
@@ -277,7 +282,7 @@ class EpochEncoder:
         return codes, step.hints.starts[below]
 
     def _promise(self, frame: Frame, step: Step, registers: Mapping[int, Registers], *, apart: bool) -> Iterator[Frame]:
-        """The last frame of a step with what the step promises. apart: in as many frames as that needs."""
+        """The last frame of a step with what the step promises. apart: in as many frames as it needs."""
         pages = promises.pages(step, self.groups, registers, self.frame_bytes * 3 // 4 if apart else FAR_US)
         for number, page in enumerate(pages):
             parts = {part.group: part for part in frame.groups}
@@ -293,7 +298,7 @@ class EpochEncoder:
             frame = Frame(frame.epoch, frame.seq + 1, flush=frame.flush)
 
     def snapshot(self) -> NumbersState:
-        """All but keys and registers, in the order of their numbers."""
+        """The state except keys and registers, in the order of the numbers."""
         return NumbersState(
             nodes=list(self.nodes),
             groups=list(self.groups),
@@ -344,7 +349,7 @@ def _row_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
 
 
 def _hinted_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
-    """Keys whose earliest open session starts before what the step promises."""
+    """Keys whose earliest open session starts before the step's promise."""
     for group_step in step.groups:
         hints = group_step.hints
         if hints is not None:
@@ -352,7 +357,7 @@ def _hinted_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
 
 
 def _with_exceptions(frame: Frame, excepted: Mapping[int, tuple[ExcludedLeaf, ...]]) -> Frame:
-    """A frame before the last of its step: leaves that it lists are behind from the first moment on (2.3)."""
+    """A frame before the last of its step: leaves that it lists are behind from the beginning (2.3)."""
     listed = {members.group for members in frame.members if members.leaves} & excepted.keys()
     if not listed:
         return frame
@@ -362,7 +367,7 @@ def _with_exceptions(frame: Frame, excepted: Mapping[int, tuple[ExcludedLeaf, ..
 
 
 def _silent(frame: Frame) -> bool:
-    """Whether a frame says nothing but frontiers: then a heartbeat does (2.5)."""
+    """Whether a frame contains nothing but frontiers, so that a heartbeat suffices (2.5)."""
     bare = tuple(replace(part, frontier_us=None) for part in frame.groups)
     return all(part == GroupPart(part.group) for part in bare) and (
         replace(frame, epoch=0, seq=0, groups=(), flush=None) == Frame(0, 0)

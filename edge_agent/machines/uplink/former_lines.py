@@ -1,8 +1,8 @@
-"""Parents that this node has left: what was sent to them stays with them, `leave` at the end (docs/protocol.md 1.5).
+"""Parents that this node has left: frames sent to them stay with them, `leave` at the end (docs/protocol.md 1.5).
 
-A line is all that a node sends to one parent. Its frames are sent again until that parent has receipted them, whether
-it is away for long or not; no other parent gets them, so that nothing counts twice. A parent that answers for such a
-frame with another journal has lost what it had: then the frames are in doubt (3.7).
+A line is all that a node sends to one parent. Its frames are sent again until that parent has receipted them, however
+long it is away; no other parent gets them, so that nothing counts twice. A parent that answers for such a frame with
+another journal has lost the frames it had: then they are in doubt (3.7).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ OTHER_JOURNALS: Final = 3  # receipts in a row that name another journal: a late
 class FormerLine:
     """The line to one parent. end: its last epoch and seq, the leave; None: the parent was never sent anything.
 
-    journal: None: it has never answered. up: whether the parent can be reached. left_us: when it was left, of what
-    waits for it now; 0: not known.
+    journal: None: the parent has never answered. up: whether the parent can be reached. left_us: when it was left, of
+    frames that wait now; 0: not known.
     """
 
     journal: int | None
@@ -41,13 +41,13 @@ class FormerLine:
     left_us: int = 0
 
     def void(self) -> None:
-        """What was published may be lost."""
+        """Treat published frames as possibly lost."""
         self.flying.clear()
         self.pending.void()
 
 
 class FormerLines:
-    """The lines to all parents that were left. One stays here when it is done: the node may come back (1.2)."""
+    """The lines to all parents that were left. A finished line stays here, because the node may come back (1.2)."""
 
     def __init__(self) -> None:
         self.lines: dict[str, FormerLine] = {}
@@ -62,7 +62,9 @@ class FormerLines:
         up: bool,
         now_us: int = 0,
     ) -> FormerLine:
-        """The line to a parent is left. doubtful: its frames without a receipt, in order; whether ever sent."""
+        """Add the line to a parent that is left. doubtful: its frames without a receipt, in order; whether ever
+        sent.
+        """
         known = self.lines.pop(parent, None)
         if known is not None and len(known.pending):
             now_us = known.left_us
@@ -78,33 +80,33 @@ class FormerLines:
         return line
 
     def waiting(self) -> dict[str, int]:
-        """Parent -> frames that it has not receipted, where there are any."""
+        """Parent -> number of frames that it has not receipted, if there are any."""
         return {parent: len(line.pending) for parent, line in self.lines.items() if len(line.pending)}
 
     def epochs(self) -> set[int]:
-        """Those of which frames are here."""
+        """The epochs whose frames are here."""
         return {epoch for line in self.lines.values() for epoch in line.pending.epochs()}
 
     def of(self, key: FrameKey) -> PendingFrames | None:
-        """The frames among which one is."""
+        """The pending frames to which a frame belongs."""
         return next((line.pending for line in self.lines.values() if key in line.pending), None)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def link(self, parent: str, *, up: bool) -> None:
-        """A parent can be reached, or not; '': all of them."""
+        """Note whether a parent can be reached; '': all of them."""
         for name, line in self.lines.items():
             if parent in ("", name):
                 line.up = up
                 line.void()
 
     def void(self) -> None:
-        """What was published to any of them may be lost, or the clock went back."""
+        """Treat all published frames as possibly lost: the connection was lost, or the clock went back."""
         for line in self.lines.values():
             line.void()
 
     def marks(self) -> list[FrameKey]:
-        """Frames to mark as sent in the commit that is being made (3.3)."""
+        """Frames to mark as sent in the commit under way (3.3)."""
         return [
             key
             for line in self.lines.values()
@@ -113,7 +115,7 @@ class FormerLines:
         ]
 
     def publish(self, now_us: int, in_flight: int, waiting: Set[FrameKey], random: Random) -> list[Publish]:
-        """What to send now, to whom it was written for."""
+        """The frames to send now, each to the parent for which it was written."""
         return [
             Publish(*key, to=parent)
             for parent, line in self.lines.items()
@@ -122,21 +124,21 @@ class FormerLines:
         ]
 
     def sent(self, key: FrameKey) -> None:
-        """The broker took it."""
+        """Note that the broker has a frame."""
         for line in self.lines.values():
             line.flying.discard(key)
 
     # --- receipts ---------------------------------------------------------------------------------------------------
 
     def line_of(self, receipt: Receipt) -> tuple[str, FormerLine] | None:
-        """The line that a receipt is about, if it is about one of these."""
+        """The line to which a receipt belongs; None if it is for none of these."""
         for parent, line in self.lines.items():
             if receipt.epoch in line.pending.epochs():
                 return parent, line
         return None
 
     def knows(self, journal: int) -> bool:
-        """Whether it is the journal of a parent that was left: its receipts may be late."""
+        """Whether a journal is of a parent that was left, whose receipts may be late."""
         return any(line.journal == journal for line in self.lines.values())
 
     # --- the spool --------------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class FormerLines:
         }
 
     def restore(self, state: Mapping[str, FormerLineState]) -> None:
-        """From what `snapshot` returns; `home` says whose the frames of the spool are."""
+        """From what `snapshot` returns; `home` tells to which line frames of the spool belong."""
         self.lines = {
             parent: FormerLine(each.journal, each.end, left_us=each.left_us) for parent, each in state.items()
         }
@@ -159,7 +161,7 @@ class FormerLines:
     def home(self, epoch: int, seq: int) -> PendingFrames | None:
         """The pending frames of the line to which a spooled frame belongs; None: of the present one.
 
-        Of the epoch in which a line ends, what lies beyond its end is on its way to the next parent.
+        In the epoch in which a line ends, frames beyond its end are for the next parent.
         """
         parent = self._epochs.get(epoch)
         if parent is None:
@@ -171,10 +173,10 @@ class FormerLines:
 def leave_frames(
     end: FrameKey, successor: int, leaves: Mapping[Group, Iterable[Leaf]], frame_bytes: int
 ) -> Iterator[Frame]:
-    """The frames that end a line, from seq end[1] on. Each says `leave`, as a rule there is one.
+    """The frames that end a line, from seq end[1] on. Each has `leave`; usually there is one.
 
-    They list all leaves once more, for the frames that listed them may never have been sent: so every group that the
-    successor names is one of which the old parent reports the leave.
+    They list all leaves once more, because the frames that listed them may never have been sent. So the old parent
+    reports the leave of every group that the successor names.
     """
     packer = FramePacker(frame_bytes)
     for i, (group, listed) in enumerate(leaves.items()):

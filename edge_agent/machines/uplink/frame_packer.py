@@ -46,10 +46,10 @@ class DraftFrame:
 
 
 class FramePacker:
-    """Adds each part to the last frame, or to a new one where that has no room."""
+    """Adds each part to the last frame, or to a new one if it does not fit."""
 
     def __init__(self, frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        """frame_bytes: what a frame may take. Sizes of parts are upper estimates; a quarter is left for headers."""
+        """frame_bytes: the size limit of a frame. Sizes of parts are upper estimates; a quarter is left for headers."""
         self._all = [DraftFrame()]
         self._budget_bytes = frame_bytes * 3 // 4
 
@@ -63,18 +63,18 @@ class FramePacker:
         return last
 
     def exceeds(self, size_bytes: int) -> bool:
-        """Whether that has no room in the last draft, even in the quarter left for headers."""
+        """Whether so many bytes do not fit into the last draft, not even into the quarter left for headers."""
         third = self._budget_bytes // 3
         return size_bytes > third or self._all[-1].size_bytes + size_bytes > self._budget_bytes + third
 
     def end_frame(self) -> None:
-        """What follows stands in a frame of its own."""
+        """Begin a new frame with the next part."""
         if self._all[-1].size_bytes:
             self._all.append(DraftFrame())
 
     @property
     def _listed(self) -> int:
-        """How many leaves or serving ranges go into one frame at most."""
+        """How many leaves or serving ranges fit into one frame at most."""
         return max(self._budget_bytes // LISTED_BYTES, 1)
 
     # --- definitions --------------------------------------------------------------------------------------------
@@ -86,11 +86,11 @@ class FramePacker:
         self._fit(len(text.encode()) + 3).nodes.append(text)
 
     def define_group(self, number: int, group: Group) -> None:
-        """A group and its number."""
+        """Add the definition of a group and its number."""
         self._fit(size_bounds.of_group(group)).groups.append((number, group))
 
     def define_plan(self, number: int, group_number: int, plan: Plan) -> None:
-        """A plan, its number and that of its group."""
+        """Add the definition of a plan, its number and that of its group."""
         self._fit(size_bounds.of_plan(plan)).plans.append((number, group_number, plan))
 
     def add_text(self, kind: Literal["queries", "sensors"], text: str) -> None:
@@ -99,20 +99,20 @@ class FramePacker:
     # --- members and rows --------------------------------------------------------------------------------------
 
     def list_leaves(self, number: int, leaves: Sequence[Leaf]) -> None:
-        """Leaves of the group of that number."""
+        """Add leaves of the group of that number."""
         for start in range(0, len(leaves), self._listed):
             some = tuple(leaves[start : start + self._listed])
             self._fit(sum(len(leaf.node) + LEAF_BYTES for leaf in some)).members.append(Members(number, some))
 
     def list_serving(self, number: int, serving: Sequence[Serving]) -> None:
-        """Which queries of the group of that number are fed, and when."""
+        """Add the ranges in which queries of the group of that number are fed."""
         for start in range(0, len(serving), self._listed):
             some = tuple(serving[start : start + self._listed])
             size_bytes = sum(len(each.query) + SERVING_BYTES for each in some)
             self._fit(size_bytes).members.append(Members(number, (), (), some))
 
     def add_rows(self, number: int, plan_number: int, plan: Plan, rows: Partials, *, late: bool) -> None:
-        """Rows of a plan, under the numbers of the epoch, of the group of that number."""
+        """Add rows of a plan, under the numbers of the epoch, of the group of that number."""
         row_bytes = size_bounds.of_row(plan.basis)
         if row_splitting.is_cut(plan.basis):
             value_bytes = size_bounds.of_value(rows)
@@ -137,7 +137,7 @@ class FramePacker:
             (tardy if late else on_time).append(Section.of(plan_number, plan, chunk))
 
     def last_sections(self, number: int) -> Iterable[Section]:
-        """Those that the last frame, as it is so far, has of the group of that number."""
+        """The sections of the group of that number in the last frame so far."""
         on_time, late = self._all[-1].parts.get(number, ([], []))
         return (*on_time, *late)
 

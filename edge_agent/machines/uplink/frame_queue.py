@@ -1,10 +1,10 @@
-"""Numbers frames and publishes them from the spool until they are receipted; the outbox adds what answers mean.
+"""Numbers frames and publishes them from the spool until they are receipted. The outbox handles receipts.
 
 Rules (docs/protocol.md): an epoch has a random 64-bit id and frames numbered from 0 without a hole (1.1); frame 0 is
 the birth, written when the parent's journal is known, nothing is published before (1.2, 3.7); an epoch ends by a flush
-that names the last seq before it (1.3); a broker's PUBACK only makes room in flight (3); what is not receipted is sent
-again with jittered back-off, `sent` is committed before the first publish (3.3); heartbeats are neither spooled nor
-receipted (2.5).
+that names the last seq before it (1.3); a broker's PUBACK only allows the next publish (3); frames without a receipt
+are sent again with jittered back-off, `sent` is committed before the first publish (3.3); heartbeats are neither
+spooled nor receipted (2.5).
 
     SPOOLED --mark--> MARKED --publish--> SENT --receipt--> gone
                         ^------ link down / back-off ---'
@@ -33,7 +33,7 @@ MARK_AHEAD: Final = 1_000  # frames marked `sent` and published without a receip
 
 
 class FrameQueue:
-    """One node's frames to its parent, and to those it had before."""
+    """One node's frames to its parent, and to former parents."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class FrameQueue:
 
     @property
     def epoch(self) -> int:
-        """What frames of the present epoch carry: its first 32 bits (1.1)."""
+        """The epoch as frames carry it: its first 32 bits (1.1)."""
         return self.epoch_id >> 32
 
     def draw(self, *, anew: bool = False) -> None:
-        """Draw the id of a new epoch; `open` comes next, with a birth that knows it. anew: for a new journal (3.7)."""
+        """Draw the id of a new epoch; call `open` next, with a birth that has it. anew: for a new journal (3.7)."""
         self._flushed_before, self._flushed = None if anew else self._flushed, None
         if anew:
             self.predecessor = None
@@ -111,7 +111,7 @@ class FrameQueue:
         self.encoder, self.seq = self.new_encoder(None if anew else self.encoder), 0
 
     def new_encoder(self, before: EpochEncoder | None = None) -> EpochEncoder:
-        """An encoder with the limits of this node. before: that of the epoch which goes on."""
+        """An encoder with the limits of this node. before: that of the epoch which continues."""
         return EpochEncoder(frame_bytes=self.frame_bytes, max_keys=self.max_keys, before=before)
 
     def open(self, step: Step) -> list[Frame]:
@@ -127,18 +127,20 @@ class FrameQueue:
         return frames
 
     def put(self, step: Step) -> list[Frame]:
-        """The frames of a step in the present epoch, to be committed. Raises: KeysExhausted (nothing was numbered)."""
+        """Make the frames of a step in the present epoch, to be committed. Raises: KeysExhausted (nothing was
+        numbered).
+        """
         return self._add(self.encoder.encode_step(self.epoch, self.seq, step))
 
     def flush(self, step: Step, after: int | None = None) -> list[Frame]:
-        """The last frames of the present epoch (1.3). after: the last seq before the first of them, if not the last."""
+        """Make the last frames of the present epoch (1.3). after: the last seq before the first of them, if another."""
         after = self.seq - 1 if after is None else after
         frames = self.put(replace(step, flush=after))
         self._flushed = after if frames else self._flushed
         return frames
 
     def restate(self) -> list[Frame]:
-        """Frames that repeat what the numbers of this epoch mean (2.4)."""
+        """Make frames that repeat the meaning of this epoch's numbers (2.4)."""
         return self._add(self.encoder.restate(self.epoch, self.seq))
 
     def _add(self, frames: list[Frame]) -> list[Frame]:
@@ -151,7 +153,7 @@ class FrameQueue:
         return frames
 
     def marks(self) -> list[tuple[int, int]]:
-        """Frames to mark as sent in the commit that is being made: those about to be published for the first time."""
+        """Frames to mark as sent in the commit under way, because they are published for the first time after it."""
         ready = self.link_up and self.journal is not None
         fresh = [*self.former_lines.marks(), *(self.pending.mark(self._markable) if ready else ())]
         self._uncommitted += fresh
@@ -162,7 +164,7 @@ class FrameQueue:
         return max(MARK_AHEAD - len(self.pending.marked), 0)
 
     def relieve(self) -> Relieve | None:
-        """What lets frames go, and further ones be published, while a full disk refuses the commit under way."""
+        """Deletions and marks that let frames be published while a full disk refuses the commit under way."""
         fresh: list[tuple[int, int]] = []
         if self.link_up and self.journal is not None and not self.births:
             fresh = self.pending.mark(self._markable, frozenset(self._uncommitted))
@@ -171,16 +173,16 @@ class FrameQueue:
         return Relieve(tuple(forget), tuple(fresh)) if forget or fresh else None
 
     def relieved(self, marks: Iterable[tuple[int, int]]) -> None:
-        """These are marked durably and may be published."""
+        """Note that these frames are durably marked and may be published."""
         gone = set(marks)
         self._uncommitted = [key for key in self._uncommitted if key not in gone]
 
     def committed(self) -> None:
-        """What was put before is durable now and may be published."""
+        """Note that all frames put before are durable and may be published."""
         self._uncommitted.clear()
 
     def learnt_journal(self) -> list[Frame]:
-        """Births that wait for the journal, now with it, as replacements in the spool; none when none waits."""
+        """Births that waited for the journal, now with it, as replacements in the spool; empty if none waited."""
         if self.journal is None:
             return []
         births = [
@@ -193,20 +195,22 @@ class FrameQueue:
         return births
 
     def take_replaced(self) -> list[Frame]:
-        """Gap records that stand in for given-up frames since the last call, for the commit that is being made."""
+        """Gap records that replace given-up frames since the last call, for the commit under way."""
         out, self.replaced = self.replaced, []
         self._uncommitted += [(frame.epoch, frame.seq) for frame in out]
         return out
 
     def take_forgotten(self) -> list[tuple[int, int]]:
-        """Receipted frames since the last call, for the commit that is being made."""
+        """Receipted frames since the last call, for the commit under way."""
         out, self.forget = self.forget, []
         if out and self.former[0] not in self.pending.epochs() | self.former_lines.epochs():
             self.former = (0, self.encoder)  # the keys of an epoch may be many (2.4)
         return out
 
     def publish(self, now_us: int) -> list[Publish]:
-        """What to send now: marked frames in order while there is room, and those whose receipt is overdue."""
+        """The frames to send now: marked frames in order while another may be in flight, and those whose receipt is
+        overdue.
+        """
         waiting = set(self._uncommitted)
         out = self.former_lines.publish(now_us, self.in_flight, waiting, self.random)
         if not self.link_up or self.journal is None or self.births or self.outdated:
@@ -217,19 +221,21 @@ class FrameQueue:
         return [*out, *(Publish(*key) for key in due)]
 
     def sent(self, epoch: int, seq: int) -> None:
-        """The broker took it: room for another."""
+        """Note that the broker has a frame: another may be in flight."""
         self._flying.discard((epoch, seq))
         self.former_lines.sent((epoch, seq))
 
     def link(self, *, up: bool, parent: str = "") -> None:
-        """The connection to a parent came or went; what was in flight may be lost and is sent again. '': to all."""
+        """Note that the connection to a parent came or went: frames in flight may be lost and are sent again. '': to
+        all.
+        """
         self.former_lines.link(parent, up=up)
         if parent in ("", self.parent):
             self.link_up = up
             self._void()
 
     def resend(self) -> None:
-        """Send all that is in flight again, to former parents too."""
+        """Send all frames in flight again, to former parents too."""
         self.former_lines.void()
         self._void()
 
@@ -240,11 +246,11 @@ class FrameQueue:
 
     @property
     def ask_epoch(self) -> int:
-        """In whose name this parent is asked for its journal: nobody else's answer names it."""
+        """The epoch in whose name this parent is asked for its journal: no other parent's answer names it."""
         return (self.epoch_id + self._asked) & 0xFFFFFFFF
 
     def beat_due(self, now_us: int, interval_us: int) -> bool:
-        """Whether nothing was sent for an interval."""
+        """Whether nothing was sent for one interval."""
         return self.link_up and now_us - self.spoke_us >= interval_us
 
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
@@ -259,14 +265,16 @@ class FrameQueue:
         return Heartbeat(self.epoch, self.seq - 1, promises.turn(known, self.frame_bytes, now_us, interval_us))
 
     def as_moved(self, group: Group, leaf: Leaf) -> Leaf:
-        """A leaf as it is listed: with the epoch before this node's last move, unless it has moved by itself since."""
+        """A leaf as it is listed: with the epoch before this node's last move, unless the leaf has moved itself
+        since.
+        """
         epoch, leaves = self.moved_from
         known = leaves.get(group, {}).get(leaf.node)
         return leaf if known is None or known.before_move != leaf.before_move else replace(leaf, before_move=epoch)
 
     @property
     def owed(self) -> bool:
-        """Whether the parent must answer: it has frames, or is asked for its journal."""
+        """Whether the parent owes an answer: it has frames, or is asked for its journal."""
         return bool(self.pending.marked) or self.journal is None
 
     @property

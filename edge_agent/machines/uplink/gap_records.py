@@ -1,4 +1,4 @@
-"""The gap record in the place of one frame that is given up (docs/protocol.md 3.5, 3.6)."""
+"""Makes the gap record that replaces one frame that is given up (docs/protocol.md 3.5, 3.6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 
 
 def promises_of(frame: Frame) -> tuple[GroupPart, ...]:
-    """The parts of a frame without their rows: frontiers, exceptions and registers stand."""
+    """The parts of a frame without their rows: frontiers, exceptions and registers remain."""
     return tuple(replace(part, sections=(), late=()) for part in frame.groups)
 
 

@@ -1,10 +1,10 @@
-"""What becomes of spooled frames when the parent has a new journal (docs/protocol.md 3.7).
+"""Decides about spooled frames when the parent has a new journal (docs/protocol.md 3.7).
 
 Epochs of which no frame was ever published are addressed to the new journal as they are. Otherwise a new epoch begins:
-frames of the present epoch that were never published move into it, under its numbers. What was published and not
-receipted is in doubt: the old journal may have counted it, so that a gap record takes its place. What was receipted may
-be lost with the old journal; the child cannot know what of it was passed on, so its record begins at LONG_AGO_US, and
-the tier that knows how far each leaf had come narrows it.
+frames of the present epoch that were never published move into it, under its numbers. Frames published and not
+receipted are in doubt: the old journal may have counted them, so a gap record replaces them. Receipted frames may be
+lost with the old journal. The child cannot know which of them were passed on, so their record begins at LONG_AGO_US,
+and the tier that knows how far each leaf had come narrows it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spo
 def in_doubt(
     keys: Keys, encoder: EpochEncoder, epoch: int, nodes: tuple[str, ...], load: Load
 ) -> tuple[tuple[Gap, ...], int]:
-    """Gap records for frames that are given up, with those that were in them; and the readings of these frames.
+    """Gap records for frames that are given up, with the records that were in them; and the readings of these frames.
 
     encoder: of the present epoch.
     """
@@ -92,7 +92,7 @@ def in_doubt(
 
 
 def _joined(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """(start, end, readings) with those that touch made one."""
+    """(start, end, readings), with ranges that touch joined."""
     out: list[tuple[int, int, int]] = []
     for start_us, end_us, readings in sorted(spans):
         if out and start_us <= out[-1][1]:
@@ -103,7 +103,7 @@ def _joined(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def lost_with_journal(reached: Mapping[Group, int], nodes: Mapping[Group, tuple[str, ...]]) -> tuple[Gap, ...]:
-    """Gap records for what the old journal may have held: of each group up to the end of all that was receipted."""
+    """Gap records for the possible content of the old journal: for each group up to the end of all receipted rows."""
     return tuple(
         Gap((group,), LONG_AGO_US, end_us, -1, nodes[group], JOURNAL_LOST)
         for group, end_us in reached.items()
@@ -133,7 +133,7 @@ def moved(frame: Frame, encoder: EpochEncoder, keys: list[str], nodes: list[str]
 
 
 def first_frontiers(frame: Frame, groups: Mapping[int, Group], known: dict[Group, int]) -> None:
-    """Note the first frontier of each group that a frame states; `known` has those of frames before it."""
+    """Note the first frontier of each group in a frame; `known` has those of frames before it."""
     for part in frame.groups:
         if part.frontier_us is not None and part.group in groups:
             known.setdefault(groups[part.group], part.frontier_us)

@@ -1,7 +1,9 @@
-"""Where late rows lie in frames that wait for their receipt: should the bytes of one be gone, it is declared there.
+"""Remembers where late rows lie in frames without a receipt: if the bytes of one are damaged, its loss is declared
+there.
 
-Rows on time lie above what the parent was promised, so it knows from where on they may be missing. Late rows lie
-anywhere below. The list is short, for it is written with every commit: of many frames several share an entry.
+Rows on time lie above the frontier promised to the parent, so the parent knows from where on they may be missing. Late
+rows lie anywhere below it. The list is short, because it is written with every commit: several frames share an entry if
+there are many.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ MOST: Final = 64
 
 
 class LateExtents:
-    """Entries in the order of their frames; each is of one epoch and group, and holds for frames first to last."""
+    """Entries in the order of their frames; each is for one epoch and group, and for frames first to last."""
 
     def __init__(self, entries: Iterable[LateExtentState] = ()) -> None:
         self.entries = list(entries)
 
     def note(self, frame: Frame, groups: Mapping[Group, int]) -> None:
-        """A frame was numbered. groups: with their numbers in it."""
+        """Note a frame that was numbered. groups: with their numbers in it."""
         for part in frame.groups:
             spans = [section.span_us for section in part.late]
             if spans:
@@ -34,7 +36,7 @@ class LateExtents:
                 self.entries.append(LateExtentState(frame.epoch, frame.seq, frame.seq, group, *span_us))
 
     def needed(self, spooled: Callable[[FrameKey], bool]) -> list[LateExtentState]:
-        """Those of frames that are still in the spool. spooled: whether a frame is."""
+        """The entries of frames that are still in the spool. spooled: whether a frame is."""
         self.entries = [
             each for each in self.entries if spooled((each.epoch, each.first)) or spooled((each.epoch, each.last))
         ]
@@ -43,7 +45,7 @@ class LateExtents:
         return list(self.entries)
 
     def _share(self) -> None:
-        """The two oldest of one epoch and group become one; where there are none, the oldest goes."""
+        """Join the two oldest entries of one epoch and group; if there are none, drop the oldest."""
         known: dict[tuple[int, Group], int] = {}
         for at, each in enumerate(self.entries):
             before = known.setdefault((each.epoch, each.group), at)
@@ -56,7 +58,7 @@ class LateExtents:
         del self.entries[0]
 
     def gaps(self, epoch: int, seq: int) -> Iterator[Gap]:
-        """Where late rows of a frame may have been."""
+        """Gap records for the late rows that a frame may have contained."""
         for each in self.entries:
             if each.epoch == epoch and each.first <= seq <= each.last:
                 yield Gap((each.group,), each.start_us, each.end_us, -1, (), DAMAGED)

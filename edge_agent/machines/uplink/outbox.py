@@ -1,8 +1,8 @@
-"""What becomes of the frames of a `FrameQueue`: receipts, another journal of the parent, another parent, damage, quota.
+"""Handles the answers to the frames of a `FrameQueue`: receipts, a new journal, another parent, damage, quota.
 
 Rules (docs/protocol.md): receipted frames are deleted (3.3); a frame that the parent refuses to receipt while it
 receipts later ones becomes a gap record after 5 re-sendings (3.6); a new journal of the parent is a new parent (3.7,
-journal_change.py); what was sent to a parent that is left stays with it, and ends by a `leave` (1.5, former_lines.py).
+journal_change.py); frames sent to a parent that is left stay with it, and end by a `leave` (1.5, former_lines.py).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ LOOKED_AHEAD: Final = 50  # frames that are searched for the first frontier of e
 
 
 class Outbox(FrameQueue):
-    """One node's frames and what its parents answer."""
+    """One node's frames, and the effects of its parents' receipts on them."""
 
     def receipt(self, receipt: Receipt, load: Callable[[int, int], Frame]) -> list[Note]:
-        """Let go what the parent has. load: a spooled frame's content, asked for only when it is given up (3.6)."""
+        """Delete the frames that a receipt names. load: a spooled frame's content, needed only to give it up (3.6)."""
         notes: list[Note] = []
         former = self.former_lines.line_of(receipt)
         if former is not None:
@@ -82,7 +82,7 @@ class Outbox(FrameQueue):
         return [Note("frame.numbers_taken", {"epoch": self.epoch, "seqs": taken})] if self.seq > first else []
 
     def asked_anew(self, receipt: Receipt) -> bool:
-        """Whether the parent settled as bad what it had receipted in this epoch: what the numbers mean may be lost."""
+        """Whether the parent settled as bad what it had receipted in this epoch: the meaning of numbers may be lost."""
         if receipt.epoch != self.epoch or receipt.journal != self.journal or not receipt.quarantined:
             return False
         epoch, known = self._bad
@@ -93,7 +93,7 @@ class Outbox(FrameQueue):
     # --- another parent (1.5) ---------------------------------------------------------------------------------------
 
     def _former_receipt(self, parent: str, line: FormerLine, receipt: Receipt, load: Load) -> list[Note]:
-        """A parent that was left has some of its frames, or has lost its journal and with it what it had."""
+        """Take the receipt of a parent that was left: it has some of its frames, or has lost its journal with them."""
         if receipt.journal != line.journal:
             line.others += 1
             if line.others < OTHER_JOURNALS or parent in self.lost_lines:
@@ -109,17 +109,17 @@ class Outbox(FrameQueue):
         return notes
 
     def _for_us(self, receipt: Receipt) -> bool:
-        """Whether a receipt of another journal is of the present parent, now that there were others before."""
+        """Whether a receipt of another journal is of the present parent, if there were other parents before."""
         if self.former_lines.knows(receipt.journal):
             return False
         present = self.journal is not None and (receipt.epoch == self.epoch or receipt.epoch in self.pending.epochs())
         return present or receipt.epoch == self.ask_epoch
 
     def end_line(self, parent: str, load: Load, now_us: int = 0) -> FormerLine | None:
-        """Address all that comes to another parent. Returns the line that ends; None where nothing was ever published.
+        """Address all later frames to another parent. Returns the line that ends; None if nothing was ever published.
 
-        What was published, or is of an epoch before, stays with the old parent; frames of the present epoch that were
-        never published move into the next one, which must be drawn now.
+        Frames published, or of an earlier epoch, stay with the old parent; frames of the present epoch that were never
+        published move into the next one, which must be drawn now.
         """
         old, self.parent = self.parent, parent
         self._asked += 1
@@ -149,7 +149,7 @@ class Outbox(FrameQueue):
         return line
 
     def leave(self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]]) -> list[Frame]:
-        """The end of a line, after the epoch that comes next was drawn. leaves: of each group; see `leave_frames`."""
+        """Make the end of a line, after the next epoch was drawn. leaves: of each group; see `leave_frames`."""
         line_end = line.end
         assert line_end is not None
         back = self.former_lines.lines.get(self.parent)
@@ -164,7 +164,7 @@ class Outbox(FrameQueue):
         return frames
 
     def _readdress_all(self, back: FormerLine | None, load: Load) -> None:
-        """Nothing was ever published to the old parent: its epochs go to the new one as they are."""
+        """Address all epochs to the new parent as they are, because nothing was ever published to the old one."""
         self.journal = None if back is None else back.journal
         for i, epoch in enumerate(dict.fromkeys(epoch for epoch, seq in self.pending if seq == 0)):
             frame = self.births.pop(epoch, None) or self._birth_of(epoch, load)
@@ -182,7 +182,7 @@ class Outbox(FrameQueue):
             self.replaced.append(frame)
 
     def _birth_of(self, epoch: int, load: Load) -> Frame:
-        """A birth that was never published, as it is in the spool, or what is known of it where that is damaged."""
+        """A birth that was never published, from the spool, or as far as it is known if it is damaged there."""
         try:
             return load(epoch, 0)
         except (PortError, WireError):
@@ -190,7 +190,7 @@ class Outbox(FrameQueue):
             return self._in_place_of(epoch, 0)
 
     def accept_loss(self, parent: str, nodes: tuple[str, ...], load: Load) -> tuple[Gap, ...]:
-        """Give up what a parent that was left has not receipted. Returns what is declared. nodes: the leaves here."""
+        """Give up what a former parent has not receipted. Returns the gap records. nodes: the leaves here."""
         line = self.former_lines.lines[parent]
         keys = list(line.pending)
         self.forget += keys
@@ -204,7 +204,7 @@ class Outbox(FrameQueue):
     # --- another journal of the parent (3.7) ------------------------------------------------------------------------
 
     def _other_journal(self, journal: int) -> list[Note]:
-        """A receipt of another journal. One that was left before may be late; several in a row are not."""
+        """Take a receipt of another journal. One of a journal left before may be late; several in a row are not."""
         if journal in self.left:
             self._old_receipts += 1
             if self._old_receipts < OLD_RECEIPTS:
@@ -256,7 +256,7 @@ class Outbox(FrameQueue):
         return gaps
 
     def _readdress(self, births: list[tuple[int, int]], gaps: tuple[Gap, ...], load: Load) -> None:
-        """Epochs that were never published go to the new journal as they are; the first begins with the losses."""
+        """Address epochs that were never published to the new journal as they are; the first begins with the losses."""
         for i, key in enumerate(births):
             frame = self.births.pop(key[0], None) or load(*key)
             assert frame.birth is not None
@@ -287,7 +287,7 @@ class Outbox(FrameQueue):
     # --- frames that are given up -----------------------------------------------------------------------------------
 
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
-        """3.6: a gap record takes the frame's place, with what an honest reader needs of it."""
+        """Replace a frame by a gap record with all that a reader needs of the frame (3.6)."""
         gap = gap_of(frame, self.encoder, "poison")
         if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
             gap = replace(gap, groups=tuple(self.encoder.groups))
@@ -309,9 +309,9 @@ class Outbox(FrameQueue):
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
 
     def _of_another_journal(self, receipt: Receipt, load: Load) -> list[Note]:
-        """An epoch that this node, whose slots were lost, sends in vain: its birth is for a journal that is no more.
+        """Give up an epoch of a node whose slots were lost, if it is sent in vain: its birth is for a former journal.
 
-        What was in it is declared: the birth after it names no epoch before (1.2, 3.7).
+        Its content is declared lost: the birth after it names no epoch before (1.2, 3.7).
         """
         key = (receipt.epoch, 0)
         pending = self.pending.marked.get(key)
@@ -332,9 +332,9 @@ class Outbox(FrameQueue):
         return [Note("frame.given_up", {"epoch": key[0], "seq": 0, "frames": len(gone)})]
 
     def damaged(self, epoch: int, seq: int) -> list[Note]:
-        """A frame whose bytes are gone: a gap record takes its place, of whatever this epoch had (3.5, 3.6).
+        """Replace a damaged frame by a gap record, for all that this epoch contained (3.5, 3.6).
 
-        It says what the numbers of the epoch mean, for the frame may have said so first (2.4).
+        The record states the meaning of the epoch's numbers, because the frame may have defined some (2.4).
         """
         key = (epoch, seq)
         pending = self.former_lines.of(key) or self.pending
@@ -347,7 +347,7 @@ class Outbox(FrameQueue):
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
 
     def _in_place_of(self, epoch: int, seq: int) -> Frame:
-        """What stands for a frame whose bytes are gone."""
+        """The gap record that replaces a damaged frame."""
         gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1, "sha256")
         known = self.encoder if epoch == self.epoch else self.former[1] if epoch == self.former[0] else None
         stated = [] if known is None else known.definitions(epoch, seq)
@@ -358,10 +358,10 @@ class Outbox(FrameQueue):
         return Frame(epoch, seq, birth, define, gaps=(gap, *self.late.gaps(epoch, seq)))
 
     def drop(self, count: int, load: Callable[[int, int], Frame]) -> list[Note]:
-        """Let a gap record stand for frames, because the spool has reached its quota (3.5).
+        """Replace frames by gap records, because the spool has reached its quota (3.5).
 
-        count: about so many. Those never published go first, the oldest first, in one run; of published ones each gets
-        a record of its own. load: see `receipt`. None where no frame may go.
+        count: about so many. Those never published go first, the oldest first, in one run; published ones each get a
+        record of their own. load: see `receipt`. Nothing is dropped if no frame may be.
         """
         run = quota.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load), count)
         if run:
@@ -395,7 +395,7 @@ class Outbox(FrameQueue):
     # --- the spool --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> OutboxState:
-        """The epoch in use; its numbers are in slots of their own, for they are larger and change less."""
+        """The epoch in use. Its numbers are in slots of their own, because they are larger and change less often."""
         return OutboxState(
             epoch_id=self.epoch_id,
             seq=self.seq,
@@ -430,7 +430,7 @@ class Outbox(FrameQueue):
         self.take_over(frames)
 
     def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
-        """The frames of a spool, to be sent; without `restore` where its slots are lost (1.2)."""
+        """Take the frames of a spool, to be sent; without `restore` if its slots are lost (1.2)."""
         for spooled in frames:
             pending = self.former_lines.home(spooled.epoch, spooled.seq)
             if pending is None and spooled.epoch == self.leaving != 0:

@@ -1,8 +1,8 @@
-"""Which of several parents a node sends to: the next one while one is away, back when the first is there again.
+"""Chooses one of several parents: the next one while one is away, and back when the first one answers again.
 
-Pure: it is told what happens, and asked at every event. The present parent is away when for some time the connection
-was down, or something waited for a receipt and none came. A parent before it in the list is asked by a heartbeat of an
-epoch that nobody knows, which any parent answers with a receipt (docs/protocol.md 3.7).
+Pure: it is informed of events and asked at each. The present parent is away when for some time the connection was down,
+or frames waited for a receipt and none came. A parent before it in the list is asked by a heartbeat of an epoch that
+nobody knows, which any parent answers with a receipt (docs/protocol.md 3.7).
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ class ParentChoice:
     """The choice among the parents of a node, best first."""
 
     def __init__(self, parents: tuple[str, ...], away_us: int, back_us: int) -> None:
-        """away_us: how long the present one may be silent. back_us: how long a better one must have answered."""
+        """away_us: how long the present parent may be silent. back_us: how long a better one must have answered."""
         self.parents, self.away_us, self.back_us = parents, away_us, back_us
         self._well_us: int | None = None  # when the present one was last known to be there, or nothing was asked of it
         self._asked_us: int | None = None
         self._answered: tuple[int, int] | None = None  # the best one answered first, and last, without a break
 
     def well(self, now_us: int) -> None:
-        """The present parent answered."""
+        """Note that the present parent answered."""
         self._well_us = now_us
 
     def answered(self, now_us: int) -> None:
-        """The best parent answered a question."""
+        """Note that the best parent answered a question."""
         first_us = now_us if self._answered is None else self._answered[0]
         self._answered = first_us, now_us
 
     def shift(self, by_us: int) -> None:
-        """The clock stepped: no time has passed."""
+        """Note that the clock stepped: no time has passed."""
         self._well_us = None if self._well_us is None else self._well_us + by_us
         self._asked_us = None if self._asked_us is None else self._asked_us + by_us
         self._answered = None if self._answered is None else (self._answered[0] + by_us, self._answered[1] + by_us)
 
     def asks(self, present: str, now_us: int) -> str:
-        """The parent to be asked now whether it is there; '': none."""
+        """The parent to be asked now whether it answers; '': none."""
         if len(self.parents) < 2 or present == self.parents[0]:
             return ""
         if self._asked_us is not None and 0 <= now_us - self._asked_us < PROBE_US:

@@ -49,7 +49,7 @@ class PendingFrames:
             ranges.append([first, first + run - 1])
 
     def mark(self, most: int, without: Set[FrameKey] = frozenset()) -> list[FrameKey]:
-        """Mark the next frames, in order, up to the first of `without`. Returns them."""
+        """Mark the next frames, in order, up to the first that is in `without`. Returns them."""
         out: list[FrameKey] = []
         for epoch, seq in self.unmarked():
             if len(out) >= most or (epoch, seq) in without:
@@ -63,9 +63,9 @@ class PendingFrames:
     def due(
         self, now_us: int, room: int, flying: set[FrameKey], waiting: Set[FrameKey], random: Random
     ) -> list[FrameKey]:
-        """Marked frames to publish now, in order while there is room, and those whose receipt is overdue (3.3).
+        """Marked frames to publish now: in order while more may be in flight, and those whose receipt is overdue (3.3).
 
-        flying: published and not confirmed by the broker; what is due is added. waiting: not committed yet.
+        flying: published and not confirmed by the broker; frames due now are added. waiting: not committed yet.
         """
         out: list[FrameKey] = []
         if room - len(flying) <= 0:
@@ -88,7 +88,7 @@ class PendingFrames:
         return out
 
     def receipted(self, receipt: Receipt, flying: set[FrameKey]) -> tuple[list[FrameKey], list[FrameKey]]:
-        """Let go what a receipt names. Returns (these frames, those to be given up: later ones overtook them; 3.6)."""
+        """Delete the frames in a receipt. Returns (these, frames to give up because later ones overtook them; 3.6)."""
         gone: list[FrameKey] = []
         poison: list[FrameKey] = []
         top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
@@ -105,12 +105,12 @@ class PendingFrames:
         return gone, poison
 
     def void(self) -> None:
-        """The connection came or went: what was published may be lost."""
+        """Treat published frames as possibly lost: the connection came or went."""
         for pending in self.marked.values():
             pending.sent_us, pending.tries = None, 0
 
     def unmarked(self) -> Iterator[FrameKey]:
-        """Those never sent, in order; nothing may change while it runs."""
+        """Frames never sent, in order; nothing may change while it runs."""
         return (
             (epoch, seq)
             for epoch, ranges in self._unmarked.items()
@@ -119,11 +119,11 @@ class PendingFrames:
         )
 
     def epochs(self) -> set[int]:
-        """Those with a frame here."""
+        """The epochs with a frame here."""
         return {epoch for epoch, _ in self.marked} | self._unmarked.keys()
 
     def highest(self, epoch: int) -> int:
-        """The last seq of an epoch that is here, -1: none."""
+        """The last seq of an epoch here; -1 if there is none."""
         ranges = self._unmarked.get(epoch)
         return ranges[-1][1] if ranges else max((seq for of, seq in self.marked if of == epoch), default=-1)
 
@@ -153,7 +153,7 @@ class PendingFrames:
             del self._unmarked[epoch]
 
     def _range(self, key: FrameKey) -> int | None:
-        """The position of the range that holds an unmarked frame."""
+        """The position of the range that contains an unmarked frame."""
         ranges = self._unmarked.get(key[0], [])
         at = bisect_left(ranges, key[1], key=lambda pair: pair[1])
         return at if at < len(ranges) and ranges[at][0] <= key[1] else None

@@ -1,8 +1,8 @@
-"""What the end of a step states: gap records, leaves dropped, frontiers, exceptions and registers.
+"""The statements at the end of a step: gap records, leaves dropped, frontiers, exceptions and registers.
 
-Rules (docs/protocol.md): a group's frontier, and what goes with it, stands behind all rows of the group and all leaves
-that went, but groups need not share a frame; gap records leave no later than the frontiers (2.3); a frame is built to
-its limit (2.1).
+Rules (docs/protocol.md): a group's frontier, and what goes with it, follows all rows of the group and all leaves that
+left, but groups need not share a frame; gap records leave no later than the frontiers (2.3); a frame is built to its
+limit (2.1).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def pages(
 
 
 def turn(known: Sequence[T], frame_bytes: int, now_us: int, interval_us: int) -> tuple[T, ...]:
-    """What of the frontiers a heartbeat tells: all that fit; of more, others with each interval in turn."""
+    """The frontiers for a heartbeat: all if they fit; else others in each interval, in turn."""
     most = max(frame_bytes // BEAT_BYTES, 1)
     turns = max(-(-len(known) // most), 1)
     first = now_us // max(interval_us, 1) % turns * most
@@ -113,7 +113,7 @@ def _gap_bytes(gap: Gap) -> int:
 
 
 def _cut(gap: Gap, most_bytes: int) -> Iterator[Gap]:
-    """A gap record in pieces of fewer nodes, and of fewer groups; its readings and its detail stand in the first."""
+    """A gap record in pieces of fewer nodes and fewer groups; the first piece has its readings and its detail."""
     if _gap_bytes(gap) <= most_bytes or len(gap.nodes) + len(gap.groups) <= 2:
         yield gap
         return

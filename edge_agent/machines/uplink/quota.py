@@ -1,8 +1,8 @@
-"""One gap record for a run of frames that a full spool drops (docs/protocol.md 3.5).
+"""Makes one gap record for a run of frames that a full spool drops (docs/protocol.md 3.5).
 
-It says what the frames said beside their rows: definitions, members, the last frontier and exceptions of each group,
-and for each key with a piece or a register in them the register as it stood after them. Of their rows it keeps where
-they lay in time and how many readings were in them.
+It contains what the frames stated besides their rows: definitions, members, the last frontier and exceptions of each
+group, and for each key with a piece or a register in them the register as it stood after them. Of their rows it keeps
+their range of time and the number of their readings.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PLAN_BYTES, PART_BYTES, REGISTER_BYTES, GAP_BYTES = 400, 200, 14, 300
 
 
 def may_go(frame: Frame) -> bool:
-    """Whether a gap record may stand for the frame: births and flushes count whole or not at all (1.2, 1.3)."""
+    """Whether a gap record may replace the frame: births and flushes count whole or not at all (1.2, 1.3)."""
     return frame.birth is None and frame.flush is None and frame.leave is None
 
 
 def size_bytes(frame: Frame) -> int:
-    """An estimate of what a record keeps of a frame."""
+    """About how many bytes of a frame its record keeps."""
     define = frame.define or Define()
     texts = (*define.keys[1], *define.nodes[1], *define.queries, *define.sensors)
     registers = sum(len(part.registers) for part in frame.groups)
@@ -42,15 +42,15 @@ def size_bytes(frame: Frame) -> int:
 
 
 def covers(frame: Frame) -> int:
-    """The frames that one stands for: more than itself if it is such a record already."""
+    """How many frames a frame stands for: more than one if it is such a record already."""
     return max([1, *(gap.run for gap in frame.gaps)])
 
 
 def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]], Frame], count: int) -> list[Frame]:
-    """The first run of consecutive frames that one record may stand for, about `count` of them; [] if there is none.
+    """The first run of consecutive frames that one record may replace, about `count` of them; [] if there is none.
 
-    keys: (epoch, seq) of frames never published, oldest first. A record that stands for frames already counts only
-    together with others: by itself nothing would be gained.
+    keys: (epoch, seq) of frames never published, oldest first. A record that already stands for frames counts only
+    together with others: replacing it alone would gain nothing.
     """
     run: list[Frame] = []
     total_bytes, next_key = 0, -1
@@ -78,13 +78,13 @@ def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]]
 
 
 def _gains(run: Sequence[Frame]) -> bool:
-    """Whether a record for these frames frees anything."""
+    """Whether a record for these frames frees any space."""
     return len(run) > 1 or (len(run) == 1 and not any(gap.run for gap in run[0].gaps))
 
 
 @dataclass(slots=True)
 class _Loss:
-    """Where dropped rows lay, of one group, on time or late."""
+    """The time range and readings of dropped rows of one group, on time or late."""
 
     start_us: int
     end_us: int
@@ -97,7 +97,7 @@ class _Loss:
 
 @dataclass(slots=True)
 class _Part:
-    """What the frames said of one group."""
+    """The statements of the frames about one group."""
 
     last: GroupPart
     registers: dict[int, int | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The hints of open sessions as the frames of an epoch have sent them: the parent's registers.
+"""The hints of open sessions that the frames of an epoch have sent: the registers at the parent.
 
 Rules (docs/protocol.md): a register is a key's earliest open start, sent when it changes; a partial of the key clears
 it (5.2); of several frames of one step only the last changes registers (2.3); those of the epoch before hold at the
@@ -47,8 +47,10 @@ class SessionHints:
         return _registers(changed, wanted)
 
     def split(self, number: int, most: int) -> tuple[Registers, Registers]:
-        """Registers of the step that lower a bound, and `most` of those that raise or clear one, for a last frame
-        without rows; of the others the present ones stay.
+        """(registers of the step that lower a bound; `most` of those that raise or clear one, for a last frame without
+        rows).
+
+        Of the others the present ones stay.
         """
         wanted = self._wanted.get(number)
         if wanted is None:
@@ -61,9 +63,9 @@ class SessionHints:
         return _registers(lowered, wanted), _registers(raised[:most], wanted)
 
     def unchanged(self, part: GroupPart, before: Mapping[int, int]) -> GroupPart:
-        """A group's part of a frame that states no promise, with the registers that its own partials clear sent again.
+        """A group's part of a frame without a promise, which states again the registers that its own partials clear.
 
-        before: start by key number, of the epoch before, where the parent still holds it.
+        before: start by key number, of the epoch before, if the parent still has it.
         """
         sections = (*part.sections, *part.late)
         if not sections or not (before or part.group in self._sent):
@@ -78,7 +80,7 @@ class SessionHints:
         return replace(part, registers=_registers(keys, have)) if len(keys) else part
 
     def sent(self, registers: Mapping[int, Registers]) -> None:
-        """The frames of the step are made. registers: of its last frame, by group number."""
+        """Note that the frames of the step are made. registers: of its last frame, by group number."""
         self.unsaved = self.unsaved or any(registers.values())
         self._sent.update(self._wanted)
         self._wanted.clear()

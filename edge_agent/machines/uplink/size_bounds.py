@@ -1,4 +1,4 @@
-"""How many bytes rows take in a frame, as upper estimates: a frame never outgrows its limit by construction."""
+"""Upper estimates of the bytes that rows take in a frame, so that a frame never exceeds its limit."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ from edge_agent.algebra.query.row_sizes import ROW_BYTES
 
 
 def of_texts(texts: Iterable[str]) -> int:
-    """Of texts, each with its head."""
+    """Size of texts, each with its head."""
     return sum(len(text.encode()) + 3 for text in texts)
 
 
 def of_group(group: Group) -> int:
-    """Of the definition of a group."""
+    """Size of the definition of a group."""
     return 24 + of_texts((group.source, group.where, *group.by, group.late))
 
 
 def of_plan(plan: Plan) -> int:
-    """Of the definition of a plan."""
+    """Size of the definition of a plan."""
     return 48 + sum(len(name) + 2 for name in plan.basis) + sum(len(query) + 8 for query, _ in plan.queries)
 
 
 def of_row(basis: Iterable[str]) -> int:
-    """Of a row without what its bags, series and sketches hold."""
+    """Size of a row without the content of its multisets, series and sketches."""
     return ROW_BYTES + sum(KINDS[COLUMNS[name].kind].bytes for name in basis)
 
 
 def of_value(rows: Partials) -> int:
-    """Of one of what `cuts.sizes` counts when nothing is deflated: with both, a reading and a value of a bag."""
+    """Size of one entry that `row_splitting.sizes` counts, not deflated: if there are both, a reading and a value of a
+    multiset.
+    """
     held = _of_reading(rows.states["series"]) if "series" in rows.states else 0
     return held + (_of_counted(rows.states["bag"]) if "bag" in rows.states else 0)
 
 
 def of_bounded(rows: Partials) -> Ints:
-    """Of the cells of bounded size in each row, shape (k,): sketches and most frequent values."""
+    """Size of the cells of bounded size in each row, shape (k,): sketches and most frequent values."""
     total = np.zeros(len(rows), np.int64)
     for name, column in rows.states.items():
         if sketches.is_sketches(column):
@@ -55,7 +57,7 @@ def of_bounded(rows: Partials) -> Ints:
 
 
 def _of_reading(column: Array) -> int:
-    """Of a reading of a series: its value, and the widest step of time and arrival, and node."""
+    """Size of a reading of a series: its value, the widest steps of time and arrival, and the node."""
     found = series.flat(column)
     inner = found.inner()[1:]
     spans = [_span(np.diff(numbers)[inner]) for numbers in (found.time_us, found.order)]
@@ -64,7 +66,7 @@ def _of_reading(column: Array) -> int:
 
 
 def _of_counted(column: Array) -> int:
-    """Of a value of a bag and its count."""
+    """Size of a value of a multiset and its count."""
     found = multisets.flat(column)
     counts = _width(int(found.counts.max()))
     if found.values.dtype.kind == "f":

@@ -31,8 +31,8 @@ class StepRows:
 class Hints:
     """Earliest starts of sessions not sent yet (docs/protocol.md 5.2).
 
-    codes: shape (n,), int64, index `keys`, the sender's table; starts: shape (n,), int64, us. A key may stand more
-    than once: its least start counts.
+    codes: shape (n,), int64, index `keys`, the sender's table; starts: shape (n,), int64, us. If a key occurs more than
+    once, its least start counts.
     """
 
     keys: Sequence[str]
@@ -46,9 +46,9 @@ class GroupStep:
 
     promised_us: the frontier that holds with this step, whether the frame carries it or not. hints: of a group of
     sessions, all of them. excepted: the exceptions that hold until the last frame of the step, from the first that
-    lists a leaf.
-    left: leaves that went to another parent: as they were listed, and with their next epoch and the one they left
-    (docs/protocol.md 1.5), which on the wire is listed and dropped in one section. stay: of these, still listed.
+    lists a leaf. left: leaves that went to another parent: as they were listed, and with their next epoch and the one
+    they left (docs/protocol.md 1.5), which on the wire is listed and dropped in one section. stay: of these, still
+    listed.
     """
 
     group: Group
@@ -83,17 +83,17 @@ def without_promise(step: Step) -> Step:
 
 
 def only_rows(step: Step) -> Step:
-    """The rows of a step, for frames before its last one (2.3)."""
+    """A step with the rows alone, for frames before its last one (2.3)."""
     return Step(tuple(GroupStep(group.group, rows=group.rows) for group in step.groups if group.rows))
 
 
 def without_rows(step: Step) -> Step:
-    """All of a step but its rows."""
+    """The step without its rows."""
     return replace(step, groups=tuple(replace(group, rows=()) for group in step.groups))
 
 
 def halves(step: Step) -> tuple[Step, Step]:
-    """A step of rows of at least two keys in two, with about half of the keys each."""
+    """A step whose rows have at least two keys, as two steps with about half of the keys each."""
     items = [(group.group, rows) for group in step.groups for rows in group.rows]
     cut = [(group, *_cut(rows)) for group, rows in items]
     first, second = [(group, low) for group, low, _ in cut], [(group, high) for group, _, high in cut]

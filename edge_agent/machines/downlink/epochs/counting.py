@@ -1,4 +1,4 @@
-"""Which rows of a line of frames count: those of a range (docs/protocol.md 1.2, 1.3)."""
+"""Which rows of a line of frames count: those within a range (docs/protocol.md 1.2, 1.3)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Counting(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """What of one plan in one epoch counts: of frames below below_seq. They are decoded again and again at the root."""
+    """What counts of one plan in one epoch, for frames below below_seq. The root decodes them again and again."""
 
     counting: Counting = Counting()
     below_seq: int = 0
 
     def joined(self, found: Counting, seq: int) -> Repeats:
-        """With that of one more frame."""
+        """With the counting of one more frame."""
         from_us, upto_us = max(self.counting.from_us, found.from_us), min(self.counting.upto_us, found.upto_us)
         return Repeats(Counting(from_us, upto_us), max(self.below_seq, seq + 1))
 

@@ -15,13 +15,13 @@ from edge_agent.machines.checkpoint.slots import DictionaryState
 
 @lru_cache(maxsize=4096)
 def _shared_group(group: Group) -> Group:
-    """The same object for equal groups of all children: it is found in a dict without being compared."""
+    """Returns one object for equal groups of all children, so that a dict finds it without comparing fields."""
     return group
 
 
 @lru_cache(maxsize=4096)
 def _shared_plan(plan: Plan) -> Plan:
-    """As `_shared_group`: a plan lists the queries that it is for."""
+    """Like `_shared_group`, for plans, which list the queries that they serve."""
     return plan
 
 
@@ -30,7 +30,7 @@ MOST_BYTES: Final = 32 << 20  # of an epoch: 65 536 keys of the longest labels t
 
 @dataclass(slots=True)
 class EpochDictionary:
-    """The numbering of one (node, epoch). Numbers are never used again for something else."""
+    """The numbering of one (node, epoch). A number is never used again for something else."""
 
     keys: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
@@ -40,9 +40,9 @@ class EpochDictionary:
     size_bytes: int = 0  # about what it takes, since the process started
 
     def learn(self, define: Define) -> None:
-        """Take in a definition section; repeating known ones is allowed (`cmd rebirth`).
+        """Take a definition section. It may repeat known definitions (`cmd rebirth`).
 
-        Raises: WireError when it contradicts an earlier one or leaves a hole; then nothing changes.
+        Raises: WireError if it contradicts an earlier one or leaves a hole; then nothing changes.
         """
         if (size_bytes := self.size_bytes + _size_bytes(define)) > MOST_BYTES:
             raise WireError(f"the definitions of an epoch take {size_bytes} bytes, at most {MOST_BYTES} are kept")
@@ -69,7 +69,7 @@ class EpochDictionary:
         return len(self.keys) + len(self.nodes) + len(self.groups) + len(self.plans)
 
     def snapshot(self, *, keys: bool = True) -> DictionaryState:
-        """keys: False where a table of the spool holds them."""
+        """The state. keys: False if a table of the spool contains the keys."""
         return DictionaryState(
             keys=list(self.keys) if keys else [],
             nodes=list(self.nodes),
@@ -88,7 +88,7 @@ class EpochDictionary:
 
 
 def _size_bytes(define: Define) -> int:
-    """About what a definition section takes, without its texts of queries and sensors."""
+    """About how many bytes a definition section takes, without its texts of queries and sensors."""
     size = sum(map(len, define.keys[1])) + sum(map(len, define.nodes[1])) + 200 * len(define.groups)
     size += sum(len(group.source) + len(group.where) + sum(map(len, group.by)) for _, group in define.groups)
     return size + sum(200 + sum(len(query) + 16 for query, _ in plan.queries) for _, _, plan in define.plans)

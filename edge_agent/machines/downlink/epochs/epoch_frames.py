@@ -18,10 +18,10 @@ AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
 
 
 class Effect(NamedTuple):
-    """A frame that takes effect now. stale: its epoch was declared lost, so its data counts and nothing else does.
+    """A frame that takes effect now. stale: its epoch was declared lost, so only its data counts.
 
-    frame is None where a bad body was settled or a flush dropped; `why` says which. copied: see EpochFrames.
-    counting: number of a plan -> which of its rows count, where some are repeats. unheard: see EpochFrames.
+    frame is None if a bad body was settled or a flush dropped; `why` says which. copied: see EpochFrames. counting:
+    number of a plan -> which of its rows count, for plans of which some are repeats. unheard: see EpochFrames.
     since_us: see BadFrame.
     """
 
@@ -74,7 +74,7 @@ class EpochFrames:
 
     @property
     def birth_is_here(self) -> bool:
-        """Whether all frames of the birth wait, or what stands for those that do not come."""
+        """Whether all frames of the birth have arrived and wait, or what stands for those that do not come."""
         seq = 0
         while seq < self.birth_frames and (message := self.waiting.get(seq)) is not None:
             seq += max(message.run, 1) if isinstance(message, BadFrame) else 1
@@ -88,10 +88,10 @@ class EpochFrames:
         return OTHERS_HERE if self.has_others(frame.flush) else ""
 
     def leads_to(self, birth: Frame | BadFrame, last: int) -> bool:
-        """Whether a birth that names this epoch, up to its last frame, goes on from what is here.
+        """Whether a birth that names this epoch, up to its last frame, continues from the frames that are here.
 
-        It is of a copy where other frames are here in the place of the flush that it names, even where that flush has
-        as many frames as the original went on to send (1.3).
+        It belongs to a copy if other frames are here in the place of the flush that it names, even if that flush has as
+        many frames as the original sent afterwards (1.3).
         """
         if self.lost or self.applied.next != last + 1:
             return False
@@ -99,14 +99,16 @@ class EpochFrames:
         return named is None or named.flush is None or not self.has_others(named.flush)
 
     def has_others(self, flush: int) -> bool:
-        """Whether frames are here above the last one before a flush that are none of it, or another flush is."""
+        """Whether frames above the last one before a flush are here that are not of this flush, or another flush is
+        here.
+        """
         if self.flush is not None and self.flush != flush:
             return True
         waiting = (m for m in self.waiting.values() if isinstance(m, Frame))
         return self.ordinary > flush or any(m.seq > flush and m.flush != flush and not apart(m) for m in waiting)
 
     def note(self, frame: Frame) -> None:
-        """A frame takes effect."""
+        """Note that a frame takes effect."""
         if frame.flush is not None:
             self.flush = frame.flush
         elif not apart(frame):
@@ -133,10 +135,10 @@ def earliest(frame: Frame) -> int | None:
 
 
 def stands_in(frame: Frame) -> bool:
-    """Whether a frame is a gap record in the place of frames that could not be sent (3.5)."""
+    """Whether a frame is a gap record in place of frames that could not be sent (3.5)."""
     return any(gap.run for gap in frame.gaps)
 
 
 def apart(frame: Frame) -> bool:
-    """Whether a frame may stand behind a flush: it adds nothing to what that said, or ends the line (1.5)."""
+    """Whether a frame may follow a flush: it adds nothing to the content of the flush, or ends the line (1.5)."""
     return stands_in(frame) or frame.leave is not None

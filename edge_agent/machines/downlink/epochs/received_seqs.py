@@ -21,7 +21,7 @@ class ReceivedSeqs:
         return seq < self.next or seq in self.above
 
     def add(self, seq: int) -> None:
-        """Add a number that is not in it yet."""
+        """Add a number that is not yet received."""
         if seq != self.next:
             self.above.add(seq)
             return
@@ -58,9 +58,9 @@ def _ranges(numbers: list[int]) -> SeqRanges:
 
 @dataclass(slots=True)
 class ReceivedRanges:
-    """The same as ReceivedSeqs in the memory of its ranges: above a frame that does not come may stand all after it.
+    """Like ReceivedSeqs, but it stores ranges: if one frame never comes, all later ones may be above it.
 
-    ahead: how many numbers `above` has.
+    ahead: how many numbers `above` contains.
     """
 
     next: int = 0
@@ -74,7 +74,7 @@ class ReceivedRanges:
         return at < len(self.above) and self.above[at][0] <= seq
 
     def add(self, seq: int) -> None:
-        """Add a number that is not in it yet."""
+        """Add a number that is not yet received."""
         if seq == self.next:
             self.next = seq + 1
             self._absorb()
@@ -93,7 +93,7 @@ class ReceivedRanges:
             self.above.insert(at, [seq, seq])
 
     def add_run(self, first: int, last: int) -> None:
-        """Add all numbers from first to last, which is not below; some of them may be in it."""
+        """Add all numbers from first to last (last >= first); some of them may be received already."""
         low = bisect_left(self.above, first - 1, key=itemgetter(1))
         near = self.above[low : bisect_right(self.above, last + 1, key=itemgetter(0))]
         joined = [min(first, *(a for a, _ in near)), max(last, *(b for _, b in near))] if near else [first, last]
@@ -102,7 +102,7 @@ class ReceivedRanges:
         self._absorb()
 
     def _absorb(self) -> None:
-        """What follows the prefix is of it."""
+        """Move the ranges that follow the prefix into it."""
         while self.above and self.above[0][0] <= self.next:
             first, last = self.above.pop(0)
             self.ahead -= last - first + 1
@@ -110,16 +110,16 @@ class ReceivedRanges:
 
     @property
     def top(self) -> int:
-        """All numbers from here on are not in it."""
+        """The number from which on none is received."""
         return self.above[-1][1] + 1 if self.above else self.next
 
     def receipt(self) -> tuple[int, SeqRanges]:
-        """As ReceivedSeqs.receipt."""
+        """See ReceivedSeqs.receipt."""
         return self.next, tuple((first, last) for first, last in self.above)
 
     @classmethod
     def restore(cls, upto: int, above: Iterable[int | list[int]]) -> ReceivedRanges:
-        """above: ranges, or single numbers as older journals hold them."""
+        """above: ranges, or single numbers as in older journals."""
         found = cls(upto)
         for each in above:
             if isinstance(each, int):

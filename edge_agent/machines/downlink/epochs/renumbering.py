@@ -18,7 +18,7 @@ MOST_EPOCHS: Final = 10_000  # whose maps are kept: a map that was dropped is ma
 
 
 class EpochTexts(Protocol):
-    """What the key and node numbers of an epoch mean; both lists only grow."""
+    """The texts of the key and node numbers of an epoch; both lists only grow."""
 
     @property
     def keys(self) -> Sequence[str]: ...
@@ -57,7 +57,7 @@ class Renumbering:
         self._ranks: Ints = NO_INTS
 
     def rows(self, epoch: EpochKey, texts: EpochTexts, rows: Partials) -> Partials:
-        """Return rows of an epoch under our numbers. Columns have the names of the basis."""
+        """Return rows of an epoch under the table's numbers. Columns have the names of the basis."""
         keys, nodes = self.maps(epoch, texts)
         states = rows.states
         if any(COLUMNS[name].kind in OF_NODES for name in states):
@@ -65,7 +65,7 @@ class Renumbering:
         return Partials(rows.start, rows.end, keys[rows.key], states)
 
     def maps(self, epoch: EpochKey, texts: EpochTexts) -> tuple[Ints, Ints]:
-        """Return our number of each key and of each node of an epoch."""
+        """Return the table's number of each key and of each node of an epoch."""
         keys, nodes = self._maps.get(epoch, (NO_INTS, NO_INTS))
         if len(keys) < len(texts.keys) or len(nodes) < len(texts.nodes) or epoch not in self._maps:
             keys = np.concatenate([keys, self.keys.of(texts.keys[len(keys) :])])
@@ -76,7 +76,7 @@ class Renumbering:
         return keys, nodes
 
     def forget(self, epoch: EpochKey) -> None:
-        """Drop the map of an epoch that is over."""
+        """Drop the map of an epoch that has ended."""
         self._maps.pop(epoch, None)
 
     def ranks(self) -> Ints | None:

@@ -14,7 +14,7 @@ FRAME_BYTES: Final = 500  # of a frame without rows and texts
 
 
 class WaitingFrames:
-    """The counts of all children. changed: (epoch, seq) stored or gone since the owner took them."""
+    """Counts of all children. changed: (epoch, seq) of frames stored or removed since the owner last took them."""
 
     def __init__(self, most_frames: int = MOST_FRAMES, most_bytes: int = MOST_BYTES) -> None:
         """most_frames, most_bytes: of one child."""
@@ -39,7 +39,7 @@ class WaitingFrames:
         self.changed[key, message.seq] = None
 
     def take_changed(self) -> list[tuple[EpochKey, int]]:
-        """Those stored or gone since the last call."""
+        """The frames stored or removed since the last call."""
         changed, self.changed = list(self.changed), {}
         return changed
 
