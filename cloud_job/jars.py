@@ -92,7 +92,7 @@ def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
                 part.rename(place / name)
     if jars := found(place):
         return jars
-    raise PortError(f"the Delta jars did not all arrive in {place}; copy them there by hand ({', '.join(wanted)})")
+    raise PortError(f"some Delta jars are missing in {place}; copy them there by hand ({', '.join(wanted)})")
 
 
 def _with_maven(maven: str, scratch: Path) -> list[Path]:
@@ -118,7 +118,9 @@ def _run(command: Sequence[str], cwd: Path) -> None:
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as err:
-        raise PortError(f"{Path(command[0]).name} gave no jars within {RESOLVE_TIMEOUT_S} s; is the line up?") from err
+        raise PortError(
+            f"{Path(command[0]).name} did not fetch the jars within {RESOLVE_TIMEOUT_S} s; check the network"
+        ) from err
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line or "not found" in line]
         raise PortError(

@@ -31,7 +31,7 @@ PAUSES_S: Final = (0.5, 2.0)  # between them
 MOST_OF_TOPIC: Final = 5  # records of a topic at fault; then all of it is left out of the batch
 MOST_IN_A_ROW: Final = 3  # whole files left out without one between them that was not: then it is not the files
 ASIDE: Final = "aside"  # below the landing folder
-FATAL: Final = "several starts in a row were killed while it was taken"
+FATAL: Final = "several starts in a row were killed while it was processed"
 Note = Callable[[str, str], None]
 
 
@@ -188,7 +188,7 @@ class BatchGuard:
         self._in_a_row += 1
         if self._in_a_row > MOST_IN_A_ROW:
             raise error
-        why = f"{file[0]} cannot be taken: {text_of(error)}"
+        why = f"{file[0]} cannot be processed: {text_of(error)}"
         left_out: dict[landing.Record | str, LeftOut] = {topic: LeftOut(why) for topic in _topics(file[1])}
         try:
             self.job.process([file], left_out)

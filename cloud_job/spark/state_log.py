@@ -215,6 +215,6 @@ def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, A
         intake.read(content, name)
     if decided(intake, state, flush=given["flush"]).work.dumps() != bytes(row["work"]):
         raise PortError(
-            f"batch {number} of ops.batches is decided otherwise than it was: start the version of headwater that "
-            "wrote it once more, and stop it in order (SIGTERM); then this one goes on"
+            f"batch {number}: deciding it again gives another result than ops.batches has. Start the version of "
+            "headwater that wrote it once more, and stop it in order (SIGTERM); then start this one"
         )

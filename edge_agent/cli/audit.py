@@ -1,4 +1,4 @@
-"""`headwater audit`: proves from tables and nodes that no reading was lost without a word or counted twice."""
+"""`headwater audit`: proves from tables and nodes that no reading was lost without a record or counted twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edge_agent.ports.mqtt.link import Link
 
 HELP = (
-    "Prove that no reading was lost without a word and none was counted twice: produced = stored + pending + declared "
+    "Prove that no reading was lost without a record and none counted twice: produced = stored + pending + declared "
     "lost + late + quarantined, for every node, for every link between two, and as a whole. In a running tree what is "
     "on its way is pending. The last line is `balanced` (exit code 0), or what is off, where and by how much (1)."
 )

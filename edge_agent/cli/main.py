@@ -26,7 +26,7 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
     "query": "read the tables with SQL, without Spark",
     "status": "list the nodes of a broker and their configuration",
     "accept-loss": "give up frames that wait for a parent which will not come back",
-    "audit": "prove that no reading is lost without a word or counted twice",
+    "audit": "prove that no reading is lost without a record or counted twice",
     "peek": "print the messages of a broker, frames as text",
     "explain": "show where the parts of a query are computed, and why",
     "simulate": "run sensors and queries here, without a network",

@@ -84,7 +84,7 @@ class Device:
         self._put(key, certificate)
         validity = self.validity()
         if validity is None:
-            raise PortError(f"{url}: the certificate that came is not for {self.node}")
+            raise PortError(f"{url}: the certificate in the answer is not for {self.node}")
         return f"{self.node} {'renewed its' if renews else 'got a'} certificate, until {_day(validity.until_s)}"
 
     def _request(self, *, new: bool) -> tuple[bytes, bytes]:
@@ -130,7 +130,7 @@ class Device:
         except OSError as err:
             raise PortError(f"{url}: {err.strerror or err}") from err
         except (http.client.HTTPException, ValueError, KeyError, TypeError) as err:
-            raise PortError(f"{url}: no answer of an authority") from err
+            raise PortError(f"{url}: the answer is not that of an authority") from err
         raise PortError(f"{url}: refused: {why}")
 
     def _put(self, key: bytes, certificate: bytes) -> None:

@@ -47,7 +47,7 @@ def before_first(streams: Sequence[ChildStream], query: Query, unit_us: int) -> 
     count = sum(int(((stream.time_us >= 0) & (stream.time_us < first_us)).sum()) for stream in streams)
     if not count:
         return ""
-    why = f"the first window starts at {_time(first_us, unit_us)}, for none starts before 0: shift the times"
+    why = f"the first window starts at {_time(first_us, unit_us)}, because none starts before 0: shift the times"
     return f"{_many(count, 'reading')} in no window; {why}"
 
 

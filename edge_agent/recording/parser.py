@@ -82,7 +82,7 @@ def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as err:
-        raise ConfigError(f"{name}: no JSON: {err}") from err
+        raise ConfigError(f"{name}: not JSON: {err}") from err
     try:
         return _recording(table, name, f"r{number:05d}")
     except ConfigError as err:
@@ -108,7 +108,7 @@ def _recording(table: Any, name: str, source: str) -> Recording:
     silent = [node for node in _below(tree, root) if node not in tree and node not in known]
     streams += [columns(child, [], unit_us, {}, scale) for child in silent]
     if not streams:
-        raise ConfigError("streams: there is none")
+        raise ConfigError("streams: wanted at least one")
     watermarks = table.get("watermarks") or {}
     mode = (watermarks.get("mode") or "end_of_stream") if isinstance(watermarks, dict) else watermarks
     if mode not in MODES:
@@ -197,7 +197,7 @@ def _tree(topology: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, 
         raise ConfigError(f"topology: {why}")
     inputs = tree.pop(tops[0])
     if not tree.keys() <= set(_below(tree, inputs)):
-        raise ConfigError("topology: a circle of nodes")
+        raise ConfigError("topology: a cycle of nodes")
     return tree, (*inputs, *(child for child in children if child not in fed))
 
 

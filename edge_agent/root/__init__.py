@@ -8,7 +8,7 @@ revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
 punctuation_state    which windows between markers close; punctuation_windows: their members and coverage
 positions            one order for the readings of all nodes, and the windows of positions
-books                whether no reading was lost without a word or counted twice: `headwater audit`
+books                whether no reading was lost without a record or counted twice: `headwater audit`
 instant_slices       raw readings as slices of 1 us
 work_rows            from partials to the rows that a `Work` asks for
 numpy/               carries a `Work` out on rows in memory: replay, simulate, simulation

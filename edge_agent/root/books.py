@@ -147,11 +147,11 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
             elsewhere = [line[node.node] for name, line in lines.items() if name != node.parent and node.node in line]
             _balance_link(out, node, lines[node.parent].get(node.node), elsewhere)
         else:
-            out.unheard.append(f"{node.parent}: no book of it; it is the parent of {node.node}")
+            out.unheard.append(f"{node.parent}, the parent of {node.node}: it has no book")
     for parent, found in lines.items():
         for child in sorted(found.keys() - known.keys()):
             out.former += found[child].readings or 0
-            out.unheard.append(f"{child}: no book of it; {parent} applied {_many(found[child].readings)} of it")
+            out.unheard.append(f"{child}: it has no book; {parent} applied {_many(found[child].readings)} of it")
     _balance_root(out)
     if not out.off and out.rest:
         if out.unknown or out.unheard:

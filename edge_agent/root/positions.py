@@ -164,7 +164,7 @@ def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
     if not len(value):
         return value.astype(_dtype(to))
     if scale is None or (to is not None and to > scale):
-        raise ValueError(f"no exact way from scale {scale} to {to}")
+        raise ValueError(f"scale {scale} cannot be converted to {to} exactly")
     return rescaling(scale, to)(value)
 
 

@@ -33,7 +33,10 @@ class FleetCommands:
     def refusal(self, command: OperatorCommand) -> dict[str, object] | None:
         """The answer to a payload that is no command to all nodes; None: it is one."""
         if not command.named:
-            return {"ok": False, "why": "a command to all nodes needs an id of its own: by it a node knows it again"}
+            return {
+                "ok": False,
+                "why": "a command to all nodes needs an id of its own, by which a node recognises a repetition",
+            }
         if command.name not in FOR_ALL:
             return {"ok": False, "why": f"{command.name}: not for all nodes at once", "hint": " ".join(FOR_ALL)}
         nodes = command.fields.get("nodes", [])

@@ -247,7 +247,7 @@ class Loop(ABC, Generic[E, A]):
         for connection in self.connections:
             silent = self._silent.setdefault(connection, SilentBroker())
             if silent.connect_anew(now_us, connection.heard, missing=connection.up and self._lacks(connection)):
-                connection.renew("the broker sends nothing of QoS 1, though something was sent to us")
+                connection.renew("the broker delivers no QoS 1 message, although some were sent to this node")
 
     def _hear(self, connection: Connection, now_us: int) -> None:
         broker = connection.link.url

@@ -455,14 +455,14 @@ class NodeLoop(Loop[Event, Action], ABC):
     def _accept_loss(self, parent: object, now_us: int) -> dict[str, object]:
         """Give up the frames for a former parent, or for all if none is named (docs/protocol.md 1.5)."""
         if self.executor.stuck:
-            return {"ok": False, "why": "its disk takes no commit, so that nothing can be given up: make room first"}
+            return {"ok": False, "why": "its disk accepts no commit, so nothing can be given up: free some space first"}
         waiting = self.machine.outbox.former_lines.waiting()
         if not waiting:
             return {"ok": False, "why": "no frame waits for a former parent: nothing to give up"}
         if not isinstance(parent, str) or (parent and parent not in waiting):
             return {
                 "ok": False,
-                "why": f"no frame waits for {str(parent)[:64]}; some do for {', '.join(sorted(waiting))}",
+                "why": f"no frame waits for {str(parent)[:64]}; frames wait for {', '.join(sorted(waiting))}",
             }
         self.feed(AcceptLoss(parent), now_us)
         self._report_doubt(now_us)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge_agent.cli.fleet.accept_loss import told
 
 S = 1_000_000
-RETIRE = "Rows go on waiting for region-1 until its own parent has it in [lower] retired"
+RETIRE = "Rows wait for region-1 until its own parent lists it in [lower] retired"
 
 
 def test_frames_with_readings_have_their_number_and_range() -> None:

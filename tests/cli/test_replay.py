@@ -129,7 +129,7 @@ def test_a_file_that_is_no_recording_is_named_and_the_others_are_answered(
     assert [row["recording"] for row in rows(said.out)] == ["good"]
     lines = said.err.splitlines()
     assert len(lines) == 4
-    assert lines[0].startswith("headwater: broken: no JSON")
+    assert lines[0].startswith("headwater: broken: not JSON")
     assert lines[1] == f"headwater: {absent}: no such file or directory"
 
 

@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_stored_is_left_out_whole_and_others_go_on(root: R
     assert list(map(len, tries)) == [3, 3, 3, 1, 1, 1, 1, 1, 1], "three times together, then one by one"
     assert root.kept.batches[-1]["files"] == ["00000005.cborseq"]
     whys = {why for _, _, why in root.quarantined()}
-    assert whys == {f"{bad[0]} cannot be taken: RuntimeError: rows that cannot be stored"}
+    assert whys == {f"{bad[0]} cannot be processed: RuntimeError: rows that cannot be stored"}
     assert {node for node, _, _ in root.quarantined()} == {"gw-good", "gw-bad"}
     assert not root.closing()[START + 2 * SECOND]
 
@@ -201,7 +201,7 @@ def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root) ->
     root.kept.store = store
     root.guard.process([bad])
     assert (root.folder / batch_guard.ASIDE / bad[0]).read_bytes() == bad[1]
-    assert [why for _, _, why in root.quarantined()] == [f"{bad[0]} cannot be taken: RuntimeError: injected"]
+    assert [why for _, _, why in root.quarantined()] == [f"{bad[0]} cannot be processed: RuntimeError: injected"]
 
 
 def test_a_full_disk_is_no_fault_of_a_file(root: Root) -> None:

@@ -86,6 +86,6 @@ def test_a_batch_is_made_without_what_raises_at_any_stage_before_its_decision(
     reasons = " ".join(row["reason"] for row in found)
     assert "RecursionError: injected" in reasons
     assert "no decision" in reasons
-    assert "cannot be taken: TypeError: rows that Spark refuses" in reasons
+    assert "cannot be processed: TypeError: rows that Spark refuses" in reasons
     assert len(told) >= 3
     assert {row["nodes"][0] for row in root.rows(tables.GAPS)} == {"gw-bad", "gw-good"}

@@ -131,7 +131,7 @@ def test_the_rules_of_the_run_that_decided_count_when_it_is_decided_again(tmp_pa
 def test_rows_that_are_not_decided_again_as_they_were_stop_the_start(tmp_path: Path) -> None:
     kept = run(tmp_path, rounds(6, 1), set())
     kept.batches[-1]["work"] = kept.batches[-2]["work"]
-    with pytest.raises(PortError, match="decided otherwise than it was: start the version"):
+    with pytest.raises(PortError, match="deciding it again gives another result"):
         begun(tmp_path, kept)
     kept = run(tmp_path, rounds(60, 1), set())
     rows = kept_rows(kept)

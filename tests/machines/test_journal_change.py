@@ -180,7 +180,7 @@ def test_the_status_says_that_a_parent_lost_its_spool() -> None:
     assert "parent_journals_lost" not in NodeStatus("a", "gateway", "hall", "1").card(host.machine, FakeClock())
     meet(host, NEW, T0 + 6 * S)
     card = NodeStatus("a", "gateway", "hall", "1").card(host.machine, FakeClock())
-    assert losses({"status": card}) == ["LOSS: hall lost its spool once: what it held is in ops.gaps"]
+    assert losses({"status": card}) == ["LOSS: hall lost its spool once: ops.gaps shows what may be missing"]
 
 
 def test_what_comes_while_frames_move_is_in_the_commit_that_names_it() -> None:

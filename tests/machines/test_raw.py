@@ -145,7 +145,7 @@ def test_a_position_is_given_once_every_node_has_passed_it_and_never_changes() -
     assert answers(root.step(S)) == [("k=a", 2, 4, '{"s": [3.0, 4.0]}')]
     (beyond,) = root.beyond
     assert (beyond.node, beyond.key, beyond.start, beyond.readings) == ("b", "k=a", 12 * S, 1)
-    assert beyond.reason == "its place among the readings was past"
+    assert beyond.reason == "later readings already had their positions"
 
 
 def test_a_missing_node_holds_positions_and_skip_goes_on_without_it() -> None:

@@ -121,7 +121,7 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"streams": {}}, "streams: there is none"),
+        ({"streams": {}}, "streams: wanted at least one"),
         ({"streams": [1]}, "streams: wanted an object"),
         ({"streams": {"a": [[1, "k"]]}}, r"streams.a\[0\]: wanted \[time, key, value\]"),
         ({"streams": {"a": [[1, "k", 2], "x"]}}, r"streams.a\[1\]: wanted"),
@@ -138,7 +138,7 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
         ({"topology": {"m": ["a"], "n": ["b"]}}, "topology: wanted one root, got m, n"),
         ({"topology": {"m": ["a", "b"], "n": ["a"], "root": ["m", "n"]}}, "topology: a node has two parents"),
         ({"topology": {"a": ["b"], "root": ["a"]}}, "topology: a has a stream and inputs"),
-        ({"topology": {"m": ["n"], "n": ["m"], "root": ["a", "b"]}}, "topology: a circle of nodes"),
+        ({"topology": {"m": ["n"], "n": ["m"], "root": ["a", "b"]}}, "topology: a cycle of nodes"),
         ({"queries": {"id": "q"}}, "queries: wanted a list of objects"),
         ({"child_order": "a"}, "child_order: wanted a list"),
     ],
@@ -263,10 +263,9 @@ def test_readings_before_the_first_window_are_counted_in_one_line_a_query(
 ) -> None:
     streams = {"a": [[1, "k", 2], [4, "k", 2]], "b": [[3, "k", 4], [50, "k", 1]]}
     (line,) = parsed(queries=[{**QUERY, "window": window}], streams=streams).unanswered
-    told = (
-        f"{count} reading{'s' * (count > 1)} in no window; the first window starts at {start}, for none starts before 0"
-    )
-    assert line == f"x: query q: {told}: shift the times"
+    many = f"{count} reading{'s' * (count > 1)} in no window"
+    why = f"the first window starts at {start}, because none starts before 0"
+    assert line == f"x: query q: {many}; {why}: shift the times"
 
 
 def test_readings_outside_a_fixed_band_are_as_the_query_wants_it() -> None:

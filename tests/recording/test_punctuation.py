@@ -182,7 +182,7 @@ def test_readings_between_all_markers_are_weighed_by_a_label_of_their_key() -> N
         ),
         "x",
     ).refused
-    assert "not its label" in line
+    assert "not this label" in line
 
 
 def test_an_end_closes_the_window_that_a_start_of_another_child_began() -> None:

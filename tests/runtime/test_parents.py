@@ -135,7 +135,7 @@ def test_nothing_is_given_up_while_the_disk_takes_no_commit(gateway: Two) -> Non
     gateway.turn()
     (answer,) = gateway.one.sent(topics.answer("g", "x"))
     assert json.loads(answer)["ok"] is False
-    assert "takes no commit" in json.loads(answer)["why"]
+    assert "accepts no commit" in json.loads(answer)["why"]
 
 
 def asked(gateway: Two, fields: str) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
     if scale == to:
         return dict(states)
     if scale is None or (to is not None and to > scale):
-        raise ValueError(f"no exact way from scale {scale} to {to}")
+        raise ValueError(f"scale {scale} cannot be converted to {to} exactly")
     out: dict[str, Array] = {}
     for name, array in states.items():
         column = COLUMNS[name]

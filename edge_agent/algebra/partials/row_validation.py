@@ -30,15 +30,15 @@ def check_held(plan: int, states: Mapping[str, Array]) -> None:
         ("sketches", sketches.kll.readings(states["kll"]) if "kll" in states else None),
     ):
         if held is not None and bool((held != states["count"]).any()):
-            raise WireError(f"plan {plan}: {name} that do not hold as many readings as are counted")
+            raise WireError(f"plan {plan}: {name} with another number of readings than their count")
     for name in ("bag", "frequent"):
         if name in states and any(
             len(each.counts) and int(each.counts.max()) > most
             for each, most in zip(states[name].tolist(), states["count"].tolist(), strict=True)
         ):
-            raise WireError(f"plan {plan}: a value that was read more often than readings are counted")
+            raise WireError(f"plan {plan}: a value that occurs more often than the count of readings")
     if "frequent" in states and bool((totals(states["frequent"]) > states["count"]).any()):
-        raise WireError(f"plan {plan}: frequent values that are more than the readings that are counted")
+        raise WireError(f"plan {plan}: more frequent values than the count of readings")
 
 
 def bounds(column: Array) -> tuple[int, int]:

@@ -167,7 +167,7 @@ def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
         lacking = sorted({*conditions, *labels_of(basis_of(query.aggregates, scale))} - {*query.by})
         if lacking:
             raise ConfigError(
-                f"query {query.id}: a {query.window.type} window knows of each reading its key and value, not its "
+                f"query {query.id}: a {query.window.type} window can use the key and value of a reading, not its "
                 f"label {lacking[0]!r}: add it to `by`"
             )
 

@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
         if node is None or not node.online:
             others = f"this broker knows {listed(sorted(fleet.nodes), NAMED) or 'no node'}"
             why = others if node is None else "it is offline"
-            raise PortError(f"{args.node} hears no command at {args.broker}: {why}; nothing was given up")
+            raise PortError(f"{args.node} receives no commands at {args.broker}: {why}; nothing was given up")
         if fleet.ask([args.node], args.seconds, "accept-loss", **({"parent": args.parent} if args.parent else {})):
             hint = "`headwater status` shows whether frames still wait"
             raise PortError(f"{args.node} did not answer within {args.seconds:g} s; {hint}")
@@ -62,5 +62,5 @@ def told(of: Mapping[str, Any]) -> str:
     many = "an unknown number of readings" if readings is None else f"{readings} readings"
     when = f" from {Instant().write(from_us)} to {Instant().write(upto_us)}" if from_us and upto_us else ""
     lost = "without readings" if readings == 0 else f"with {many}{when}; declared lost in ops.gaps"
-    waits = f"Rows go on waiting for {parent} until its own parent has it in [lower] retired"
+    waits = f"Rows wait for {parent} until its own parent lists it in [lower] retired"
     return f"gave up {frames} frame{'' if frames == 1 else 's'} for {parent} {lost}. {waits}"

@@ -13,7 +13,8 @@ from edge_agent.identity.broker_files import DIALECTS, Access, Listener, broker_
 
 HELP = (
     "Write mosquitto.conf and its access list for a broker of the fleet: TLS with a certificate for everybody, the "
-    "name in it as user name and client id, each node to its own topics, and limits that lose nothing without a word."
+    "name in it as user name and client id, each node to its own topics, and limits with which the "
+    "broker discards nothing silently."
 )
 EXAMPLES = """\
   headwater ca issue ca broker-1 --host broker.example --out /etc/mosquitto/headwater

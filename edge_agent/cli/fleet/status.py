@@ -131,7 +131,9 @@ def losses(node: Mapping[str, Any]) -> list[str]:
     times = status.get("parent_journals_lost")
     if isinstance(times, int) and times > 0:
         often = "once" if times == 1 else f"{times} times"
-        out.append(f"LOSS: {status.get('parent', 'its parent')} lost its spool {often}: what it held is in ops.gaps")
+        out.append(
+            f"LOSS: {status.get('parent', 'its parent')} lost its spool {often}: ops.gaps shows what may be missing"
+        )
     undated = node.get("books", {}).get("undated")
     if isinstance(undated, int) and undated > 0:
         out.append(

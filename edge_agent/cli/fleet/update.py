@@ -140,7 +140,7 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
             store.prune(left)
             raise
         store.write(admit(left, new, own(), allowed))
-    print(f"{new.version} is installed, on trial; `headwater update status` says what became of it")
+    print(f"{new.version} is installed, on trial; `headwater update status` shows the result")
     if not args.if_new:  # that is at boot, before the gateway starts
         _systemctl("restart", "--no-block", UNIT)
     return 0
@@ -201,7 +201,7 @@ def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
         store.point(versions.chosen, CODE)
     for gone in versions.failed:
         if gone not in before.failed:
-            print(f"headwater: version {gone} did not serve and is given up", file=sys.stderr)
+            print(f"headwater: version {gone} failed and is given up", file=sys.stderr)
     print(f"headwater: start {versions.starts} of {versions.chosen or f'{__version__}, the copy in the image'}")
     if versions.chosen != IMAGE:
         _systemctl("start", "--no-block", WATCHER)

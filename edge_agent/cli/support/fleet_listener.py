@@ -67,7 +67,7 @@ class FleetListener:
         self._turn(quiet, until)
         for at, connection in enumerate(self._connections):
             if at not in self._ready:
-                raise PortError(f"no word from {connection.link.url} within {seconds:g} s; check that it runs")
+                raise PortError(f"no answer from {connection.link.url} within {seconds:g} s; check that it runs")
 
     def ask(self, nodes: Iterable[str], seconds: float, command: str = "diagnose", **fields: str) -> set[str]:
         """Send nodes a command. Returns those that do not answer in time."""

@@ -101,12 +101,12 @@ def _fits_window(query: Query, at: Path, report: Report) -> bool:
         return True
     if not isinstance(query.group.cut, OrderedCut):
         if query.on_missing != "hold":
-            why = f"a {query.window.type} window waits no longer than the grace time for anybody"
+            why = f"a {query.window.type} window never waits longer than the grace time"
             report.wrong((*at, "on_missing"), query.on_missing, why, "leave it out")
         return query.on_missing == "hold"
     missing = sorted(query.central.labels - set(query.by))
     if missing:
-        why = "its conditions know of each reading its key and value, not this label"
+        why = "its conditions can use the key and value of a reading, not this label"
         report.wrong((*at, "window"), missing[0], why, f'add "{missing[0]}" to by')
     return not missing
 
@@ -122,7 +122,7 @@ def _travels(query: Query, at: Path, report: Report) -> bool:
     for n, aggregate in enumerate(query.aggregates):
         missing = sorted(lacking & set(labels_of(basis_of([aggregate], None))))
         if missing:
-            why = f"a {query.window.type} window knows of each reading its key and value, not its label"
+            why = f"a {query.window.type} window can use the key and value of a reading, not this label"
             report.wrong((*at, n), missing[0], why, f'add "{missing[0]}" to by, or take a window of time')
     return not lacking
 

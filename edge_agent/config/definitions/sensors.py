@@ -68,13 +68,15 @@ COMMON: Final = (
     Key("labels", MapOf(LABEL, LabelText()), (), "name = text of every reading; {topic[1]} and {/pointer} fill in"),
     Key("unit", Text("a unit", longest=32, empty=True), "", "for people: °C, bar, kWh"),
     Key("resolution", Resolution(), None, "smallest step; makes values scaled integers and sums exact"),
-    Key("range", Range(), None, "[lowest, highest] possible; what lies outside is counted and left out"),
-    Key("timeout", Duration(10_000, 30 * DAY_US), 10_000_000, "silent that long it is idle", "ten missed 1 s reports"),
+    Key("range", Range(), None, "[lowest, highest] possible; values outside are counted and left out"),
+    Key(
+        "timeout", Duration(10_000, 30 * DAY_US), 10_000_000, "after this silence it is idle", "ten missed 1 s reports"
+    ),
     Key(
         "nan",
         Choice(("skip", "quarantine"), what="policy"),
         "skip",
-        "what happens to no-number values",
+        "what happens to NaN values",
         "they are common",
     ),
     Key("delay", Duration(0, DAY_US), 0, "how late an idle sensor's readings may still be on their way"),

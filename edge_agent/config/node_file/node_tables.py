@@ -85,13 +85,13 @@ class UplinkTable(LinkTable):
     away_us: int = setting(
         Duration(SECOND, DAY),
         120 * SECOND,
-        "without connection to the parent or receipt from it, before the next of `parents` gets the frames",
+        "without a connection to the parent or a receipt from it, before the next of `parents` gets the frames",
         "a restart of a region or a broker is shorter",
     )
     back_us: int = setting(
         Duration(SECOND, DAY),
         300 * SECOND,
-        "the first of `parents` must have answered before the node goes back to it",
+        "how long the first of `parents` must have answered before the node returns to it",
         "a parent that comes and goes would move its children each time",
     )
     keepalive_us: int = setting(
@@ -100,9 +100,9 @@ class UplinkTable(LinkTable):
     spread_us: int | None = setting(
         Duration(0, 3600 * SECOND),
         None,
-        "after the broker ended the connection, the node comes back at a random time within this; left out: 30s with "
+        "after the broker ended the connection, the node reconnects at a random time within this; left out: 30s with "
         "TLS, else 0s",
-        "200 nodes come back at 7 a second, and within half of the grace time; 0s for a fleet of a few",
+        "200 nodes reconnect at 7 a second, and within half of the grace time; 0s for a fleet of a few",
     )
     in_flight: int = setting(
         Number(1, 1000, whole=True), 20, "frames published and not yet acknowledged", "deeper queues measured slower"
@@ -181,7 +181,7 @@ class ClockTable:
     max_error_us: int = setting(
         Duration(10 * MS, 60 * SECOND),
         2 * SECOND,
-        "a parent's time is taken if it cannot be further off",
+        "a parent's time is used if its error is at most this",
         "half a commit of the parent's and a slow line",
     )
 
@@ -198,13 +198,13 @@ class LimitsTable:
         Number(1, 2000, whole=True),
         500,
         "different sources, filters, labels and latenesses that its queries have",
-        "each is sliced for itself; together they take a tenth of a second a commit",
+        "each is sliced separately; all together take a tenth of a second per commit",
     )
     keys: int = setting(
         Number(100, 65_536, whole=True),
         10_000,
         "series (different labels) of one mqtt sensor within half a minute; readings of further ones are counted",
-        "each takes a kB of memory; silent ones give it back",
+        "each takes 1 kB of memory until it is silent",
     )
     edges_per_second: int = setting(
         Number(1, 10**6, whole=True),
@@ -253,11 +253,14 @@ class RootTable:
         "three-part names in that catalog; left out: by path",
     )
     checkpoint: str | None = setting(
-        _PATH, None, "of earlier roots, read and not used: `check` and the log of a start say so; leave it out"
+        _PATH, None, "used by earlier roots only; `check` and the log of a start warn about it; leave it out"
     )
     trigger_us: int = setting(Duration(0, 3600 * SECOND), SECOND, "between micro-batches", "a batch costs 1 to 2 s")
     revise_every_us: int = setting(
-        Duration(0, DAY), 60 * SECOND, "a window is revised at most once in that", "a MERGE costs more than an append"
+        Duration(0, DAY),
+        60 * SECOND,
+        "a window is revised at most once in this time",
+        "a MERGE costs more than an append",
     )
     horizon_us: int = setting(
         Duration(0, 366 * DAY), 7 * DAY, "later readings go to ops.late, in no result", "a week off line is usual"
@@ -279,13 +282,13 @@ class RootTable:
         30 * DAY,
         "rows of ops.batches and ops.quarantine, bronze rows without readings; older rows of ops.late and ops.gaps are "
         "added up by node and reason",
-        "what is looked at after a month is numbers",
+        "after a month only totals are of interest",
     )
     keep_results_us: int | None = setting(
         Duration(SECOND, 3660 * DAY),
         None,
         "rows of gold.results since they were written, at least the horizon; left out: for ever",
-        "they are what the whole is for",
+        "results are the purpose of the tables",
     )
 
 

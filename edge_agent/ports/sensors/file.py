@@ -64,7 +64,7 @@ class FileSensor(CheckedSensor):
             case [int(offset), int(elapsed), int(first_us), int(last_us)] if offset <= self._path.stat().st_size:
                 self._offset, elapsed_us, self._first_us, self._last_us = offset, elapsed, first_us, last_us
             case [int(offset), *_]:
-                why = "shorter than what was read of it: another file, read from its beginning"
+                why = "shorter than the part read before: another file, read from its beginning"
                 self.quality.note("another_file", str(self._path), why=why, read_bytes=offset)
         self._file.seek(self._offset)
         self._started_us = self._boot_us() - elapsed_us

@@ -40,7 +40,7 @@ class BadPayloadError(ValueError):
 def number(payload: bytes) -> float:
     """A bare number. Raises: BadPayloadError on anything else; `1_000`, hexadecimals and words are no numbers."""
     if len(payload) > LONGEST_NUMBER or not NUMBER.match(payload):
-        raise BadPayloadError("no number")
+        raise BadPayloadError("not a number")
     return float(payload)
 
 
@@ -68,15 +68,15 @@ def document(payload: bytes) -> Any:
     try:
         return json.loads(payload)
     except (ValueError, RecursionError) as err:
-        raise BadPayloadError(f"no JSON: {err}") from err
+        raise BadPayloadError(f"not JSON: {err}") from err
 
 
 def _shallow(payload: bytes) -> None:
     """Raises: BadPayloadError for a payload that is too large or nested too deep to be parsed."""
     if len(payload) > MOST_DOCUMENT:
-        raise BadPayloadError(f"no JSON of a reading: {len(payload)} bytes")
+        raise BadPayloadError(f"too large for a reading: {len(payload)} bytes of JSON")
     if depth(payload.decode("utf-8", "replace")) > MOST_DEPTH:
-        raise BadPayloadError(f"no JSON of a reading: nested deeper than {MOST_DEPTH}")
+        raise BadPayloadError(f"JSON nested deeper than {MOST_DEPTH}")
 
 
 def follow(found: Any, steps: Sequence[str]) -> Any:
@@ -155,7 +155,7 @@ def moment(found: Any) -> int:
             when = datetime.datetime.fromisoformat(found)
             return ((when if when.tzinfo else when.replace(tzinfo=datetime.UTC)) - EPOCH) // MICROSECOND
         except (ValueError, OverflowError) as err:
-            raise BadPayloadError("no time of RFC 3339") from err
+            raise BadPayloadError("not a time in RFC 3339") from err
     if type(found) not in (int, float) or not -BEYOND_US * 1000 < found < BEYOND_US * 1000:
         raise BadPayloadError("wanted a time as text or number")
     if isinstance(found, int):
@@ -164,5 +164,5 @@ def moment(found: Any) -> int:
     else:
         us = next(round(found * factor) for limit, factor in UNITS if abs(found) < limit)
     if abs(us) > BEYOND_US:
-        raise BadPayloadError("a time beyond all calendars")
+        raise BadPayloadError("a time outside the range of calendars")
     return us

@@ -217,7 +217,7 @@ class TooLate:
     @property
     def reason(self) -> str:
         """The reason, for ops.late."""
-        return "its place among the readings was past" if self.decided else "beyond the correction horizon"
+        return "later readings already had their positions" if self.decided else "beyond the correction horizon"
 
     def concerns(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
         """Which rows of the part contain such readings: shape (n,) each."""

@@ -50,7 +50,7 @@ def unpack(item: object, n: int, what: str) -> Array:
     except zlib.error as err:
         raise WireError(f"{what}: cannot be inflated: {err}") from None
     if len(planes) != size or not opener.eof or opener.unused_data:
-        raise WireError(f"{what}: wanted {size} bytes inflated, to the last one")
+        raise WireError(f"{what}: wanted exactly {size} bytes when inflated")
     raw = np.frombuffer(planes, np.uint8).reshape(DTYPES[tag].itemsize, n).T.tobytes()
     return numeric.decode(CBORTag(tag, raw), n, what)
 
