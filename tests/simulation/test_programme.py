@@ -184,6 +184,8 @@ def test_a_line_that_waits_at_a_parent_that_its_node_has_left_takes_its_place() 
     """protocol 1.4, 3.7: the lander had a new journal, and the first line there was not silent for long before."""
     on = LOSSY | {"command.sent", "journal.new", "link.down", "network.late", "parent.away", "source.live"}
     assert programme.run(8245, on, Shape(4, 3, 24)).wrong == ()
+
+
 def test_a_gateway_of_whose_birth_a_frame_is_in_no_spool_is_expected_and_its_loss_declared() -> None:
     """protocol 1.3, 1.2: its region went back to a copy, and waited for the frame for ever."""
     on = {"clock.step", "disk.older", "frames.birth", "link.lower", "node.late", "process.crash"}

@@ -224,7 +224,7 @@ class ChildFrames:
             frame = replace(frame, gaps=gaps)
             effect = effect._replace(frame=frame)
         if frame.birth is not None:
-            self._born(effect.node, frame, anew=anew)
+            self._born(effect.node, anew=anew)
         memberships, unlisted = self.children.memberships, self.children.unlisted
         losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
         unlisted.damaged(effect, came, frame.gaps)

@@ -74,8 +74,8 @@ class LetGo:
     def _holes(self, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
         """The frames for which a child's lines wait: the first missing frame of each, with the last one.
 
-        Where a child has nothing more to send, only its heartbeats name its last frames. An epoch without a birth may be
-        one for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
+        Where a child has nothing more to send, only its heartbeats name its last frames. An epoch without a birth may
+        be one for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
         """
         inbox, speaks_in = self._inbox, None if beat is None else beat.epoch
         if beat is not None and beat.epoch not in inbox.ended.get(node, ()):
