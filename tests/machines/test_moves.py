@@ -175,6 +175,28 @@ def test_a_birth_that_nobody_got_and_that_is_damaged_goes_to_the_new_parent_as_a
     assert (frame.birth.journal, [gap.reason for gap in frame.gaps]) == (NEW, ["damaged"])
 
 
+def test_a_damaged_birth_for_the_parent_before_is_replaced_by_one_for_its_journal() -> None:
+    """protocol 1.2, 3.6: that parent discards a birth for any other journal, and waits for this one for ever."""
+    spool = Spooled()
+    box = Outbox("g", Random(1), version="1")
+    box.parent = "region-1"
+    box.draw()
+    (birth,) = spool.add(box.open(listing(1)))
+    box.receipt(Receipt(0, OLD, 0), load(spool))
+    spool.add(box.learnt_journal())
+    box.link(up=True)
+    box.marks()
+    box.committed()
+    box.publish(0)
+    move(box, spool, "region-2")
+    box.receipt(Receipt(box.ask_epoch, NEW, 0), load(spool))
+    box.take_replaced()
+    box.damaged(birth.epoch, birth.seq)
+    (record,) = [frame for frame in box.take_replaced() if frame.epoch == birth.epoch]
+    assert record.birth is not None
+    assert (record.birth.journal, [gap.reason for gap in record.gaps]) == (OLD, ["damaged"])
+
+
 def test_an_old_parent_with_another_journal_makes_what_was_sent_to_it_doubtful() -> None:
     """protocol 3.7"""
     spool = Spooled()

@@ -91,6 +91,10 @@ class FormerLines:
         """The pending frames to which a frame belongs."""
         return next((line.pending for line in self.lines.values() if key in line.pending), None)
 
+    def journal_of(self, key: FrameKey) -> int | None:
+        """The journal for which a frame was published to a parent that was left; None: it is for the present one."""
+        return next((line.journal for line in self.lines.values() if key in line.pending), None)
+
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def link(self, parent: str, *, up: bool) -> None:

@@ -38,6 +38,7 @@ from edge_agent.machines.uplink.step import Step
 
 KEPT_JOURNALS: Final = 8  # journals that were left: their receipts may still be under way
 OLD_RECEIPTS: Final = 5  # of a journal that was left, with none of the new one between: its parent was restored
+POISON: Final = "poison"  # reason of a gap record for a frame that was sent again and again in vain
 LOOKED_AHEAD: Final = 50  # frames that are searched for the first frontier of each group
 
 
@@ -288,7 +289,7 @@ class Outbox(FrameQueue):
 
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """Replace a frame by a gap record with all that a reader needs of the frame (3.6)."""
-        gap = gap_of(frame, self.encoder, "poison")
+        gap = gap_of(frame, self.encoder, POISON)
         if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
             gap = replace(gap, groups=tuple(self.encoder.groups))
         self.replaced.append(
@@ -299,7 +300,7 @@ class Outbox(FrameQueue):
                 frame.define,
                 frame.members,
                 promises_of(frame),
-                (*frame.gaps, gap),
+                (*(each for each in frame.gaps if each.reason != POISON), gap),  # it may be given up again
                 frame.flush,
             )
         )
@@ -354,7 +355,8 @@ class Outbox(FrameQueue):
         define = stated[0].define if len(stated) == 1 else None
         birth, born = None, self._born.get(epoch)
         if seq == 0 and born is not None:
-            birth = Birth(born.epoch_id, self.journal or 0, born.predecessor, self.version, born.frames)
+            journal = self.former_lines.journal_of((epoch, seq)) or self.journal or 0
+            birth = Birth(born.epoch_id, journal, born.predecessor, self.version, born.frames)
         return Frame(epoch, seq, birth, define, gaps=(gap, *self.late.gaps(epoch, seq)))
 
     def drop(self, count: int, load: Callable[[int, int], Frame]) -> list[Note]:
