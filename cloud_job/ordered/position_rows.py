@@ -1,4 +1,4 @@
-"""Rows of silver.positions: each batch adds to a key a row of its new readings, sometimes a row with all of them.
+"""Rows of silver.positions: in each batch a key gets a row of its new readings, sometimes a row with all of them.
 
 So a batch writes little, however many readings a window counts, and reads few rows. The state at the start of a batch
 follows from earlier rows; `since` names the first batch that is needed.

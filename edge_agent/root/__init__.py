@@ -1,7 +1,7 @@
 """The root without I/O: what Spark (cloud_job/) and numpy share.
 
-completeness         which frames took effect, and how far every group is: `Decider`
-bounds               how much of what children say is kept
+completeness         which frames took effect, and how complete every group is: `Decider`
+bounds               limits on what children can make the root keep
 lost_frames          frames that were received and came in no landing file
 lander_clock         how far the clock that it knows the time from may be ahead
 revision_handover    which revision of a query each window belongs to

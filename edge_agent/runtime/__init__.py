@@ -4,8 +4,8 @@
 - build: from settings to a node's process; links: from settings to connections
 - action_executor: performs the actions of a node's machine
 - status_and_commands: a node's status, an operator's commands; fleet_commands: commands to all nodes
-- quarantine: the file of bad bytes; refusals: how many of which reason
+- quarantine: the file of bad bytes; refusals: counts of refused messages by reason
 - root_report: what the root left out, in the lander's status
 - start_record: what killed processes were handling
-- guard: what cannot be handled is left out, and the process begins again from its last commit
+- guard: leaves out messages that cannot be handled; the process begins again from its last commit
 """

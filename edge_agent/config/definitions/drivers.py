@@ -39,16 +39,17 @@ class Driver:
 
     keys: the fields of its definitions; what start reads is `sensor.option(key.inside)`, defaults filled in.
     start: (sensor, position, clock) -> ports.SensorDriver. It imports what `extra` installs, this file does not.
-    check: reports what one key alone cannot show; gets the values of all keys.
+    check: reports mistakes that involve several keys; gets the values of all keys.
     labels: the labels that it adds to readings by itself.
-    templates: of TEMPLATES, what `{topic[1]}` and `{/pointer}` in labels may take text from.
-    rate: readings a second of one key, from the sensor and the labels of the key; None if the definition does not say.
-    rereadable: whether a sensor goes on at its last committed position, so that a stop of the node loses nothing.
-    own_clock: whether the source is read from its beginning by a clock of its own (protocol 3.1, 4.1): its first
-    window is complete, and `simulate` runs it faster than real time.
-    ends: whether the source has an end, which `run --once` waits for.
+    templates: of TEMPLATES, the sources from which `{topic[1]}` and `{/pointer}` in labels may take text.
+    rate: readings per second of one key, from the sensor and the labels of the key; None if the definition does not
+    say.
+    rereadable: whether a sensor continues at its last committed position, so that a stop of the node loses nothing.
+    own_clock: whether the source is read from its beginning by a clock of its own (protocol 3.1, 4.1): its first window
+    is complete, and `simulate` runs it faster than real time.
+    ends: whether the source has an end, for which `run --once` waits.
     local: whether it reads the broker of [local]. Then start is (clock) -> one MqttSensors for all its sensors.
-    extra: what of `headwater[extra]` installs its libraries; '' if it needs none.
+    extra: the extra `headwater[extra]` that installs its libraries; '' if it needs none.
     """
 
     name: str

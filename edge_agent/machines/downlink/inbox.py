@@ -462,7 +462,7 @@ class Inbox:
         return frames is not None and frames.flushed(seq)
 
     def unborn(self, node: str, epoch: int) -> bool:
-        """Whether the birth of an epoch was settled as bad: its node must be told so, and begins anew (2.4)."""
+        """Whether the birth of an epoch was settled as bad: its node must hear of it, and begins anew (2.4)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and 0 in frames.quarantined
 

@@ -5,8 +5,8 @@
 - outbox: receipts, another journal of the parent, another parent, quota
 - parent_choice: which of several parents; former_lines: frames to those that were left
 - epoch_encoder: steps to frames; frame_packer: frames within the size limit; size_bounds: bytes of their parts
-- promises: what the end of a step states, in as many frames as it needs
-- late_extents: where late rows lie, should their frame be damaged
+- promises: frontiers and other statements at the end of a step, in as many frames as they need
+- late_extents: where late rows lie, in case their frame is damaged
 - quota: the gap record for frames that a full spool drops; gap_records: the one for a frame that is given up
 - journal_change: what becomes of spooled frames when the parent lost its journal
 - session_hints: registers of open sessions

@@ -83,7 +83,9 @@ class Outbox(FrameQueue):
         return [Note("frame.numbers_taken", {"epoch": self.epoch, "seqs": taken})] if self.seq > first else []
 
     def asked_anew(self, receipt: Receipt) -> bool:
-        """Whether the parent settled as bad what it had receipted in this epoch: the meaning of numbers may be lost."""
+        """Whether the parent settled frames as bad that it had receipted in this epoch: numbers may have lost their
+        meaning.
+        """
         if receipt.epoch != self.epoch or receipt.journal != self.journal or not receipt.quarantined:
             return False
         epoch, known = self._bad

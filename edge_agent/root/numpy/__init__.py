@@ -6,6 +6,6 @@ partial_index    the rows of one plan, found by time
 time_windows     states of a range of windows; rolling_windows: overlapping ones, at a constant cost a slice
 session_rows     rows of sessions
 ordered_rows     rows of windows of positions
-result_rows      rows as they stand: writing, revising, withdrawing
+result_rows      the present rows: writing, revising, withdrawing
 rows             `Row`, and answers made from states
 """
