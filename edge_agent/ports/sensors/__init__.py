@@ -1,4 +1,4 @@
-"""Sensors of a node: one driver a file, each with its record DRIVER (edge_agent/config/definitions/drivers.py).
+"""Sensors of a node: one driver per file, each with its record DRIVER (edge_agent/config/definitions/drivers.py).
 
 - mqtt: messages of the local broker; one object for all sensors of the node
 - host: the machine itself: cpu, memory, load, thermal zones
