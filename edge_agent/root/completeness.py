@@ -118,7 +118,7 @@ class Decider:
         self._raise_alarms(received_us)
 
     def _raise_alarms(self, received_us: int) -> None:
-        """What was noticed of the lines of children."""
+        """Report what was noticed about the lines of children."""
         inbox = self.parent.inbox
         if inbox.rivals or inbox.restored:
             self.alarms.update((child, (text, received_us)) for child, text in alarms_of(inbox).items())

@@ -71,7 +71,7 @@ class Children:
             membership.stepped_back(now_us)
 
     def heard_for_long(self, now_us: int) -> bool:
-        """Whether this parent could hear its children for the grace time: who was silent meanwhile is (4.4, 1.4)."""
+        """Whether this parent could hear its children for the whole grace time, so that silence counts (4.4, 1.4)."""
         return self._link_up_us is not None and now_us - self._link_up_us > self.grace_us
 
     def shift(self, by_us: int) -> None:

@@ -1,4 +1,6 @@
-"""What a parent knows of a gateway that the gateway itself does not: that it lived before its spool was lost (1.2)."""
+"""Finds gateways that lived before their spool was lost, which their parent knows and they do not (docs/protocol.md
+1.2).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from edge_agent.machines.downlink.inbox import Inbox
 
 
 def losses_before(node: str, frame: Frame, inbox: Inbox, memberships: Mapping[Group, GroupMembership]) -> Iterator[Gap]:
-    """What is lost where a gateway says that it began to listen, and frames of it wait that it knows nothing of.
+    """The losses of a gateway that reports the beginning of listening while frames of unknown epochs of it wait.
 
-    They wait for births that never took effect here, nor will: what was in these epochs is not known, and no row of
-    them counts. What was lost of a line that this parent knows is declared from where that stood.
+    They wait for births that never took effect here, nor will: the content of these epochs is not known, and no row of
+    them counts. The losses of a line that this parent knows are declared from where that line stood.
     """
     began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
     lines = inbox.lines_of(node) if began else {}
@@ -32,7 +34,7 @@ def losses_before(node: str, frame: Frame, inbox: Inbox, memberships: Mapping[Gr
 
 
 def _has_strangers(lines: Mapping[int, EpochFrames], epoch: int) -> bool:
-    """Whether frames wait here of epochs that do not follow this one, as far as their births say."""
+    """Whether frames wait here of epochs that do not follow this one, according to their births."""
     others = {other: each for other, each in lines.items() if other != epoch and each.waiting and not each.lost}
     known = {epoch}
     while True:

@@ -44,7 +44,7 @@ def _always(_key: EpochKey, _frame: Frame, _waiting: Mapping[int, Frame | BadFra
 
 
 def _since(frame: Frame, why: str) -> int | None:
-    """Where what is lost with a refused frame may begin: a flush of an older copy holds what the original had too."""
+    """The earliest time of a refused frame's loss. A flush of an older copy contains what the original had too."""
     return earliest(frame) if why == AFTER_FLUSH else None
 
 
@@ -152,7 +152,7 @@ class Inbox:
 
     @property
     def unborn_of(self) -> list[str]:
-        """Children of which frames of an epoch that is not in force wait, or may."""
+        """The children of which frames of an epoch not in force wait, or may wait."""
         return sorted(self._unborn)
 
     def look(self, node: str, now_us: int) -> list[Effect]:
@@ -189,9 +189,9 @@ class Inbox:
                 frames.predecessor, frames.birth_frames, frames.held = birth.predecessor, birth.frames, birth.held
 
     def _contest(self, key: EpochKey, frames: EpochFrames, frame: Frame) -> Iterator[Effect]:
-        """A frame where another line flushed: the flush is dropped if it has not begun to take effect, else this (1.3).
+        """Take a frame at a seq where another line flushed: drop it, or the flush if none of that took effect (1.3).
 
-        Its number has its receipt, so that it is lost either way, with late rows that nobody else knows of.
+        Its seq has been receipted, so it is lost either way, with late rows that nobody else knows.
         """
         self.changed.add(key)
         if not frames.flushed(frame.seq):
@@ -457,7 +457,7 @@ class Inbox:
         return frames is not None and self.current.get(node) == epoch and frames.applied.next > seq
 
     def ended_before(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether a flush stands at that number: a heartbeat that names it is of another device (1.4)."""
+        """Whether a flush has that seq: then a heartbeat that names it is of another device (1.4)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and frames.flushed(seq)
 

@@ -57,7 +57,7 @@ def _earliest(member: Member, since_us: int | None) -> int:
 
 
 def late_start(frame: Frame) -> int | None:
-    """Where late rows and gap records of a frame begin that is refused though it can be read; None: it has none."""
+    """The earliest start of late rows and gap records of a frame that is read and refused; None if it has none."""
     late = [section.span_us[0] for part in frame.groups for section in part.late]
     return min((*late, *(gap.start_us for gap in frame.gaps if gap.groups)), default=None)
 

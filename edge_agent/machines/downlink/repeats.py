@@ -34,7 +34,7 @@ def cut(member: Member, lost: Iterable[int], now_us: int) -> None:
 
 
 def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> None:
-    """Rows of the present line count from at_us on, those of the lines before up to upto_us."""
+    """Let rows of the present line count from at_us on, those of the lines before up to upto_us."""
     for epoch in lost:
         member.older.setdefault(epoch, (member.since_us, upto_us))
     while len(member.older) > MOST_OLDER:
@@ -43,12 +43,13 @@ def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> No
 
 
 def look_below(effect: Effect, changes: Changes, parts: Parts, of: Memberships, lost: Iterable[int]) -> bool:
-    """What a frame says of leaves below a child whose journal was lost. Returns whether rows of it may be repeats.
+    """Take a frame's statements about leaves below a child whose journal was lost. Returns whether its rows may be
+    repeats.
 
-    A leaf that knows its past declares what the lost journal had of it before any of its rows, and a source that is
-    heard from then on only says so (3.1, 3.7). One that is listed in another epoch and does neither lost its spool
-    too, and reads again what the older line brought: where its rows may be among those of the child, there is a cut.
-    lost: epochs of the child's lines before.
+    A leaf that knows its past declares the lost journal's part of it before any of its rows, and a source that was
+    heard only from then on says so (3.1, 3.7). A leaf that is listed in another epoch and does neither lost its spool
+    too, and reads again what the older line brought. If its rows may be among those of the child, a cut is made. lost:
+    epochs of the child's lines before.
     """
     node, gaps = effect.node, () if effect.frame is None else effect.frame.gaps
     for gap in gaps:

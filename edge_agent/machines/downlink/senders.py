@@ -1,4 +1,4 @@
-"""Whom a child may speak for: a gateway for itself alone (docs/protocol.md 4.6)."""
+"""Checks for which nodes a child may send: a gateway for itself alone (docs/protocol.md 4.6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Memberships = Mapping[Group, GroupMembership]
 
 
 def check_names(memberships: Memberships, node: str, frame: Frame, gateways_only: bool | None) -> None:
-    """Refuse a frame of a gateway that speaks for another node. gateways_only: see ChildFrames. Raises: WireError."""
+    """Refuse a frame in which a gateway names another node. gateways_only: see ChildFrames. Raises: WireError."""
     if gateways_only is False or not (frame.members or frame.gaps or frame.define or _excepts(frame)):
         return
     named = {leaf.node for change in frame.members for leaf in change.leaves}

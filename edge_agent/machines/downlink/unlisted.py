@@ -1,7 +1,8 @@
-"""Leaves that a lost frame of a child listed for the first time: what it held of them is declared once they are listed.
+"""Leaves that a child listed only in a lost frame: the loss of their rows is declared once they are listed again.
 
-A record of a lost or damaged frame names the leaves that its parent knows by then (docs/protocol.md 1.3, 3.2, 3.6).
-Others may have been in it too. The next birth of the child lists all that are below it, and so does its leave.
+The gap record of a lost or damaged frame names the leaves that its parent knows by then (docs/protocol.md 1.3, 3.2,
+3.6). The frame may have contained rows of others too. The next birth of the child lists all leaves below it, and so
+does its leave.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 
 
 class LostListing(NamedTuple):
-    """What a child may have listed in vain. epoch: of the newest such frame. The rest is as in the record to come."""
+    """A lost frame that may have listed leaves. epoch: of the newest such frame. Other fields: of the record to
+    come.
+    """
 
     epoch: int
     start_us: int
@@ -25,20 +28,20 @@ class LostListing(NamedTuple):
 
 
 class Unlisted:
-    """By child: frames that are lost, until it has said anew who is below it."""
+    """The lost frames of each child, until it has listed its leaves anew."""
 
     def __init__(self) -> None:
         self.of: dict[str, LostListing] = {}
 
     def lost(self, effect: Effect, start_us: int, end_us: int, reason: str) -> None:
-        """A frame is lost, or cannot be used behind one that is. Its rows lie in that range."""
+        """Note that a frame is lost, or cannot be used because an earlier one is. Its rows lie in that range."""
         before = self.of.get(effect.node)
         if before is not None:
             start_us, end_us, reason = min(before.start_us, start_us), max(before.end_us, end_us), before.reason
         self.of[effect.node] = LostListing(effect.epoch, start_us, end_us, reason)
 
     def damaged(self, effect: Effect, frame: Frame, gaps: Iterable[Gap]) -> None:
-        """Records in a frame stand for others whose bytes were gone from a spool. gaps: these, with their times."""
+        """Note gap records in a frame that replace frames damaged in a spool. gaps: these records, with their times."""
         if any(gap.reason == DAMAGED and gap.groups and not gap.nodes for gap in frame.gaps):
             starts, ends = zip(*((gap.start_us, gap.end_us) for gap in gaps if gap.reason == DAMAGED), strict=True)
             self.lost(effect, min(starts), max(ends), DAMAGED)
@@ -51,9 +54,9 @@ class Unlisted:
         memberships: Mapping[Group, GroupMembership],
         epoch: EpochFrames | None,
     ) -> Iterator[Gap]:
-        """What is lost of leaves that a frame lists and their parent does not know yet.
+        """The losses of leaves that a frame lists and their parent does not know yet.
 
-        epoch: that of the frame; None: it is over, and a birth follows.
+        epoch: that of the frame; None: it has ended, and a birth follows.
         """
         lost = self.of.get(effect.node)
         if lost is None:

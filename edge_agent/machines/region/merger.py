@@ -178,7 +178,7 @@ class Merger(Node):
         return out
 
     def _begin_again(self) -> None:
-        """A group that had ended here has members again: the promise stands, and they come behind it (4.4)."""
+        """Begin a group that had ended here and has members again: the promise stands, and they are behind it (4.4)."""
         for group in self._ended.keys() & self.parent.children.memberships.keys():
             promised_us = self._ended.pop(group)
             self.parent.children.memberships[group].published_us = promised_us

@@ -69,9 +69,9 @@ class Outbox(FrameQueue):
         return notes
 
     def _pass_over(self, receipt: Receipt) -> list[Note]:
-        """Numbers that the parent has and this node has not used: another device has its id, and a copy of its spool.
+        """Skip numbers that the parent has and this node has not used: a device with a copy of its spool has used them.
 
-        A frame with such a number would be let go for the other one's receipt (1.4).
+        A frame with such a number would be deleted on the receipt for the other device's frame (1.4).
         """
         if receipt.epoch != self._drawn or self._drawn != self.epoch:
             return []

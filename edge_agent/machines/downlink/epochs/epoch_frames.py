@@ -74,7 +74,7 @@ class EpochFrames:
 
     @property
     def birth_is_here(self) -> bool:
-        """Whether all frames of the birth have arrived and wait, or what stands for those that do not come."""
+        """Whether all frames of the birth have arrived and wait, or gap records in place of missing ones."""
         seq = 0
         while seq < self.birth_frames and (message := self.waiting.get(seq)) is not None:
             seq += max(message.run, 1) if isinstance(message, BadFrame) else 1
@@ -115,7 +115,7 @@ class EpochFrames:
             self.ordinary = max(self.ordinary, frame.seq)
 
     def flushed(self, seq: int) -> bool:
-        """Whether its node has ended this epoch before that number, by a flush that took effect."""
+        """Whether a flush that took effect has ended this epoch before that number."""
         return self.flush is not None and seq > self.flush
 
     def contested(self, frame: Frame) -> bool:
@@ -128,7 +128,7 @@ class EpochFrames:
 
 
 def earliest(frame: Frame) -> int | None:
-    """Where the rows and gap records of a frame begin; None: it has none."""
+    """The earliest start of the rows and gap records of a frame; None if it has none."""
     rows = (section.span_us[0] for part in frame.groups for section in (*part.sections, *part.late))
     gaps = (gap.start_us for gap in frame.gaps if gap.groups and gap.end_us > gap.start_us)
     return min((*rows, *gaps), default=None)
