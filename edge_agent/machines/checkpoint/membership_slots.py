@@ -15,7 +15,6 @@ from edge_agent.machines.checkpoint.slots import (
     AgreementState,
     MemberDefinitions,
     MembershipState,
-    MemberState,
     slot_name,
 )
 
@@ -48,24 +47,7 @@ class MembershipSlots:
                 known = self._rows.get(row, ())
                 if len(known) < len(content) or any(a is not b for a, b in zip(known, content, strict=True)):
                     rows[row] = encode(content)
-                members[node] = MemberState(
-                    member.frontier_us,
-                    None,
-                    member.exceptions,
-                    None,
-                    member.out,
-                    member.fresh,
-                    member.ahead,
-                    None,
-                    member.hints,
-                    member.reach_us,
-                    member.again_us,
-                    member.reached,
-                    None,
-                    member.since_us,
-                    member.older,
-                    member.live,
-                )
+                members[node] = replace(member, leaves=None, serving=None, begins=None, ends=None)
             rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
             there |= {f"{AGREEMENT.name}/{name}": ()}
             moving[group] = replace(each, members=members, since=None, starts=None)
