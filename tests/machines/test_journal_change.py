@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
+from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.cli.fleet.status import losses
 from edge_agent.machines.checkpoint.slots import SOURCE
@@ -14,6 +14,7 @@ from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.loss_records import narrowed
 from edge_agent.machines.events import (
     Arrived,
+    Command,
     Commit,
     LinkDown,
     LinkUp,
@@ -29,6 +30,7 @@ from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.journal_change import Spooled, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
+from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
 from tests.support.fakes import FakeClock
 from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, S, SimulatedHost, gateway_host, read
@@ -119,6 +121,28 @@ def test_what_was_never_published_goes_to_the_new_journal_as_it_is() -> None:
     moved = readings(kept)
     assert moved >= sent - sum(gap.readings for gap in gaps(kept) if gap.reason == IN_DOUBT) > 0
     assert [frame.birth.journal for frame in kept if frame.birth is not None] == [NEW]
+
+
+def test_a_damaged_birth_that_goes_to_the_new_journal_as_it_is_ends_no_process() -> None:
+    """protocol 3.7, 3.6: a record takes its place."""
+    host = at_work(published=False)
+    host.do(Command("rebirth"), T0 + 6 * S)
+    host.do(Tick(), T0 + 7 * S)
+    epoch, load = host.machine.outbox.epoch, host.machine._load
+
+    def damaged(of: int, seq: int) -> Frame:
+        if (of, seq) == (epoch, 0):
+            raise DamagedError("fails its checksum")
+        return load(of, seq)
+
+    host.machine._load = damaged
+    host.do(Receipted(Receipt(epoch, NEW, 0)), T0 + 8 * S)
+    host.do(LinkUp(), T0 + 8 * S)
+    host.do(Tick(), T0 + 10 * S)
+    first, _ = host.disk.frames[epoch, 0]
+    assert first.birth is not None
+    assert (first.birth.journal, first.birth.predecessor) == (NEW, None)
+    assert {gap.reason for gap in first.gaps} >= {DAMAGED}
 
 
 def test_a_late_receipt_of_the_journal_that_was_left_changes_nothing_but_several_do() -> None:

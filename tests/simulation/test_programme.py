@@ -217,3 +217,9 @@ def test_late_readings_in_frames_that_a_region_lacks_since_it_went_back_to_a_cop
 def test_a_gateway_and_its_region_that_both_lose_their_spools_count_once(seed: int, on: set[str], shape: Shape) -> None:
     """protocol 1.2, 3.7: the tier above did not know that the gateway reads again what it had sent."""
     assert programme.run(seed, on, shape).wrong == ()
+
+
+def test_a_damaged_birth_for_a_journal_that_is_lost_ends_no_process() -> None:
+    """protocol 3.7, 3.6"""
+    on = {"disk.flip_frame", "disk.wiped", "network.repeat", "process.crash", "source.live"}
+    assert programme.run(25088, on, Shape(tiers=2, gateways=2, seconds=16)).wrong == ()

@@ -261,7 +261,7 @@ class Outbox(FrameQueue):
     def _readdress(self, births: list[tuple[int, int]], gaps: tuple[Gap, ...], load: Load) -> None:
         """Address epochs that were never published to the new journal as they are; the first begins with the losses."""
         for i, key in enumerate(births):
-            frame = self.births.pop(key[0], None) or load(*key)
+            frame = self.births.pop(key[0], None) or self._birth_of(key[0], load)
             assert frame.birth is not None
             before = self._born.get(key[0])
             predecessor = None if i == 0 else frame.birth.predecessor
