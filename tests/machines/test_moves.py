@@ -329,6 +329,42 @@ def test_a_leaf_on_its_way_stays_expected_when_an_older_move_is_reported_late() 
     assert group.moves.transit == {}
 
 
+@pytest.mark.parametrize("listed_first", [False, True])
+def test_below_a_merger_that_moves_on_a_leaf_is_on_its_way_also_where_an_older_line_of_it_is_listed(
+    listed_first: bool,
+) -> None:
+    """protocol 1.5: it keeps its epoch. The merger went from a to b, which left its first report for last, and on."""
+    as_it_was, first, second = Leaf("g", 5), Leaf("g", 5, 1), Leaf("g", 5, 2)
+    group = GroupMembership(60 * S)
+    if listed_first:
+        group.change("a", Members(0, (as_it_was,)))
+    group.change("m", Members(0, (first,)))
+    group.member("m").promise(30 * S, 30 * S)
+    group.leave("m", second)
+    new = set[str]()  # the report is behind the entry that ended, in one frame
+    group.change("a", Members(0, (as_it_was,)), new)
+    group.change("a", Members(0, (first,), ("g",)), new)
+    assert not group.gone
+    assert GroupMembership.restore(60 * S, group.snapshot()).leaf_frontiers() == {"g": (30 * S, 30 * S)}
+    group.change("a", Members(0, (second,)))
+    group.member("a").promise(40 * S, 40 * S)
+    assert group.moves.transit == {}
+    assert group.leaf_frontiers() == {"g": (40 * S, 40 * S)}
+
+
+def test_a_leaf_whose_merger_gave_up_its_former_lines_has_arrived_once_the_last_of_them_has_reported() -> None:
+    """protocol 1.5: its next birth names no epoch before the moves, so that the entry may be of any line."""
+    group = GroupMembership(60 * S)
+    group.change("m", Members(0, (Leaf("g", 5, 1),)))
+    group.leave("m", Leaf("g", 5, 2))
+    group.change("n", Members(0, (Leaf("g", 5),)))
+    group.member("n").promise(30 * S, 30 * S)
+    assert group.leaf_frontiers() == {"g": (NEVER_US, NEVER_US)}
+    group.leave("a", Leaf("g", 5, 1))
+    assert group.moves.transit == {}
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
 def test_a_merger_that_lists_another_line_of_a_leaf_does_not_say_that_the_former_has_ended() -> None:
     """protocol 1.5: it goes on elsewhere below, and its leave is awaited; a leaf that starts again has gone on."""
     group = GroupMembership(60 * S)

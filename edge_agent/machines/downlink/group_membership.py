@@ -62,7 +62,7 @@ class GroupMembership:
         before = {leaf.node: member.leaves.get(leaf.node) for leaf in change.leaves}
         member.change(change)
         for leaf in change.leaves:
-            self.moves.listed(leaf, before[leaf.node], node)
+            self.moves.listed(leaf, before[leaf.node], node, self.members)
         new.update(leaf for leaf, listed in before.items() if listed is None)
         for leaf in gone:
             self.leave(node, leaf, new)

@@ -20,6 +20,7 @@ KEPT_LEAVES: Final = 64  # of a leaf: the epoch before its last move is listed w
 MOST_MOVED: Final = 20_000  # leaves of a group that have moved and that nobody lists now
 MOST_SERVED: Final = 1_000  # of these, leaves of which it is known from when and until when they serve their queries
 Bounds = tuple[int, int]  # frontier, session bound
+Way = tuple[int, int, int]  # successor, frontier, session bound
 
 
 @dataclass(slots=True)
@@ -33,14 +34,14 @@ class Moves:
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
-    transit: dict[str, dict[int, tuple[int, int, int]]] = field(default_factory=dict)
+    transit: dict[str, dict[int, Way]] = field(default_factory=dict)
     reports: list[tuple[Leaf | None, Leaf]] = field(default_factory=list)
     carried: dict[str, list[int]] = field(default_factory=dict)
     forgotten: int = 0  # beyond the bounds, since the process started
     served: dict[str, dict[QueryKey, Serving]] = field(default_factory=dict)
     _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> the member that reported it last, since then
 
-    def listed(self, leaf: Leaf, before: Leaf | None, member: str = "") -> None:
+    def listed(self, leaf: Leaf, before: Leaf | None, member: str, members: Mapping[str, Member]) -> None:
         """Note that a member lists a leaf: it has arrived, unless the entry is of a line that was not the last.
 
         before: the entry that this one replaces. If a leaf that moved has begun another epoch at the same member, its
@@ -52,10 +53,24 @@ class Moves:
             self._has_left(leaf.node, before.epoch)
         if leaf.before_move is not None and leaf.before_move in self.left.get(leaf.node, ()):
             self._has_left(leaf.node, leaf.before_move)  # the newest are kept
-        ways = self.transit.get(leaf.node, {})
-        self._on_way(leaf.node, {of: w for of, w in ways.items() if leaf.epoch != w[0] and leaf.before_move != of})
+        if (ways := self.transit.get(leaf.node)) is not None:
+            self._on_way(leaf.node, self._not_here(ways, _entries(leaf.node, members)))
 
-    def _on_way(self, name: str, ways: dict[int, tuple[int, int, int]]) -> None:
+    def _not_here(self, ways: Mapping[int, Way], entries: Iterable[Leaf]) -> dict[int, Way]:
+        """Returns the ways of one leaf except those on which it has arrived, by its entries.
+
+        Below a merger that moves a leaf keeps its epoch: while the leave of an older line is awaited, an entry that
+        names another former epoch may be of that older line.
+        """
+        out = dict(ways)
+        for entry in entries:
+            older = set(self.carried.get(entry.node, ())) - set(self.left.get(entry.node, ()))
+            for of, way in ways.items():
+                if entry.before_move == of or (entry.epoch == way[0] and not older):
+                    out.pop(of, None)
+        return out
+
+    def _on_way(self, name: str, ways: dict[int, Way]) -> None:
         if ways:
             self.transit[name] = ways
         else:
@@ -95,15 +110,14 @@ class Moves:
         if awaited:
             self.carried[name] = awaited
         ways = {of: way for of, way in self.transit.get(name, {}).items() if way[0] != epoch}
-        elsewhere = [each.leaves[name] for m, each in members.items() if m != node and name in each.leaves]
-        here = any(leaf.epoch == report.epoch or leaf.before_move == epoch for leaf in elsewhere)
-        if not here and not went_on and report.epoch not in self.left[name]:  # else it has gone on from there
+        if not went_on and report.epoch not in self.left[name]:  # else it has gone on from there
             frontier_us, bound_us = own or (NEVER_US, NEVER_US)
             if len(ways) >= KEPT_LEAVES:
                 del ways[next(iter(ways))]
                 self.forgotten += 1
             ways[epoch] = (report.epoch, frontier_us, min(bound_us, member.lowest_us))
-        self._on_way(name, ways)
+        elsewhere = {of: each for of, each in members.items() if of != node}
+        self._on_way(name, self._not_here(ways, _entries(name, elsewhere)))
         self._reporters[name] = node
         if len(self.left) > MOST_MOVED:
             self._forget({leaf for each in members.values() for leaf in each.leaves})
@@ -191,6 +205,11 @@ class Moves:
         for serving in state.served:
             moves.served.setdefault(serving.node, {})[serving.key] = serving
         return moves
+
+
+def _entries(name: str, members: Mapping[str, Member]) -> list[Leaf]:
+    """What members say of a leaf."""
+    return [each.leaves[name] for each in members.values() if name in each.leaves]
 
 
 def lowest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
