@@ -17,14 +17,14 @@ from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import Member
-from edge_agent.machines.events import Arrived, LowerLink, Publish, Tick
+from edge_agent.machines.events import Arrived, LinkDown, LowerLink, Publish, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import GroupStep, Step
 from tests.support.machines.scripted_child import GRACE, SUM, Sender, root_of
-from tests.support.machines.simulated_host import T0, SimulatedHost
+from tests.support.machines.simulated_host import T0, Disk, SimulatedHost
 
 S = 1_000_000
 GROUP = Group("s", "", (), 0)
@@ -524,6 +524,51 @@ def test_a_merger_that_has_moved_reports_a_leave_behind_the_entry_as_it_had_list
     host.do(Tick(), T0 + 4 * S)
     listed = [leaf for frame in host.frames for each in frame.members for leaf in each.leaves]
     assert listed == [Leaf("a", 1, 77), Leaf("a", 1, 77), Leaf("a", 99, one.outbox.epoch)]
+
+
+def test_a_merger_that_moves_lists_in_the_leave_whose_leave_it_has_still_to_report() -> None:
+    """protocol 1.5: else it is awaited below the old parent for ever: the report goes to the new one."""
+    one = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    host = SimulatedHost(Merger(NodeSettings("m", parents=("r1", "r2")), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + S)
+    host.machine.choice.parents = ("r2",)
+    before, old = len(host.frames), host.machine.outbox.epoch
+    host.do(Arrived((("a", leaving(one), None),)), T0 + 2 * S)
+    host.do(Tick(), T0 + 4 * S)
+    after = host.frames[before:]
+    found = [(f.epoch == old, leaf) for f in after for each in f.members for leaf in each.leaves]
+    assert [frame.leave is not None for frame in after if frame.epoch == old] == [True]
+    assert found == [(True, Leaf("a", 1)), (False, Leaf("a", 1, old)), (False, Leaf("a", 99, one.outbox.epoch))]
+
+
+def test_what_comes_to_a_merger_while_its_frames_move_is_in_the_commit_that_receipts_it() -> None:
+    """protocol 3.1, 1.5: late rows leave with it, others are in the spool; an epoch that ends then takes none along."""
+    one = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    disk, settings = Disk(), NodeSettings("m", parents=("r1", "r2"))
+    host = SimulatedHost(Merger(settings, Random(2), disk.restored(), disk.load, grace_us=GRACE), disk)
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + S)
+    host.do(LinkDown(), T0 + S)
+    closed = one.send((T0, T0 + 10 * S, "", 1.0), frontier_us=T0 + 10 * S)
+    host.do(Arrived((("a", closed, None),)), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    before = len(host.frames)
+    late = one.send((T0, T0 + 10 * S, "", 2.0), late=True)
+    opened = one.send((T0 + 10 * S, T0 + 20 * S, "", 3.0))
+    host.machine.choice.parents = ("r2",)
+    host.machine.settings = replace(host.machine.settings, commit_interval_us=60 * S)
+    host.do(Arrived((("a", late, None), ("a", opened, None), ("a", leaving(one), None))), T0 + 4 * S)
+    assert host.machine.outbox.parent == "r2"
+    assert [frame.readings for frame in host.frames[before:] if frame.readings] == [1, 1]  # moved, and late
+    again = Merger(settings, Random(3), disk.restored(), disk.load, grace_us=GRACE)
+    assert again.book()["open"] == 1
+    host.do(Tick(), T0 + 70 * S)
+    assert sum(frame.readings for frame in host.frames[before:]) == 3
 
 
 def test_what_is_on_its_way_to_former_parents_is_sent_again_when_the_clock_goes_back() -> None:

@@ -77,6 +77,11 @@ class Moves:
             self.transit.pop(name, None)
             self.served.pop(name, None)
 
+    @property
+    def ended(self) -> dict[str, Leaf]:
+        """Leaf -> its entry as the tier above knows it, where that is still to hear that it ended."""
+        return {entry.node: entry for entry, _ in reversed(self.reports) if entry is not None}
+
     def passed_on(self) -> list[tuple[Leaf | None, Leaf]]:
         """Returns the reports for the tier above, which expects the leaves in transit from now on."""
         reports, self.reports = self.reports, []

@@ -332,7 +332,9 @@ class Merger(Node):
         )
 
     def _in_no_slot(self) -> Step:
-        return Step(gaps=self._losses())
+        self.store.absorb(self._frontiers())
+        late = ((group, self.store.late(group)) for group in self.store.groups())
+        return Step(tuple(GroupStep(group, rows=rows) for group, rows in late if rows), gaps=self._losses())
 
     def _losses(self) -> tuple[Gap, ...]:
         gaps, self._gaps = tuple(self._gaps), []
@@ -483,8 +485,9 @@ class Merger(Node):
         return out
 
     def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
+        """With those whose leave is still to be passed on: the parent expects them below this node until it is."""
         memberships = self.parent.children.memberships.items()
-        return {group: tuple(membership.leaves().values()) for group, membership in memberships}
+        return {group: tuple({**each.moves.ended, **each.leaves()}.values()) for group, each in memberships}
 
     def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
         return {group: tuple(sorted(self._leaves(group))) for group in self.parent.children.memberships}

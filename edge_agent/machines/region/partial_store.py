@@ -131,11 +131,18 @@ class PartialStore:
             if len(rows):
                 self.touched.add(key)
                 out.append(StepRows(self.plans[key], False, rows, self.keys.texts, self.nodes.texts))
-            if key in self._late:
-                self.touched.add(key)
-                late = concat(self._late.pop(key))
-                out.append(StepRows(self.plans[key], True, late, self.keys.texts, self.nodes.texts))
+            out += self._late_of(key)
         return tuple(out)
+
+    def late(self, group: Group) -> tuple[StepRows, ...]:
+        """What is late of a group; it is forgotten here."""
+        return tuple(rows for key in list(self._late) if key[0] == group for rows in self._late_of(key))
+
+    def _late_of(self, key: PlanKey) -> list[StepRows]:
+        if key not in self._late:
+            return []
+        self.touched.add(key)
+        return [StepRows(self.plans[key], True, concat(self._late.pop(key)), self.keys.texts, self.nodes.texts)]
 
     def flush(self, group: Group) -> tuple[StepRows, ...]:
         """Remove and return all rows of a group, closed or not."""

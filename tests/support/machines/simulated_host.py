@@ -57,6 +57,8 @@ class Disk:
                 self.slots.pop(slot, None)
             else:
                 self.slots[slot] = pickle.dumps(value)
+        for key in commit.forget:  # a leave may take the number of a frame that moves
+            self.frames.pop(key, None)
         for frame in commit.frames:
             assert (frame.epoch, frame.seq) not in self.frames, "a seq is used twice"
             self.frames[frame.epoch, frame.seq] = (frame, False)
@@ -64,8 +66,6 @@ class Disk:
             self.frames[frame.epoch, frame.seq] = (frame, self.frames[frame.epoch, frame.seq][1])
         for key in commit.mark_sent:
             self.frames[key] = (self.frames[key][0], True)
-        for key in commit.forget:
-            self.frames.pop(key, None)
 
     def restored(self) -> Restored:
         frames = tuple(SpooledFrame(e, s, sent, frame) for (e, s), (frame, sent) in self.frames.items())
