@@ -53,6 +53,7 @@ FAILPOINTS: Final[Mapping[str, str]] = {
     "node.move": "a gateway is started again with another parent",
     "merger.move": "a merger is started again with another parent, or goes to another while its own is away",
     "parent.away": "a merger is away for longer than its gateways, which know another parent, wait for it",
+    "parent.unreached": "a node and its parent do not reach each other for longer than it waits; others reach both",
     "root.killed": "the root dies between two commits and goes on from its last decision row",
 }
 

@@ -16,7 +16,7 @@ BACK_US: Final = 4 * SECOND
 
 
 class Moves:
-    """The parents that each node may have, and the faults `node.move`, `merger.move` and `parent.away`."""
+    """The parents that each node may have, and the faults in MOVES (programme.py)."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree, self._faults = tree, tree.world.faults
@@ -27,15 +27,23 @@ class Moves:
                 candidates = self.candidates(host)
                 if candidates and (not isinstance(host, MergerHost) or self._faults.on("merger.move")):
                     self.others[host.name] = random.choice(candidates)
+        if self._faults.on("parent.unreached"):
+            random = Random(f"unreached {tree.seed}")
+            for host in self._hosts():
+                if candidates := self.candidates(host, also_beside=True):
+                    self.others.setdefault(host.name, random.choice(candidates))
 
     def _hosts(self) -> list[Host]:
         return [host for host in self._tree.world.hosts.values() if isinstance(host, Host)]
 
-    def candidates(self, host: Host) -> list[str]:
-        """Nodes that it may have for a parent, but for the one it has: those of the tiers above."""
-        hosts = self._hosts()
+    def candidates(self, host: Host, *, also_beside: bool = False) -> list[str]:
+        """Nodes that it may have for a parent, but for the one it has: those of the tiers above.
+
+        also_beside: mergers of its own tier too, of two of which one may have the other for a parent.
+        """
+        hosts, least = self._hosts(), _tier(host) + also_beside
         above = hosts[: hosts.index(host)] if isinstance(host, MergerHost) else hosts
-        mergers = [each.name for each in above if isinstance(each, MergerHost) and _tier(each) < _tier(host)]
+        mergers = [each.name for each in above if isinstance(each, MergerHost) and _tier(each) < least]
         return [name for name in ("root", *mergers) if name != host.parent]
 
     def parents(self, name: str) -> tuple[str, ...]:
@@ -57,6 +65,10 @@ class Moves:
                 host.down(now_us + random.choice([0, 1, 5]) * SECOND)
             if isinstance(host, MergerHost) and self._faults.happens("parent.away"):
                 host.down(now_us + self._faults.stream("parent.away").choice([8, 15, 30]) * SECOND)
+            if host.name in self.others and self._faults.happens("parent.unreached"):
+                parent = host.machine.outbox.parent if host.machine is not None else host.parent
+                seconds = self._faults.stream("parent.unreached").choice([8, 15, 30])
+                self._tree.world.network.apart_until[frozenset((host.name, parent))] = now_us + seconds * SECOND
 
 
 def _tier(host: Host) -> int:

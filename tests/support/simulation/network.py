@@ -51,14 +51,18 @@ class Network:
         self.queue: list[tuple[int, int, Message]] = []
         self.count = 0
         self.cut_until: dict[str, int] = {}
+        self.apart_until: dict[frozenset[str], int] = {}  # two nodes that do not reach each other
         self.stats: Counter[str] = Counter()
 
-    def publish(self, topic: str, payload: bytes, now_us: int) -> None:
+    def publish(self, topic: str, payload: bytes, now_us: int, sender: str = "") -> None:
+        """sender: who publishes; '': somebody whom every node reaches."""
         self.stats["messages"] += 1
         self.stats["bytes"] += len(payload)
         if self.faults.happens("network.drop"):
             return
         message = Message(address(topic), topic, payload)
+        if self.apart_until.get(frozenset((sender, message.address.to)), 0) > now_us:
+            return
         for _ in range(2 if self.faults.happens("network.repeat") else 1):
             delay_us = self._delays.randint(1, max(self.delay_us, 2))
             if self.faults.happens("network.late"):

@@ -48,12 +48,14 @@ CHANCES: Final = {
     "node.move": (0.01, 0.03),
     "merger.move": (0.01, 0.03),
     "parent.away": (0.01, 0.03),
+    "parent.unreached": (0.01, 0.03),
     "root.killed": (0.05, 0.3),
 }
 SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is said
     **dict.fromkeys(("network.drop", "network.repeat", "process.crash", "frames.step", "frames.flush"), 0.5),
     "node.cloned": 0.05,
     **dict.fromkeys(("disk.flip_frame", "landing.cut", "epochs.many", "source.live", "source.tokens"), 0.1),
+    "parent.unreached": 0.2,
 }
 AT_STARTS: Final = ("disk.flip", "disk.older", "disk.wiped", "source.")  # which take a process that dies
 CLONED_WITH: Final = (
@@ -65,7 +67,7 @@ CLONED_WITH: Final = (
     "root.",
     "clock.skew",
 )  # else it falls silent
-MOVES: Final = ("node.move", "merger.move", "parent.away")
+MOVES: Final = ("node.move", "merger.move", "parent.away", "parent.unreached")
 FRAME_BYTES: Final = (333, 500, 1_500, 5_000, 131_072)
 FLUSH_BYTES: Final = FRAME_BYTES[:3]  # a flush holds what was open at a crash, and that is little
 DELAYS_US: Final = (20 * MS, 500 * MS, 5 * SECOND)

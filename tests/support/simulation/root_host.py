@@ -75,7 +75,9 @@ class RootHost:
                         self._land(action)
                         self.do(Landed(), now_us)
                     case SendReceipt(node, receipt):
-                        self.world.network.publish(topics.ack(node), receipts.encode(receipt), self.world.now_us)
+                        self.world.network.publish(
+                            topics.ack(node), receipts.encode(receipt), self.world.now_us, "root"
+                        )
                     case _:
                         pass
         except CrashError:

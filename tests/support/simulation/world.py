@@ -111,7 +111,7 @@ class Host:
     def publish(self, topic: str, payload: bytes) -> int:
         """Hand a message to the broker, which answers at once."""
         if not self.mute[0] <= self.world.now_us < self.mute[1]:
-            self.world.network.publish(topic, payload, self.world.now_us)
+            self.world.network.publish(topic, payload, self.world.now_us, self.name)
         self._token += 1
         self._taken.append(Taken(self._token, ACCEPTED, ""))
         return self._token
@@ -310,6 +310,7 @@ class World:
         """No more faults: what is left must come to its end."""
         self.faults.heal()
         self.network.cut_until.clear()
+        self.network.apart_until.clear()
         for host in self.hosts.values():
             host.heal()
 
