@@ -145,7 +145,10 @@ def _region(opened: _Opened) -> RegionLoop:
         up = lower = Connection(from_children(opened.link))
     else:
         up, lower = Connection(opened.link), Connection(from_children(link(settings.lower, opened.node.node)))
-    parts = opened.parts(machine=merger, up=up, others=_others(opened.uplink, opened.link, up, lower))
+    others = _others(opened.uplink, opened.link, up, lower)
+    if lower in others.values():  # a parent is on it too: who goes there looks for this node's status
+        lower.link = replace(lower.link, will=opened.link.will)
+    parts = opened.parts(machine=merger, up=up, others=others)
     return RegionLoop(parts, restored=restored.state, lower=lower, known=known, retired=settings.lower.retired)
 
 

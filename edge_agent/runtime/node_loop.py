@@ -230,6 +230,10 @@ class NodeLoop(Loop[Event, Action], ABC):
         """What to subscribe to at the parent's broker."""
         return (topics.ack(self._node), topics.commands(self._node), topics.commands_to_all())
 
+    def _filters_below(self, connection: Connection) -> tuple[str, ...]:
+        """What to hear on a connection whoever the parent is: nobody is below a gateway."""
+        return ()
+
     def _wake_us(self) -> int:
         """The wall time at which the role needs a turn."""
         return self.clock.now_us() + int(LONGEST_S * 1e6)
@@ -284,7 +288,8 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.status.parent = parent
         before, self.up = self.up, self._way()
         if self.up is not before:
-            before.unsubscribe([name for name in self._filters() if name != topics.ack(self._node)])
+            kept = {topics.ack(self._node), *self._filters_below(before)}
+            before.unsubscribe([name for name in self._filters() if name not in kept])
             self.up.subscribe(dict.fromkeys(self._filters(), 1))
             self._stand_by(before)
             self._sent_book, self._booked_us = {}, 0

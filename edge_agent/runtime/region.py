@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
 from edge_agent.config import topics
@@ -36,11 +36,13 @@ from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
 
+IN_A_CIRCLE: Final = "frames of a node that is among [uplink] parents here: leave one out of the parents of the other"
+
 Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
 
 class RegionLoop(NodeLoop):
-    """A merger as a process. Uses one connection for both sides if they are on one broker."""
+    """A merger as a process. Uses one connection for both sides if they are on one broker, now or with another parent."""
 
     def __init__(
         self,
@@ -69,8 +71,14 @@ class RegionLoop(NodeLoop):
         self.executor.time_for = self._time_for
         self._unsaved = False
         self._for_all: dict[str, dict[bool, Publication]] = {}  # query -> its newest on the lower and upper broker
-        filters = [topics.frames_of_children(self._node), topics.status(), topics.state()]
-        lower.subscribe(dict.fromkeys((*filters, *topics.definitions_below()), 1))
+        lower.subscribe(dict.fromkeys(self._filters_below(lower), 1))
+
+    def _filters_below(self, connection: Connection) -> tuple[str, ...]:
+        """Return what to hear of children on the lower broker, also while the parent is on it."""
+        if connection is not self.lower:
+            return ()
+        of_children = topics.frames_of_children(self._node), topics.status(), topics.state()
+        return (*of_children, *topics.definitions_below())
 
     def _filters(self) -> tuple[str, ...]:
         return (*super()._filters(), *topics.definitions_for(self._node))
@@ -128,6 +136,11 @@ class RegionLoop(NodeLoop):
         topic = topics.parse(name)
         if topic is None or topic.what != "frame" or topic.other != self._node or topic.node == self._node:
             return ""
+        above = self.machine.settings.parents
+        if len(above) > 1 and topic.node in above:  # what goes around in a circle never comes to the root
+            if self.refusals.add(IN_A_CIRCLE, topic.node):
+                log.warning("child.is_a_parent", extra={"node": topic.node, "hint": IN_A_CIRCLE})
+            return ""
         self._children[name] = topic.node
         return topic.node
 
@@ -154,10 +167,10 @@ class RegionLoop(NodeLoop):
                     self._unsaved |= self.known.publish(found)
                     self.known.released, self.known.corrected = [], []  # they are among its texts
                     self._compare(connection, found)
-                if connection is self.lower and not self._one_broker:
-                    self.numberer.hear(name, payload, now_us)
+                if connection is self.lower and (not self._one_broker or len(self.ways) > 1):
+                    self.numberer.hear(name, payload, now_us)  # a parent on another broker may be the next
                     self._unsaved = True
-                elif not self._one_broker:
+                elif connection is self.up and not self._one_broker:
                     self.numberer.hear_above(name, payload)
             case "state" if connection is self.lower:
                 self.numberer.hear_state(payload, topic.node)
@@ -170,7 +183,7 @@ class RegionLoop(NodeLoop):
 
     def _compare(self, connection: Connection, found: Publication) -> None:
         """Raise an alarm for a query that is published differently for all nodes on the two brokers."""
-        if found.node or self._one_broker:
+        if found.node or connection not in (self.lower, self.up):
             return
         sides = self._for_all.setdefault(found.query, {})
         known = sides.get(side := connection is self.lower)
@@ -182,6 +195,14 @@ class RegionLoop(NodeLoop):
             self.status.differ = {**self.status.differ, name: why}
         else:
             self.status.differ = {of: text for of, text in self.status.differ.items() if of != name}
+
+    def _follow(self, now_us: int) -> None:
+        """Forget what is published at the broker of a former parent: only that of the present one counts."""
+        before = self.up
+        super()._follow(now_us)
+        if self.up is not before:
+            self._for_all = {query: {True: sides[True]} for query, sides in self._for_all.items() if True in sides}
+            self.status.differ = {}
 
     @property
     def _one_broker(self) -> bool:
@@ -209,14 +230,14 @@ class RegionLoop(NodeLoop):
     def _publish(self, now_us: int) -> None:
         for payload in self.fleet.passed(now_us) if self.lower.up else ():
             self.lower.publish(topics.commands_to_all(), payload, expiry_s=PASSED_EXPIRY_S)
-        for due in self.numberer.due(now_us) if self.lower.up else ():
+        for due in self.numberer.due(now_us) if self.lower.up and not self._one_broker else ():
             self.lower.publish(due.topic, due.payload, retain=True)
             log.info("definition.passed_on", extra={"topic": due.topic})
             self._unsaved = True
         self.publish_status(now_us)
 
     def _wake_us(self) -> int:
-        wake_us = self.numberer.wake_us()
+        wake_us = None if self._one_broker else self.numberer.wake_us()
         return super()._wake_us() if wake_us is None else min(super()._wake_us(), wake_us)
 
     def _slots(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Real gateways that get another parent, over real brokers: sums are the sensors', or what is missing is declared."""
+"""Real gateways and regions that get another parent: sums are the sensors', or what is missing is declared."""
 
 from __future__ import annotations
 
@@ -84,6 +84,13 @@ class Halls:
         expected = self.truth(goal_us + SECOND, min(got))
         assert {start: value for start, value in got.items() if start in expected} == expected
 
+    def balanced(self, top: Top, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What was produced is stored, as the nodes say at the three brokers (9.1)."""
+        links = [Link(broker.url, "audit", connect_timeout_s=5.0) for broker in (self.one, self.two, self.top_broker)]
+        monkeypatch.setattr(root_book, "root_book", lambda _folder: book_of(top))
+        found = audited("", links, 10.0)
+        assert balanced(found), lines(found)
+
     def said(self, broker: Broker, what: str, node: str = "gw-1") -> object:
         """A field of the retained status of a node."""
         return (retained(broker.url, f"hw/1/up/{node}/status") or {}).get(what)
@@ -161,12 +168,52 @@ def test_a_gateway_whose_broker_is_gone_goes_to_the_next_parent_and_back(
         eventually(lambda: halls.said(halls.one, "parent") == "region-1", 40)
         assert halls.said(halls.two, "parent") == "region-1"
         halls.exact(top)
-        links = [
-            Link(broker.url, "audit", connect_timeout_s=5.0) for broker in (halls.one, halls.two, halls.top_broker)
-        ]
-        monkeypatch.setattr(root_book, "root_book", lambda _folder: book_of(top))
-        found = audited("", links, 10.0)
-        assert balanced(found), lines(found)
+        halls.balanced(top, monkeypatch)
+
+
+def test_a_region_whose_parent_is_away_goes_to_the_next_and_back(halls: Halls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.5, 6.5: its children stay on the broker that was its parent's too, and get what is published above."""
+    halls.region(
+        "hall",
+        f'broker = "{halls.one.url}"\nparents = ["region-1", "region-2"]\naway = "2s"\nback = "1s"\n'
+        f'[uplink.brokers]\nregion-2 = "{halls.two.url}"',
+    )
+    halls.gateway(f'broker = "{halls.one.url}"\nparent = "hall"')
+    with Top(halls.top_broker.url, grace_us=GRACE_US) as top:
+        eventually(lambda: len(top.results("sums")) >= 2, 20)
+        halls.regions[0].kill()
+        eventually(lambda: halls.said(halls.two, "parent", "hall") == "region-2", 20)
+        publish(halls.top_broker.url, "hw/1/all/cfg/query/more", json.dumps(MORE))
+        eventually(lambda: "query/more" in retained(halls.one.url, "hw/1/up/gw-1/state")["items"], 20)
+        halls.regions[0].start()
+        eventually(lambda: halls.said(halls.one, "parent", "hall") == "region-1", 40)
+        halls.exact(top)
+        eventually(lambda: len(top.results("more")) >= 2, 20)
+        halls.balanced(top, monkeypatch)
+
+
+def test_a_region_whose_broker_is_gone_goes_to_a_parent_on_that_of_its_children_and_back(
+    halls: Halls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 1.5: one connection serves that parent and the children."""
+    halls.region(
+        "hall",
+        f'broker = "{halls.one.url}"\nparents = ["region-1", "region-2"]\naway = "2s"\nback = "1s"\n'
+        f'[uplink.brokers]\nregion-2 = "{halls.two.url}"\n[lower]\nbroker = "{halls.two.url}"',
+    )
+    halls.gateway(f'broker = "{halls.two.url}"\nparent = "hall"')
+    with Top(halls.top_broker.url, grace_us=GRACE_US) as top:
+        eventually(lambda: len(top.results("sums")) >= 2, 20)
+        halls.one.kill()
+        eventually(lambda: halls.said(halls.two, "parent", "hall") == "region-2", 20)
+        moved_us = int(time.time()) * SECOND
+        time.sleep(1.0)
+        halls.one.start()
+        eventually(lambda: halls.said(halls.one, "parent", "hall") == "region-1", 40)
+        assert halls.said(halls.two, "parent", "hall") == "region-1"
+        halls.exact(top)
+        assert any(row.start >= moved_us for row in top.results("sums").values())
+        halls.balanced(top, monkeypatch)
 
 
 def test_what_waits_for_a_parent_that_never_comes_back_is_shown_and_can_be_given_up(halls: Halls) -> None:

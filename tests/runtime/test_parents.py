@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 
-from edge_agent.algebra.frame import Frame, Receipt
+from edge_agent.algebra.frame import Birth, Frame, Receipt
 from edge_agent.config import topics
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.machines.events import Commit, Publish, Restored, Sent
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.mqtt.link import Down, Taken
 from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime.gateway import GatewayLoop
-from edge_agent.wire import receipts
+from edge_agent.runtime.region import RegionLoop
+from edge_agent.wire import frames, receipts
 from tests.support.fakes import BEGIN_US
-from tests.support.runtime.scripted import FillingSpool, ScriptedConnection, parts
+from tests.support.runtime.scripted import FillingSpool, ScriptedClock, ScriptedConnection, parts
 
 ACK = topics.ack("g")
 
@@ -163,3 +165,108 @@ def test_an_operator_gives_up_one_former_parent_by_its_name_or_all(gateway: Two)
     rest = asked(gateway, "")
     assert [each["parent"] for each in rest["given_up"]] == ["hall-1", "hall-3"]
     assert not lines.waiting()
+
+
+class Hall:
+    """A region at region-1, whose broker is that of its children too; region-2 is on another broker."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = NodeSettings("m", parents=("region-1", "region-2"))
+        made, self.spool = parts(Merger(settings, Random(1), grace_us=60_000_000), folder, "region-1", "region")
+        assert isinstance(made.up, ScriptedConnection)
+        assert isinstance(made.clock, ScriptedClock)
+        self.clock = made.clock
+        self.one, self.two = made.up, ScriptedConnection("m")
+        self.loop = RegionLoop(replace(made, others={"region-2": self.two}), restored={}, lower=self.one)
+        self.turn()
+
+    def turn(self, seconds: float = 0.0) -> None:
+        self.clock.pass_s(seconds)
+        self.loop.turn(0.0)
+
+    def goes_to(self, parent: str) -> None:
+        self.loop.machine.choice.parents = (parent,)
+        self.turn(1.0)
+        assert self.loop.machine.outbox.parent == parent
+
+    def published(self, connection: ScriptedConnection, revision: int | None, length: str) -> None:
+        """An operator's definition for all on one of the brokers."""
+        window = {"type": "tumbling", "length": length}
+        query = {"source": "s", "window": window, "aggregates": [{"fn": "count"}]}
+        number = {} if revision is None else {"revision": revision}
+        connection.message(ALL_Q, json.dumps({**query, **number}).encode())
+        self.turn()
+
+    def passed_on(self) -> list[int]:
+        """Revisions of the query that left for the lower broker."""
+        return [json.loads(payload)["revision"] for payload in self.one.sent(ALL_Q)]
+
+
+ALL_Q = topics.definition("query", "q")
+
+
+@pytest.fixture
+def hall(tmp_path: Path) -> Iterator[Hall]:
+    made = Hall(tmp_path)
+    yield made
+    made.loop.close()
+    made.spool.close()
+
+
+def test_a_region_hears_its_children_where_they_are_whoever_its_parent_is(hall: Hall) -> None:
+    """protocol 1.5: commands count at the broker of the present parent only."""
+    of_children = {topics.frames_of_children("m"), topics.status(), topics.state(), *topics.definitions_below()}
+    from_above = {topics.commands("m"), topics.commands_to_all(), *topics.definitions_for("m")}
+    mine = topics.ack("m")
+    assert (heard(hall.one), heard(hall.two)) == (of_children | from_above | {mine}, {mine})
+    hall.goes_to("region-2")
+    assert (heard(hall.one), heard(hall.two)) == (of_children | {mine}, from_above | {mine})
+    hall.goes_to("region-1")
+    assert (heard(hall.one), heard(hall.two)) == (of_children | from_above | {mine}, {mine})
+
+
+def test_a_region_passes_on_what_is_published_above_once_that_is_another_broker(hall: Hall) -> None:
+    """protocol 6.5: the parent there does not hear its children's broker; on one broker the parent numbers them."""
+    hall.published(hall.one, 3, "1s")
+    hall.published(hall.one, None, "2s")
+    hall.turn(5.0)
+    assert hall.passed_on() == []
+    hall.published(hall.one, 4, "2s")  # by the parent
+    hall.goes_to("region-2")
+    hall.published(hall.two, 2, "1s")  # older than what is below
+    hall.turn(5.0)
+    assert hall.passed_on() == []
+    hall.published(hall.two, 5, "5s")
+    hall.turn(5.0)
+    hall.published(hall.one, None, "7s")
+    hall.turn(5.0)
+    assert hall.passed_on() == [5, 6]
+    hall.goes_to("region-1")
+    hall.published(hall.one, None, "9s")
+    hall.published(hall.two, 9, "9s")  # still under way when it was left
+    hall.turn(5.0)
+    assert hall.passed_on() == [5, 6]
+    assert hall.loop._wake_us() > hall.clock.now_us(), "it does not wait for what another does"
+
+
+def test_definitions_are_compared_with_those_at_the_broker_of_the_present_parent(hall: Hall) -> None:
+    """protocol 6.5: the alarm of one broker says nothing of the other."""
+    hall.published(hall.one, 3, "1s")
+    hall.goes_to("region-2")
+    hall.published(hall.two, 3, "2s")
+    assert list(hall.loop.status.differ) == ["query q"]
+    hall.goes_to("region-1")
+    assert hall.loop.status.differ == {}
+
+
+def test_a_region_takes_nothing_from_a_node_that_is_among_its_parents(hall: Hall) -> None:
+    """protocol 1.5: two that go to each other would send in a circle. It is told, and neither waits for the other."""
+    payload = frames.encode(Frame(5, 0, Birth(5 << 32, 0, None, "1")))
+    for node in ("region-2", "g"):
+        hall.one.message(topics.frames(node, "m"), payload, token=1)
+    hall.turn(1.0)
+    hall.turn(1.0)
+    assert hall.one.sent(topics.ack("region-2")) == []
+    assert hall.one.sent(topics.ack("g")) != []
+    assert hall.one.acked == [1, 1]
+    assert [found["example"] for found in hall.loop.refusals.plain().values()] == ["region-2"]

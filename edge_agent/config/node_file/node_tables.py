@@ -75,7 +75,8 @@ class UplinkTable(LinkTable):
     parents: tuple[str, ...] = setting(
         ListOf(_ID, most=8),
         (),
-        "instead of `parent`, of a gateway: several, the best first; while one is away the next one gets the frames",
+        "instead of `parent`: several, the best first; while one is away the next one gets the frames",
+        "none of them may be below this node",
     )
     brokers: tuple[tuple[str, str], ...] = setting(
         MapOf(_ID, Url()),

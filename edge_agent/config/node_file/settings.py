@@ -197,9 +197,6 @@ def _parents(node: NodeTable, uplink: UplinkTable, value: object, report: Report
         )
     if node.id in uplink.in_order:
         report.wrong(("uplink", key), node.id, "is this node itself", "use the id of the node above")
-    if len(uplink.parents) > 1 and node.role != "gateway":
-        why = f"a {node.role} has one parent; only gateways go to another one by themselves"
-        report.wrong(("uplink", key), list(uplink.parents), why, f'parent = "{uplink.parents[0]}"')
     first = uplink.in_order[0]
     for name, url in uplink.brokers:
         at = ("uplink", "brokers", name)
@@ -228,6 +225,9 @@ def _fits_together(settings: Settings, report: Report) -> None:
     if lower is not None:
         for name in sorted(set(lower.members) & set(lower.retired)):
             report.wrong(("lower", "retired"), name, "is among members too", "leave it out of one")
+        for name in sorted(set(lower.members) & set(() if settings.uplink is None else settings.uplink.in_order)):
+            why = "is a parent of this node: what it sent there would come back to it"
+            report.wrong(("lower", "members"), name, why, "leave it out of one")
         _grace(settings, report)
     for kind in KINDS:
         values = [d.value for d in settings.definitions if d.kind == kind]

@@ -171,9 +171,9 @@ FILES = [
         "mqtts://",
     ),
     (
-        FILE.replace('id = "press-1"', 'id = "r"\nrole = "region"') + 'parents = ["a", "b"]',
-        "a region has one parent",
-        'parent = "a"',
+        FILE.replace('id = "press-1"', 'id = "r"\nrole = "region"') + 'parents = ["a", "b"]\n[lower]\nmembers = ["b"]',
+        "is a parent of this node",
+        "leave it out of one",
     ),
     (FILE + "in_flight = 0", "must be at least 1", ""),
     (FILE + '[spool]\nquota = "256 mb"', "no number with its unit", "256MB"),
