@@ -130,7 +130,7 @@ NOT_OF_SHAPE: Final = (  # what a schema cannot know: how values of a document g
         "at most 64kB",
         "no definitions of its own",
     ),
-    *("`parents` too", "first parent", "has one parent"),
+    *("`parents` too", "first parent", "is a parent of"),
 )
 
 
