@@ -21,6 +21,7 @@ class Moves:
     def __init__(self, tree: Tree) -> None:
         self._tree, self._faults = tree, tree.world.faults
         self.others: dict[str, str] = {}  # node -> its second parent
+        self.away_us = AWAY_US
         if self._faults.on("parent.away"):
             random = Random(f"parents {tree.seed}")
             for host in self._hosts():
@@ -28,6 +29,7 @@ class Moves:
                 if candidates and (not isinstance(host, MergerHost) or self._faults.on("merger.move")):
                     self.others[host.name] = random.choice(candidates)
         if self._faults.on("parent.unreached"):
+            self.away_us += 2 * tree.world.network.delay_us  # a parent that is there answers sooner, or none would rest
             random = Random(f"unreached {tree.seed}")
             for host in self._hosts():
                 if candidates := self.candidates(host, also_beside=True):

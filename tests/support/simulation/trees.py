@@ -18,7 +18,7 @@ from tests.support.simulation import verdict
 from tests.support.simulation.failpoints import FORGETFUL, MS, SECOND
 from tests.support.simulation.fleets import REMOVED_US, START, Fleet, GatewayHost, Reading
 from tests.support.simulation.limits import drawn
-from tests.support.simulation.moves import AWAY_US, BACK_US, Moves
+from tests.support.simulation.moves import BACK_US, Moves
 from tests.support.simulation.twins import Twins
 from tests.support.simulation.world import Chaos, Host, MergerHost
 
@@ -172,7 +172,7 @@ class Tree(Fleet):
             SECOND,
             max_keys=keys,
             parents=self.moves.parents(name),
-            away_us=AWAY_US,
+            away_us=self.moves.away_us,
             back_us=BACK_US,
         )
 
