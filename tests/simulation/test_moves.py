@@ -46,6 +46,12 @@ def test_a_node_whose_parent_is_away_goes_to_another_and_back() -> None:
 
 
 @pytest.mark.seeded
+def test_a_node_that_does_not_reach_a_parent_which_others_reach_goes_to_another_and_back() -> None:
+    """protocol 1.5: gateways and mergers; the parent goes on without it."""
+    assert hits(60, 8, {"parent.unreached": 0.03})["parent.unreached"] > 8
+
+
+@pytest.mark.seeded
 def test_the_same_on_links_that_lose_and_repeat_with_crashes() -> None:
     """protocol 1.5, 1.2"""
     assert hits(40, 6, {"parent.away": 0.02, "node.move": 0.02, **ROUGH})["node.move"] > 2
@@ -63,6 +69,19 @@ def test_worlds_whose_mergers_go_to_another_parent_and_showed_a_hole(seed: int) 
 def test_a_group_with_a_gateway_on_its_way_does_not_end_where_an_older_line_of_it_ends_last() -> None:
     """protocol 1.5: below a merger that moves it keeps its epoch."""
     assert Tree(71, Chaos.of(AGAIN, 20_000, 131_072), Shape(tiers=4, gateways=1, seconds=6)).run() == []
+
+
+def test_leaves_whose_end_a_merger_had_still_to_report_when_it_moved_itself_are_not_awaited_for_ever() -> None:
+    """protocol 1.5: the report went to its new parent, and of the old one's word nobody knew what it was about."""
+    on = {"clock.unset": 0.5, "parent.away": 0.01, "parent.unreached": 0.03, "process.crash": 0.03}
+    assert Tree(1147, Chaos.of(on, 20_000, 131_072), Shape(tiers=3, gateways=2, seconds=8, share=0.0625)).run() == []
+
+
+def test_a_leaf_that_comes_to_a_merger_which_all_others_had_left_does_not_count_as_far_as_they_had_come() -> None:
+    """protocol 1.5, 4.4"""
+    on = {"clock.step": 0.03, "link.down": 0.01, "network.drop": 0.1, "node.move": 0.01}
+    on |= {"parent.unreached": 0.03, "process.crash": 0.03}
+    assert Tree(1140, Chaos.of(on, 20_000, 500), Shape(tiers=2, gateways=2, seconds=24)).run() == []
 
 
 def test_a_gateway_that_moves_on_while_its_first_parent_has_not_said_all() -> None:
