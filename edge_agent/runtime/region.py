@@ -42,7 +42,7 @@ Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
 
 class RegionLoop(NodeLoop):
-    """A merger as a process. Uses one connection for both sides if they are on one broker, now or with another parent."""
+    """A merger as a process. Uses one connection for both sides while the parent and the children are on one broker."""
 
     def __init__(
         self,

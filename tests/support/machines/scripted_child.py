@@ -15,6 +15,7 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.planner import plan, plan_hash
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -114,3 +115,16 @@ def root_of(
         root.take(sender.node, sender.birth(), 0)
     assert root.step(0) == []
     return root
+
+
+def leaving(sender: Sender) -> Frame:
+    """The frame that ends its line."""
+    box = sender.outbox
+    box.seq += 1
+    return Frame(box.epoch, box.seq - 1, leave=99)
+
+
+def journalled(birth: Frame, merger: Merger) -> Frame:
+    """The birth for the journal of this merger."""
+    assert birth.birth is not None
+    return replace(birth, birth=replace(birth.birth, journal=merger.journal))

@@ -1,0 +1,94 @@
+"""A merger that moves, or whose children do: what it lists, holds and has promised goes on (protocol 1.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.events import Arrived, LinkDown, LowerLink, Tick
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from tests.support.machines.scripted_child import GRACE, SUM, Sender, journalled, leaving
+from tests.support.machines.simulated_host import T0, Disk, S, SimulatedHost
+
+
+def test_a_merger_that_moves_lists_in_the_leave_whose_leave_it_has_still_to_report() -> None:
+    """protocol 1.5: else it is awaited below the old parent for ever: the report goes to the new one."""
+    one = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    host = SimulatedHost(Merger(NodeSettings("m", parents=("r1", "r2")), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + S)
+    host.machine.choice.parents = ("r2",)
+    before, old = len(host.frames), host.machine.outbox.epoch
+    host.do(Arrived((("a", leaving(one), None),)), T0 + 2 * S)
+    host.do(Tick(), T0 + 4 * S)
+    after = host.frames[before:]
+    found = [(f.epoch == old, leaf) for f in after for each in f.members for leaf in each.leaves]
+    assert [frame.leave is not None for frame in after if frame.epoch == old] == [True]
+    assert found == [(True, Leaf("a", 1)), (False, Leaf("a", 1, old)), (False, Leaf("a", 99, one.outbox.epoch))]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_comes_to_a_merger_that_all_of_its_group_had_left_is_behind_what_it_had_promised(restarted: bool) -> None:
+    """protocol 4.4, 1.5: the tier above has that promise still, and would count the leaf as far as that."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    one, two = Sender("a", query), Sender("b", query)
+    disk = Disk()
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), disk.restored(), disk.load, grace_us=GRACE), disk)
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Arrived((("a", one.send(frontier_us=T0 + 30 * S), None),)), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    host.do(Arrived((("a", leaving(one), None),)), T0 + 4 * S)
+    host.do(Tick(), T0 + 6 * S)
+    host.do(Tick(), T0 + 8 * S)
+    assert host.machine.parent.children.memberships == {}
+    if restarted:
+        host = SimulatedHost(Merger(NodeSettings("m"), Random(3), disk.restored(), disk.load, grace_us=GRACE), disk)
+        host.accepted(T0 + 9 * S)
+        host.do(LowerLink(up=True), T0 + 9 * S)
+    before = len(host.frames)
+    host.do(Arrived((("b", journalled(two.birth(), host.machine), None),)), T0 + 10 * S)
+    host.do(Tick(), T0 + 12 * S)
+    listed = [leaf.node for f in host.frames[before:] for each in f.members for leaf in each.leaves]
+    excepted = [each for f in host.frames[before:] for part in f.groups for each in part.exceptions or ()]
+    assert listed == ["b"]
+    assert excepted == [ExcludedLeaf("b", NEVER_US, NEVER_US)]
+    host.do(Arrived((("b", two.send(frontier_us=T0 + 20 * S), None),)), T0 + 13 * S)
+    host.do(Tick(), T0 + 15 * S)
+    assert list(host.machine._frontiers().values()) == [T0 + 30 * S]
+
+
+def test_what_comes_to_a_merger_while_its_frames_move_is_in_the_commit_that_receipts_it() -> None:
+    """protocol 3.1, 1.5: late rows leave with it, others are in the spool; an epoch that ends then takes none along."""
+    one = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    disk, settings = Disk(), NodeSettings("m", parents=("r1", "r2"))
+    host = SimulatedHost(Merger(settings, Random(2), disk.restored(), disk.load, grace_us=GRACE), disk)
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + S)
+    host.do(LinkDown(), T0 + S)
+    closed = one.send((T0, T0 + 10 * S, "", 1.0), frontier_us=T0 + 10 * S)
+    host.do(Arrived((("a", closed, None),)), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    before = len(host.frames)
+    late = one.send((T0, T0 + 10 * S, "", 2.0), late=True)
+    opened = one.send((T0 + 10 * S, T0 + 20 * S, "", 3.0))
+    host.machine.choice.parents = ("r2",)
+    host.machine.settings = replace(host.machine.settings, commit_interval_us=60 * S)
+    host.do(Arrived((("a", late, None), ("a", opened, None), ("a", leaving(one), None))), T0 + 4 * S)
+    assert host.machine.outbox.parent == "r2"
+    assert [frame.readings for frame in host.frames[before:] if frame.readings] == [1, 1]  # moved, and late
+    again = Merger(settings, Random(3), disk.restored(), disk.load, grace_us=GRACE)
+    assert again.book()["open"] == 1
+    host.do(Tick(), T0 + 70 * S)
+    assert sum(frame.readings for frame in host.frames[before:]) == 3
