@@ -181,6 +181,8 @@ class Node(Parents):
     def _time(self, event: Event, now_us: int) -> list[Action]:
         """Handle a change of the time itself: the clock stepped, became known, or is no longer known."""
         out: list[Action] = []
+        if self._now_us is not None and (self.clock.known or not isinstance(event, ClockChanged)):
+            self._elapsed(self._now_us, now_us)
         if isinstance(event, ClockChanged):
             self._dirty = True
             self._stepped(event.by_us)
@@ -437,6 +439,10 @@ class Node(Parents):
     @abstractmethod
     def _step(self, now_us: int) -> Step:
         """Rows closed since the last commit, and all changes of frontiers, leaves and serving ranges."""
+
+    def _elapsed(self, before_us: int, now_us: int) -> None:
+        """Note that time went by since the last event, or that a clock which was known stepped."""
+        del before_us, now_us
 
     def _stepped(self, by_us: int) -> None:
         """The clock stepped, either way: move remembered times with it, because no time has passed."""

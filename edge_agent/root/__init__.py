@@ -3,7 +3,6 @@
 completeness         which frames took effect, and how complete every group is: `Decider`
 bounds               limits on what children can make the root keep
 lost_frames          frames that were received and came in no landing file
-lander_clock         how far the clock that it knows the time from may be ahead
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
 punctuation_state    which windows between markers close; punctuation_windows: their members and coverage

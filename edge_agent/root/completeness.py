@@ -19,16 +19,15 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.known_definitions import KnownDefinitions, Publication
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
+from edge_agent.machines.downlink.clock_steps import STILL_US, ClockSteps
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import bounds, revision_handover
-from edge_agent.root.lander_clock import LanderClock
 from edge_agent.root.lost_frames import LostFrames
 
 ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
-STILL_US: Final = 10_000_000  # ten times what lies between two ticks of a lander: it was down, or its clock stepped
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class Decider:
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[Group, dict[str, int]] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
-        self.lander_clock = LanderClock()
+        self._clock_steps = ClockSteps()  # of the lander
         self.parent.known = self._texts = KnownDefinitions()
         self._sensor_texts: set[str] = set()
         self.parent.defined = self._defined
@@ -170,8 +169,8 @@ class Decider:
             children.shift(now_us - before_us)
             self.parent.inbox.shift(now_us - before_us)
             self.lost_frames.shift(now_us - before_us)
-            self.lander_clock.stepped(now_us - before_us, now_us)
-        self.parent.ahead_us = self.lander_clock.ahead_us(now_us)
+        if before_us is not None:
+            self.parent.ahead_us = self._clock_steps.look(before_us, now_us)
         children.link(now_us, up=connected)
 
     def decide(self, now_us: int) -> Decision:
@@ -336,7 +335,7 @@ class Decider:
             "published": [each.plain() for each in self._texts.published()],
             "sensor_texts": sorted(self._sensor_texts),
             "lost_frames": self.lost_frames.snapshot(),
-            "lander_clock": self.lander_clock.snapshot(),
+            "clock_steps": self._clock_steps.snapshot(),
             "alarms": [[node, *alarm] for node, alarm in self.alarms.items()],
         }
 
@@ -354,6 +353,6 @@ class Decider:
         self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # an older root kept them together
         self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # a state of an older root has none
-        self.lander_clock.restore(state.get("lander_clock", []))  # nor this
-        self.parent.ahead_us = self.lander_clock.ahead_us(0)  # until its next record says what time it is
+        self._clock_steps.restore(state.get("clock_steps", ()))  # nor this
+        self.parent.ahead_us = self._clock_steps.ahead_us
         self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}

@@ -16,14 +16,15 @@ from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Aggregate, Group, Query, Sensor
 from edge_agent.algebra.windows import CountTumbling, Session, Sliding, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.downlink.clock_steps import ClockSteps
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.events import Action, Beat, ClockChanged, Configured, Quarantine, Read, Tick
+from edge_agent.machines.events import Action, Arrived, Beat, ClockChanged, Configured, Quarantine, Read, Tick
 from edge_agent.machines.gateway import held_readings
 from edge_agent.machines.gateway.gateway import NEVER_KNOWN, Gateway
 from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
-from edge_agent.root.lander_clock import LanderClock
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.runtime.region import pack, unpack
@@ -235,17 +236,38 @@ def test_a_child_that_is_as_far_ahead_as_the_lander_is_believed_once_that_has_st
             assert (member.frontier_us, member.out) == (now_us - S, False), second
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_child_that_is_as_far_ahead_as_its_region_is_believed_once_that_has_stood_for_a_minute(known: bool) -> None:
+    """protocol 4.3, 4.4: unless the region had not known its time before."""
+    ahead_us = 3_600 * S
+    child = Sender("a", Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0))
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(ClockChanged(known, "boot", 0), T0)
+    birth = child.birth()
+    assert birth.birth is not None
+    birth = replace(birth, birth=replace(birth.birth, journal=host.machine.journal))
+    host.do(Arrived((("a", birth, None),)), T0)
+    for second in range(100):
+        now_us = T0 + second * S + (ahead_us if second >= 20 else 0)
+        host.do(ClockChanged(True, "boot", 0, ahead_us) if second == 20 else Tick(), now_us)
+        host.do(Arrived((("a", child.send(frontier_us=now_us - S), None),)), now_us)
+        (membership,) = host.machine.parent.children.memberships.values()
+        doubted = known and 20 <= second < 80
+        assert membership.members["a"].frontier_us == (T0 + 18 * S if doubted else now_us - S), second
+
+
 def test_what_a_lander_writes_after_short_stops_again_and_again_puts_no_child_off() -> None:
     """protocol 8.1: each of these steps is doubted for a minute, and all of them are less than five."""
-    clock, now_us = LanderClock(), T0
+    clock, now_us = ClockSteps(), T0
     for _ in range(100):
-        now_us += 20 * S
-        clock.stepped(20 * S, now_us)
-        now_us += 10 * S
-        assert clock.ahead_us(now_us) <= 60 * S
-    clock.stepped(-60 * S, now_us - 60 * S)
-    assert clock.ahead_us(now_us - 60 * S) == 0
-    assert LanderClock().ahead_us(now_us) == 0
+        assert 20 * S <= clock.look(now_us, now_us + 20 * S) <= 60 * S
+        assert clock.look(now_us + 20 * S, now_us + 30 * S) <= 60 * S
+        now_us += 30 * S
+    assert clock.look(now_us, now_us - 60 * S) == 0, "it was ahead"
+    assert clock.look(now_us - 60 * S, now_us + 3_540 * S) == 3_600 * S
+    assert clock.look(now_us + 3_540 * S, now_us + 40 * S) == 100 * S, "it has come back, but for that"
+    assert clock.look(now_us + 40 * S, now_us + 101 * S) == 61 * S
 
 
 def family(decider: Decider) -> GroupMembership:

@@ -11,7 +11,8 @@ from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.uplink.outbox import Outbox
 from tests.support.effort import seeds
 from tests.support.simulation import programme
-from tests.support.simulation.trees import Shape
+from tests.support.simulation.trees import Shape, Tree
+from tests.support.simulation.world import Chaos
 
 LOSSY = {"process.crash", "network.drop", "network.repeat"}
 ONCE_WRONG = [
@@ -90,6 +91,12 @@ def test_a_gateway_and_a_lander_whose_clocks_are_a_month_ahead_together_make_no_
     """protocol 4.4, 8.1: the gateway's readings of the present came after rows that counted it."""
     on = {"clock.lander", "clock.skew", "clock.step", "network.drop", "network.repeat", "process.crash"}
     assert programme.run(4253, on, Shape(tiers=0, gateways=2, seconds=24)).wrong == ()
+
+
+def test_a_gateway_and_its_region_whose_clocks_are_a_month_ahead_together_make_no_row_complete() -> None:
+    """protocol 4.4: the region closed windows of the present without the readings that the gateway had still to read."""
+    chaos = Chaos.of({"clock.step": 0.05, "clock.lander": 0.02}, 20_000, 131_072)
+    assert Tree(10, chaos, Shape(tiers=1, gateways=2, seconds=24)).run() == []
 
 
 def test_a_query_that_a_gateway_learns_while_its_clock_is_ahead_is_served_once_it_is_right() -> None:

@@ -3,6 +3,7 @@
 - child_frames: applies frames: order, numbers, membership, frontiers
 - bad_messages: the gap record for a message that nobody can use
 - inbox: dedupe, order and receipts; epochs: the frames of one epoch and the meaning of its numbers
+- clock_steps: how far the clock of a parent may be ahead
 - children: when each child was heard, and the membership of every group
 - group_membership: expected and left-out members of a group, its frontier; member: one child in one group
 - line_watch: alarms about two devices with one id, and about copies

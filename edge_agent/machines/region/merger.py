@@ -36,6 +36,7 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.downlink.bad_messages import unreadable
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
+from edge_agent.machines.downlink.clock_steps import ClockSteps
 from edge_agent.machines.downlink.definitions import MOST_TEXTS, Definitions
 from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
@@ -120,6 +121,7 @@ class Merger(Node):
             self.parent.known = definitions
         self.groups: dict[Group, GroupState] = {}
         self._ended: dict[Group, int] = {}  # groups that nobody here is in any more -> what was promised, and still is
+        self._clock_steps = ClockSteps()
         self._membership_slots = MembershipSlots(state)
         self._child_keys: dict[EpochKey, AppendOnlyTable] = {}  # of each child's epoch
         if state:
@@ -464,6 +466,9 @@ class Merger(Node):
         self.store.restore(state)
         received = RECEIVED.read(state)
         parent.received = self.store.readings if received is None else received
+
+    def _elapsed(self, before_us: int, now_us: int) -> None:
+        self.parent.ahead_us = self._clock_steps.look(before_us, now_us)
 
     def _stepped(self, by_us: int) -> None:
         self.parent.children.shift(by_us)
