@@ -342,7 +342,9 @@ class GroupPart:
     """One group's part of a frame.
 
     frontier_us: the sender's promise once this frame is applied; None = unchanged (docs/protocol.md 2.3).
-    exceptions: the whole new list, None = unchanged. registers: (key number, start or None to clear); 5.2.
+    exceptions: the whole new list, None = unchanged. more, ended: of a list that is too long for one frame what changes
+    in it: exceptions set beside those that are there, and leaves that are none any more (docs/protocol.md 2.3).
+    registers: (key number, start or None to clear); 5.2.
     late: sections of late readings, kept apart from those on time (docs/protocol.md 4.2, 8.6).
     """
 
@@ -352,6 +354,8 @@ class GroupPart:
     late: tuple[Section, ...] = ()
     exceptions: tuple[ExcludedLeaf, ...] | None = None
     registers: tuple[tuple[int, int | None], ...] = ()
+    more: tuple[ExcludedLeaf, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

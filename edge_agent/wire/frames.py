@@ -18,8 +18,8 @@ from edge_agent.wire.cbor import BYTES as BYTE_STRING
 VERSION: Final = 1
 _NULL: Final = b"\xf6"  # the seq of a heartbeat
 # Bits of the first item of `extras`, in the order of the items they announce.
-BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS = (1 << bit for bit in range(8))
-_EXTRAS: Final = (BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS)
+BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS, CHANGES = (1 << bit for bit in range(9))
+_EXTRAS: Final = (BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS, CHANGES)
 
 
 class Envelope(NamedTuple):
@@ -83,6 +83,7 @@ def _extras(frame: Frame) -> list[Any]:
         LEAVE: frame.leave,
         EXCEPTIONS: members.exceptions_item(frame.groups) or None,
         REGISTERS: members.registers_item(frame.groups) or None,
+        CHANGES: members.exception_changes_item(frame.groups) or None,
     }
     present = {bit: item for bit, item in items.items() if item is not None and item != ()}
     return [[sum(present), *present.values()]] if present else []
@@ -169,7 +170,7 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
     at = 0
     if body and type(body[0]) is list:
         extras, at = _extras_of(body[0]), 1
-    exceptions, registers = extras.get(EXCEPTIONS, {}), extras.get(REGISTERS, {})
+    exceptions, registers, changes = (extras.get(bit, {}) for bit in (EXCEPTIONS, REGISTERS, CHANGES))
     groups: dict[int, GroupPart] = {}
     found: list[tuple[int, sections.Decoded]] = []
     room = sections.MAX_ROWS
@@ -190,14 +191,20 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
             found.append((number, decoded))
             at += 1
         groups[number] = GroupPart(
-            number, frontier_us, tuple(on_time), tuple(late), exceptions.get(number), registers.get(number, ())
+            number,
+            frontier_us,
+            tuple(on_time),
+            tuple(late),
+            exceptions.get(number),
+            registers.get(number, ()),
+            *changes.get(number, ()),
         )
     if not extras:
         return Frame(epoch, seq, groups=tuple(groups.values())), found
     birth = extras.get(BIRTH)
     if birth is not None and (seq != 0 or birth.epoch_id >> 32 != epoch):
         raise WireError(f"a birth is frame 0 of the epoch that begins its id, not {epoch}/{seq}")
-    if not groups.keys() >= exceptions.keys() | registers.keys():
+    if not groups.keys() >= exceptions.keys() | registers.keys() | changes.keys():
         raise WireError("exceptions or registers of a group that the frame does not name")
     frame = Frame(
         epoch,
@@ -222,6 +229,7 @@ _READ: Final = {
     LEAVE: lambda value: an_int(value, 0, fields.EPOCH_LIMIT, "successor epoch"),
     EXCEPTIONS: members.exceptions,
     REGISTERS: members.registers,
+    CHANGES: members.exception_changes,
 }
 
 

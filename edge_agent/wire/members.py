@@ -1,7 +1,7 @@
 """Members, gap records, exceptions, registers <-> CBOR items; positions: schemas/frame.cddl.
 
-`members_item` encodes and `members` decodes, and so on. Decoders raise WireError; exceptions and registers are decoded
-by group number.
+`members_item` encodes and `members` decodes, and so on. Decoders raise WireError; exceptions, their changes and
+registers are decoded by group number.
 """
 
 from __future__ import annotations
@@ -138,6 +138,28 @@ def exceptions_item(parts: Sequence[GroupPart]) -> object:
 
 def exceptions(value: object) -> dict[int, tuple[ExcludedLeaf, ...]]:
     return _by_group(value, "exceptions", lambda items: tuple(_exception(item) for item in items))
+
+
+Changes = tuple[tuple[ExcludedLeaf, ...], tuple[str, ...]]  # exceptions set, leaves that are none any more
+
+
+def exception_changes_item(parts: Sequence[GroupPart]) -> object:
+    """[[group, [[node, frontier, bound], ...], [node, ...]], ...] of the groups whose list is stated by its changes."""
+    return [
+        [part.group, [[e.node, e.frontier_us, e.bound_us] for e in part.more], list(part.ended)]
+        for part in parts
+        if part.more or part.ended
+    ]
+
+
+def exception_changes(value: object) -> dict[int, Changes]:
+    return _by_group(value, "changed exceptions", _exception_changes)
+
+
+def _exception_changes(items: list[Any]) -> Changes:
+    more, ended = an_array(items, "changed exceptions of a group", 2, 2)
+    names = each(lambda node: a_node(node, "leaf that is no exception"), ended, "ended exceptions")
+    return each(_exception, more, "exceptions"), names
 
 
 def _exception(value: object) -> ExcludedLeaf:

@@ -65,9 +65,7 @@ def _without_rows(part: GroupPart) -> GroupPart:
     def empty(sections: tuple[Section, ...]) -> tuple[Section, ...]:
         return tuple(Section(s.plan, s.partials.take(slice(0, 0)), extent(s)) for s in sections)
 
-    return GroupPart(
-        part.group, part.frontier_us, empty(part.sections), empty(part.late), part.exceptions, part.registers
-    )
+    return replace(part, sections=empty(part.sections), late=empty(part.late))
 
 
 @given(any_frames)

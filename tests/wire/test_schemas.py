@@ -88,8 +88,9 @@ RULES_BEYOND_SHAPE: Final = {
     "extras that announce nothing", "extras that lack an item", "extras with one item too many",
     "a key of a megabyte", "a plan with a column twice", "a plan with a unit of 0", "a leaf with a line end",
     "a gap that ends before it begins", "exceptions of a group that is not there", "exceptions of a group twice",
-    "registers of a wrong number", "registers without a column", "registers with a column for none",
-    "a register of key 65536", "a leave beyond 32 bits", "exceptions of no group",
+    "changed exceptions of a group that is not there", "changed exceptions of a group twice",
+    "changed exceptions of no group", "registers of a wrong number", "registers without a column",
+    "registers with a column for none", "a register of key 65536", "a leave beyond 32 bits", "exceptions of no group",
 }  # fmt: skip
 
 

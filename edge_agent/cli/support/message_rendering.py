@@ -127,8 +127,11 @@ class MessageRenderer:
         for word, sections in (("rows", part.sections), ("late", part.late)):
             if sections:
                 fields[word] = sum(len(section.partials) for section in sections)
-        if part.exceptions:
-            fields["left_out"] = {left.node: clock(left.frontier_us) for left in part.exceptions}
+        if part.exceptions or part.more:
+            excepted = (*(part.exceptions or ()), *part.more)
+            fields["left_out"] = {left.node: clock(left.frontier_us) for left in excepted}
+        if part.ended:
+            fields["counted_again"] = list(part.ended)
         if part.registers:
             fields["registers"] = len(part.registers)
         if self._rows:

@@ -185,6 +185,8 @@ group_parts = st.lists(
         st.lists(sections, max_size=1).map(tuple),
         st.none() | st.lists(exceptions, max_size=2).map(tuple),
         registers,
+        st.lists(exceptions, max_size=2).map(tuple),
+        st.lists(node_ids, max_size=2).map(tuple),
     ),
     max_size=3,
     unique_by=lambda part: part.group,
