@@ -84,7 +84,7 @@ GROWS: dict[type, dict[str, str]] = {
     Member: {
         "leaves": "room.MOST_LEAVES, refused frames in `refused`",
         "serving": "room.MOST_SERVINGS, refused frames in `refused`",
-        "exceptions": "one frame says them all",
+        "exceptions": "room.MOST_LEAVES, refused frames in `refused`",
         "begins": "of `serving` and `leaves`",
         "ends": "of `serving` and `leaves`",
         "hints": "keys of an epoch",

@@ -189,7 +189,7 @@ class ChildFrames:
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             check_names(self.children.memberships, effect.node, frame, self._gateways_only)
-            check_room(self.children.memberships, effect.node, changes)
+            check_room(self.children.memberships, effect.node, changes, parts)
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:
@@ -442,6 +442,8 @@ class ChildFrames:
             membership.member(node).promise(frontier_us, received_us - self.ahead_us)
         if part.exceptions is not None:
             membership.member(node).except_leaves(part.exceptions)
+        if part.more or part.ended:
+            membership.member(node).change_exceptions(part.more, part.ended)
 
     def snapshot_memberships(self) -> dict[Group, MembershipState]:
         """The state of every group's membership."""

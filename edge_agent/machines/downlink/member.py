@@ -89,6 +89,12 @@ class Member:
         """Replace the list of its exceptions (4.6)."""
         self.exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
 
+    def change_exceptions(self, more: Iterable[ExcludedLeaf], ended: Iterable[str]) -> None:
+        """What changes in a list that is too long for one frame (2.3)."""
+        self.exceptions.update((e.node, (e.frontier_us, e.bound_us)) for e in more)
+        for leaf in ended:
+            self.exceptions.pop(leaf, None)
+
     def served_by(self, leaf: str) -> dict[QueryKey, Serving]:
         """The range in which one of its leaves serves each query that the leaf does not serve for all time."""
         out = {}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from edge_agent.algebra.frame import Members
+from edge_agent.algebra.frame import GroupPart, Members
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.member import Member
 
 MOST_GROUPS: Final = 65_536  # of one child; a gateway of most groups has 2 000
 MOST_LEAVES: Final = 200_000  # of one child in one group
@@ -16,9 +17,15 @@ MOST_SERVINGS: Final = 65_536  # the same; a gateway of most queries has 10 000
 
 
 def check_room(
-    memberships: Mapping[Group, GroupMembership], node: str, changes: Iterable[tuple[Group, Members]]
+    memberships: Mapping[Group, GroupMembership],
+    node: str,
+    changes: Iterable[tuple[Group, Members]],
+    parts: Iterable[tuple[Group, GroupPart]] = (),
 ) -> None:
     """Refuse a frame whose definitions would exceed a limit of its child. Raises: WireError."""
+    for group, part in parts:
+        if part.more and group in memberships and node in memberships[group].members:
+            _check_exceptions(memberships[group].members[node], part)
     new = 0
     for group, change in changes:
         membership = memberships.get(group)
@@ -35,3 +42,10 @@ def check_room(
                 raise WireError(f"more than {most} {what} of one child in a group")
     if new and new + sum(node in each.members for each in memberships.values()) > MOST_GROUPS:
         raise WireError(f"more than {MOST_GROUPS} groups of one child")
+
+
+def _check_exceptions(member: Member, part: GroupPart) -> None:
+    """Refuse changes after which more leaves would be exceptions than a child may have. Raises: WireError."""
+    known = member.exceptions.keys() if part.exceptions is None else {each.node for each in part.exceptions}
+    if len(known) + len(part.more) > MOST_LEAVES and len(known | {each.node for each in part.more}) > MOST_LEAVES:
+        raise WireError(f"more than {MOST_LEAVES} exceptions of one child in a group")

@@ -14,14 +14,9 @@ Memberships = Mapping[Group, GroupMembership]
 
 def check_names(memberships: Memberships, node: str, frame: Frame, gateways_only: bool | None) -> None:
     """Refuse a frame in which a gateway names another node. gateways_only: see ChildFrames. Raises: WireError."""
-    if gateways_only is False or not (frame.members or frame.gaps or frame.define or _excepts(frame)):
+    if gateways_only is False:
         return
-    named = {leaf.node for change in frame.members for leaf in change.leaves}
-    named.update(name for change in frame.members for name in change.dropped)
-    named.update(serving.node for change in frame.members for serving in change.serving if serving.node)
-    named.update(name for gap in frame.gaps for name in gap.nodes)
-    named.update(group.node for _, group in (frame.define.groups if frame.define else ()) if group.node)
-    named.update(each.node for part in frame.groups for each in part.exceptions or ())
+    named = _names_in(frame)
     foreign = sorted(named - {node})
     if foreign and (gateways_only or node in named or _is_gateway(memberships, node)):
         says = "[lower] tiers says that children here are gateways" if gateways_only else "is a gateway itself"
@@ -34,6 +29,17 @@ def _is_gateway(memberships: Memberships, node: str) -> bool:
     return any(member is not None and node in member.leaves for member in members)
 
 
-def _excepts(frame: Frame) -> bool:
-    """Whether a frame names leaves that are left out."""
-    return any(part.exceptions for part in frame.groups)
+def _names_in(frame: Frame) -> set[str]:
+    """Return the nodes for which a frame speaks."""
+    named = {group.node for _, group in (frame.define.groups if frame.define else ()) if group.node}
+    for change in frame.members:
+        named.update(leaf.node for leaf in change.leaves)
+        named.update(change.dropped)
+        named.update(serving.node for serving in change.serving if serving.node)
+    for gap in frame.gaps:
+        named.update(gap.nodes)
+    for part in frame.groups:
+        if part.exceptions or part.more or part.ended:
+            named.update(each.node for each in (*(part.exceptions or ()), *part.more))
+            named.update(part.ended)
+    return named

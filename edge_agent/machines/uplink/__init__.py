@@ -9,5 +9,5 @@
 - late_extents: where late rows lie, in case their frame is damaged
 - quota: the gap record for frames that a full spool drops; gap_records: the one for a frame that is given up
 - journal_change: what becomes of spooled frames when the parent lost its journal
-- session_hints: registers of open sessions
+- session_hints: registers of open sessions; stated_exceptions: who is left out, as the parent has it
 """

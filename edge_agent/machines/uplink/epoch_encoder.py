@@ -2,8 +2,8 @@
 
 Rules (docs/protocol.md): numbers belong to an epoch, first use defines them, they are never reused (2.4); a frame is at
 most 128 kB by construction and never split after numbering (2.1); of several frames of one step only the last of a
-group's carries its new frontier and exceptions (2.3). Serving ranges may come in earlier ones: nothing closes before
-that frontier.
+group's carries its new frontier, and exceptions end no earlier (2.3). Serving ranges may come in earlier ones: nothing
+closes before that frontier.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, ExcludedLeaf, Frame, GroupPart, Plan
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, GroupPart, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints, distinct
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import NO_HINT
@@ -27,6 +27,7 @@ from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.frame_packer import FramePacker
 from edge_agent.machines.uplink.promises import REGISTER_BYTES
 from edge_agent.machines.uplink.session_hints import Registers, SessionHints
+from edge_agent.machines.uplink.stated_exceptions import StatedExceptions, with_exceptions
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
 
@@ -52,6 +53,7 @@ class EpochEncoder:
         # id(table) -> (table, its numbers, -1 = none yet); one entry a kind since keys and nodes count apart
         self._maps: dict[tuple[str, int], tuple[Sequence[str], Ints]] = {}
         self.hints = SessionHints()
+        self.exceptions = StatedExceptions()
         # registers of the epoch before by key, which the parent holds until this epoch states a frontier (1.2)
         self.held = {} if before is None else before.registers_known()
 
@@ -78,7 +80,7 @@ class EpochEncoder:
             self._send_text(packer, "sensors", text)
         for group_step in step.groups:
             number = self._group(packer, group_step.group)
-            packer.list_leaves(number, group_step.leaves)
+            packer.list_leaves(number, group_step.leaves, excepted=bool(group_step.excepted))
             for rows in group_step.rows:
                 self._add_rows(packer, group_step.group, number, rows)
             packer.list_serving(number, group_step.serving)
@@ -92,9 +94,15 @@ class EpochEncoder:
         if any(len(own) > self._most_registers for own in registers.values()):
             frames, registers = self._spread(frames, registers)
         excepted = {self.groups[each.group]: each.excepted for each in step.groups if each.excepted}
-        frames[:-1] = [_with_exceptions(self._unchanged(frame, ()), excepted) for frame in frames[:-1]]
+        whole = (
+            sum(map(promises.exception_bytes, excepted.values())) <= self.frame_bytes // 8
+        )  # of the room for headers
+        frames[:-1] = [with_exceptions(self._unchanged(frame, ()), excepted, whole=whole) for frame in frames[:-1]]
         frames[-1] = self._unchanged(frames[-1], step.groups)
-        frames += self._promise(frames.pop(), step, registers, apart=apart)
+        self.exceptions.sent(frames)
+        last = list(self._promise(frames.pop(), step, registers, apart=apart))
+        self.exceptions.sent(last)
+        frames += last
         if birth is not None:
             frames[0] = replace(frames[0], birth=replace(birth, frames=len(frames)))
         self.hints.sent(registers)
@@ -283,14 +291,14 @@ class EpochEncoder:
 
     def _promise(self, frame: Frame, step: Step, registers: Mapping[int, Registers], *, apart: bool) -> Iterator[Frame]:
         """The last frame of a step with what the step promises. apart: in as many frames as it needs."""
-        pages = promises.pages(step, self.groups, registers, self.frame_bytes * 3 // 4 if apart else FAR_US)
+        most_bytes = self.frame_bytes * 3 // 4 if apart else FAR_US
+        pages = promises.pages(step, self.groups, registers, self.exceptions, most_bytes)
         for number, page in enumerate(pages):
             parts = {part.group: part for part in frame.groups}
-            for own in page.parts:
+            for own in page.parts.values():
                 part = parts.get(own.group, own)
-                parts[own.group] = replace(
-                    part, frontier_us=own.frontier_us, exceptions=own.exceptions, registers=own.registers
-                )
+                stay = own.registers or part.registers  # without a promise those that the rows clear are stated again
+                parts[own.group] = replace(own, sections=part.sections, late=part.late, registers=stay)
             last = number == len(pages) - 1
             members, gaps = (*frame.members, *page.members), tuple(page.gaps)
             leave = step.leave if last else None
@@ -354,16 +362,6 @@ def _hinted_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
         hints = group_step.hints
         if hints is not None:
             yield hints.keys, hints.codes[hints.starts < group_step.promised_us]
-
-
-def _with_exceptions(frame: Frame, excepted: Mapping[int, tuple[ExcludedLeaf, ...]]) -> Frame:
-    """A frame before the last of its step: leaves that it lists are behind from the beginning (2.3)."""
-    listed = {members.group for members in frame.members if members.leaves} & excepted.keys()
-    if not listed:
-        return frame
-    parts = {part.group: part for part in frame.groups}
-    new = {number: replace(parts.get(number, GroupPart(number)), exceptions=excepted[number]) for number in listed}
-    return replace(frame, groups=tuple({**parts, **new}.values()))
 
 
 def _silent(frame: Frame) -> bool:

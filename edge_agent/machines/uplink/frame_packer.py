@@ -27,7 +27,7 @@ from edge_agent.machines.uplink import size_bounds
 
 LEAF_BYTES: Final = 16  # of a leaf beside its name
 SERVING_BYTES: Final = 40  # revision and three times at their longest
-LISTED_BYTES: Final = 100  # of a leaf or a serving range at most, where they are cut into frames
+LISTED_BYTES: Final = 104  # of a leaf, an exception too, or a serving range at most, where they are cut into frames
 
 
 @dataclass(slots=True)
@@ -98,11 +98,13 @@ class FramePacker:
 
     # --- members and rows --------------------------------------------------------------------------------------
 
-    def list_leaves(self, number: int, leaves: Sequence[Leaf]) -> None:
-        """Add leaves of the group of that number."""
+    def list_leaves(self, number: int, leaves: Sequence[Leaf], *, excepted: bool = False) -> None:
+        """Add leaves of the group of that number. excepted: with room for each to be an exception (2.3)."""
         for start in range(0, len(leaves), self._listed):
             some = tuple(leaves[start : start + self._listed])
-            self._fit(sum(len(leaf.node) + LEAF_BYTES for leaf in some)).members.append(Members(number, some))
+            size_bytes = sum(len(leaf.node) + LEAF_BYTES for leaf in some)
+            size_bytes += sum(size_bounds.of_exception(leaf.node) for leaf in some) if excepted else 0
+            self._fit(size_bytes).members.append(Members(number, some))
 
     def list_serving(self, number: int, serving: Sequence[Serving]) -> None:
         """Add the ranges in which queries of the group of that number are fed."""

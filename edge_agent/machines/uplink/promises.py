@@ -1,27 +1,28 @@
 """The statements at the end of a step: gap records, leaves dropped, frontiers, exceptions and registers.
 
 Rules (docs/protocol.md): a group's frontier, and what goes with it, follows all rows of the group and all leaves that
-left, but groups need not share a frame; gap records leave no later than the frontiers (2.3); a frame is built to its
-limit (2.1).
+left, but groups need not share a frame; of a long list of exceptions those that are new go before it, and those that
+end may come after it; gap records leave no later than the frontiers (2.3); a frame is built to its limit (2.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from edge_agent.algebra.frame import Gap, GroupPart, Members
+from edge_agent.algebra.frame import ExcludedLeaf, Gap, GroupPart, Members
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink import size_bounds
 from edge_agent.machines.uplink.session_hints import Registers
+from edge_agent.machines.uplink.stated_exceptions import ExceptionChanges, StatedExceptions
 from edge_agent.machines.uplink.step import GroupStep, Step
 
 T = TypeVar("T")
 GROUP_BYTES: Final = 24  # number and frontier of a group, and the heads of its exceptions and registers
-EXCEPTION_BYTES: Final = 22  # of an exception beside its name
 REGISTER_BYTES: Final = 12  # a key and a start at their longest
 BEAT_BYTES: Final = 16  # of a group in a heartbeat, at most
+WHOLE: Final = 4  # of a frame that part holds a list of exceptions whole; of a longer one only its changes go
 LEFT_BYTES: Final = 96  # of a leaf that left, its name twice
 GAP_BYTES: Final = 48  # of a gap record without its texts
 
@@ -31,24 +32,36 @@ class Promises:
     """What one frame states. size_bytes: an upper estimate."""
 
     gaps: list[Gap] = field(default_factory=list)
-    parts: list[GroupPart] = field(default_factory=list)
+    parts: dict[int, GroupPart] = field(default_factory=dict)  # by group number
     members: list[Members] = field(default_factory=list)
     size_bytes: int = 0
+
+    def part(self, number: int) -> GroupPart:
+        """What is stated of a group so far."""
+        return self.parts.get(number, GroupPart(number))
 
 
 def size_of(step: Step) -> int:
     """How many bytes the promises of a step take, without registers: an upper estimate."""
-    parts = sum(_part_bytes(each) for each in step.groups if _states(each) or each.hints is not None)
+    parts = sum(
+        GROUP_BYTES + exception_bytes(each.exceptions or ())
+        for each in step.groups
+        if _states(each) or each.hints is not None
+    )
     names = sum(_names_bytes(each.dropped) + LEFT_BYTES * 3 * len(each.left) for each in step.groups)
     return parts + sum(map(_gap_bytes, step.gaps)) + names
 
 
 def pages(
-    step: Step, numbers: Mapping[Group, int], registers: Mapping[int, Registers], most_bytes: int
+    step: Step,
+    numbers: Mapping[Group, int],
+    registers: Mapping[int, Registers],
+    stated: StatedExceptions,
+    most_bytes: int,
 ) -> list[Promises]:
     """The promises of a step, at least one page. numbers: of the groups. registers: by these numbers.
 
-    most_bytes: of a page. Only the exceptions of one group may exceed it: they are one list.
+    stated: the exceptions that the parent has. most_bytes: of a page.
     """
     out = [Promises()]
 
@@ -71,18 +84,35 @@ def pages(
             # in one frame: behind one that drops the last leaf of a group the group would be over
             left += [stay[leaf.node]] if leaf.node in stay else []
             page(len(left) * LEFT_BYTES).members += left
-        # exceptions end in one frame with the last leaf that goes: until then each of these is behind (2.3)
-        own_bytes = _part_bytes(each) + REGISTER_BYTES * len(own) if _states(each) or own else 0
-        chunks = list(_chunks(each.dropped, max(most_bytes - own_bytes, 1)))
+        # exceptions end in one frame with the last leaf that goes, or later: until then each of these is behind (2.3)
+        whole, changes = each.exceptions, ExceptionChanges((), (), ())
+        if whole is not None and exception_bytes(whole) > most_bytes // WHOLE:
+            changes = stated.changes(number, whole, each.left, each.dropped)
+            whole = None
+        own_bytes = GROUP_BYTES + exception_bytes(whole or ()) + REGISTER_BYTES * len(own)
+        own_bytes = own_bytes if _states(each) or own else 0
+        chunks = list(_chunks(each.dropped, _name_bytes, max(most_bytes - own_bytes, 1)))
         for some in chunks[:-1]:
             page(_names_bytes(some)).members.append(Members(number, (), some))
+        room = most_bytes - GROUP_BYTES
+        for more in _chunks(changes.ahead, _exception_bytes, room):
+            before = page(GROUP_BYTES + exception_bytes(more))
+            before.parts[number] = replace(before.part(number), more=more)
         last = chunks[-1] if chunks else ()
         if own_bytes or last:
             with_it = page(own_bytes + _names_bytes(last))
             if own_bytes:
-                with_it.parts.append(GroupPart(number, each.frontier_us, exceptions=each.exceptions, registers=own))
+                part = with_it.part(number)
+                with_it.parts[number] = replace(part, frontier_us=each.frontier_us, exceptions=whole, registers=own)
             if last:
                 with_it.members.append(Members(number, (), last))
+        for more in _chunks(changes.risen, _exception_bytes, room):
+            after = page(GROUP_BYTES + exception_bytes(more))
+            part = after.part(number)
+            after.parts[number] = replace(part, more=_joined(part.more, more))
+        for ended in _chunks(changes.ended, _name_bytes, room):
+            after = page(GROUP_BYTES + _names_bytes(ended))
+            after.parts[number] = replace(after.part(number), ended=ended)
     return out
 
 
@@ -98,13 +128,26 @@ def _states(step: GroupStep) -> bool:
     return step.frontier_us is not None or step.exceptions is not None
 
 
-def _part_bytes(step: GroupStep) -> int:
-    exceptions = step.exceptions or ()
-    return GROUP_BYTES + sum(len(each.node) + EXCEPTION_BYTES for each in exceptions)
+def exception_bytes(exceptions: Iterable[ExcludedLeaf]) -> int:
+    """How many bytes exceptions take: an upper estimate."""
+    return sum(map(_exception_bytes, exceptions))
 
 
-def _names_bytes(names: tuple[str, ...]) -> int:
-    return sum(len(name) + 3 for name in names)
+def _exception_bytes(exception: ExcludedLeaf) -> int:
+    return size_bounds.of_exception(exception.node)
+
+
+def _joined(before: tuple[ExcludedLeaf, ...], after: tuple[ExcludedLeaf, ...]) -> tuple[ExcludedLeaf, ...]:
+    """Of exceptions that one frame sets twice the later ones."""
+    return tuple({each.node: each for each in (*before, *after)}.values())
+
+
+def _name_bytes(name: str) -> int:
+    return len(name) + 3
+
+
+def _names_bytes(names: Iterable[str]) -> int:
+    return sum(map(_name_bytes, names))
 
 
 def _gap_bytes(gap: Gap) -> int:
@@ -126,15 +169,16 @@ def _cut(gap: Gap, most_bytes: int) -> Iterator[Gap]:
     yield from _cut(replace(second, readings=min(gap.readings, 0), run=0, detail=""), most_bytes)
 
 
-def _chunks(names: tuple[str, ...], most_bytes: int) -> Iterator[tuple[str, ...]]:
-    """Names in runs of at most so many bytes."""
-    some: list[str] = []
+def _chunks(items: Sequence[T], bytes_of: Callable[[T], int], most_bytes: int) -> Iterator[tuple[T, ...]]:
+    """Items in runs of at most so many bytes."""
+    some: list[T] = []
     size_bytes = 0
-    for name in names:
-        if some and size_bytes + len(name) + 3 > most_bytes:
+    for item in items:
+        more_bytes = bytes_of(item)
+        if some and size_bytes + more_bytes > most_bytes:
             yield tuple(some)
             some, size_bytes = [], 0
-        some.append(name)
-        size_bytes += len(name) + 3
+        some.append(item)
+        size_bytes += more_bytes
     if some:
         yield tuple(some)

@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from edge_agent.algebra.frame import Define, Frame, Gap, GroupPart, Section
+from edge_agent.algebra.frame import Define, ExcludedLeaf, Frame, Gap, GroupPart, Section
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.uplink import promises
 
 QUOTA: Final = "quota"  # reason of the record
 MOST_FRAMES: Final = 500  # of one run: each is read and decoded while the node waits
 MOST_BYTES: Final = 32_000  # of what one record keeps of its frames, estimated: far below the frame limit
+MOST_LISTED: Final = 64_000  # beside it of exceptions: of each group the last list, and what changed in it since
 PLAN_BYTES, PART_BYTES, REGISTER_BYTES, GAP_BYTES = 400, 200, 14, 300
 
 
@@ -41,6 +43,18 @@ def size_bytes(frame: Frame) -> int:
     )
 
 
+def _listed(frame: Frame, known: Mapping[int, int]) -> dict[int, int]:
+    """How many bytes of exceptions a record keeps of each group with one more frame. known: without it."""
+    out = dict(known)
+    for part in frame.groups:
+        if part.exceptions is not None:
+            out[part.group] = promises.exception_bytes(part.exceptions)
+        more = promises.exception_bytes(part.more) + sum(len(name) + 3 for name in part.ended)
+        if more:
+            out[part.group] = out.get(part.group, 0) + more
+    return out
+
+
 def covers(frame: Frame) -> int:
     """How many frames a frame stands for: more than one if it is such a record already."""
     return max([1, *(gap.run for gap in frame.gaps)])
@@ -53,7 +67,7 @@ def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]]
     together with others: replacing it alone would gain nothing.
     """
     run: list[Frame] = []
-    total_bytes, next_key = 0, -1
+    total_bytes, next_key, listed = 0, -1, dict[int, int]()
     for epoch, seq in keys:
         frame = read((epoch, seq))
         names = (frame.define or Define()).keys
@@ -63,14 +77,16 @@ def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]]
             and (epoch, seq) == (run[0].epoch, run[-1].seq + covers(run[-1]))
             and (not names[1] or next_key in (-1, names[0]))  # the numbers of a record are consecutive
             and total_bytes + size_bytes(frame) <= MOST_BYTES
+            and sum(_listed(frame, listed).values()) <= MOST_LISTED
         )
         if not goes_on:
             if _gains(run):
                 break
-            run, total_bytes, next_key = [], 0, -1
+            run, total_bytes, next_key, listed = [], 0, -1, {}
         if may_go(frame):
             run.append(frame)
             total_bytes += size_bytes(frame)
+            listed = _listed(frame, listed)
             next_key = names[0] + len(names[1]) if names[1] else next_key
         if len(run) > min(count, MOST_FRAMES):
             break
@@ -101,6 +117,17 @@ class _Part:
 
     last: GroupPart
     registers: dict[int, int | None] = field(default_factory=dict)
+    changes: dict[str, ExcludedLeaf | None] = field(default_factory=dict)  # of the exceptions since the last list
+
+    def stated(self) -> GroupPart:
+        """All of it."""
+        changes = self.changes.items()
+        return replace(
+            self.last,
+            registers=tuple(sorted(self.registers.items())),
+            more=tuple(each for _, each in changes if each is not None),
+            ended=tuple(name for name, each in changes if each is None),
+        )
 
 
 def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_groups: Collection[Group]) -> Frame:
@@ -132,7 +159,7 @@ def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_g
         frames[0].seq,
         define=_defined(frame.define for frame in frames if frame.define is not None),
         members=tuple(member for frame in frames for member in frame.members),
-        groups=tuple(replace(part.last, registers=tuple(sorted(part.registers.items()))) for part in parts.values()),
+        groups=tuple(part.stated() for part in parts.values()),
         gaps=(replace(lost[0], run=run), *lost[1:], *kept),
     )
 
@@ -140,7 +167,10 @@ def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_g
 def _say(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] | None) -> None:
     known = parts.setdefault(part.group, _Part(GroupPart(part.group)))
     frontier_us = known.last.frontier_us if part.frontier_us is None else part.frontier_us
-    exceptions = known.last.exceptions if part.exceptions is None else part.exceptions
+    exceptions, known.changes = (
+        (known.last.exceptions, known.changes) if part.exceptions is None else (part.exceptions, {})
+    )
+    known.changes.update({each.node: each for each in part.more} | dict.fromkeys(part.ended))
     known.last = GroupPart(part.group, frontier_us, exceptions=exceptions)
     if groups is not None and part.group in groups and groups[part.group].cut.gap_us:
         for section in (*part.sections, *part.late):  # a piece clears the register of its key (5.2)

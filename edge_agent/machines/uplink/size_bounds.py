@@ -22,6 +22,11 @@ def of_texts(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) + 3 for text in texts)
 
 
+def of_exception(name: str) -> int:
+    """Of a leaf that is left out, with its two times."""
+    return len(name) + 22
+
+
 def of_group(group: Group) -> int:
     """Size of the definition of a group."""
     return 24 + of_texts((group.source, group.where, *group.by, group.late))

@@ -50,7 +50,7 @@ def size_bytes(message: Frame | BadFrame) -> int:
         return FRAME_BYTES + len(message.payload)
     size = FRAME_BYTES + 100 * sum(len(each.leaves) + len(each.serving) for each in message.members)
     for part in message.groups:
-        size += 50 * len(part.registers)
+        size += 50 * len(part.registers) + 100 * (len(part.exceptions or ()) + len(part.more) + len(part.ended))
         for section in (*part.sections, *part.late):
             rows = section.partials
             size += sum(column.nbytes for column in (rows.start, rows.end, rows.key, *rows.states.values()))
