@@ -5,7 +5,8 @@ for every duplicate and when a child comes online (3.2); each file has the newes
 when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
 files; if the last of them are lost, a frame lands twice and the root drops one. A file states from time to time what
 has been received, so that the root can tell a frame under way from one whose file is lost, and where late rows of the
-latter may begin (3.2). Frames ahead of a hole in their epoch land within a bound; others are sent again (2.2).
+latter may begin (3.2). Frames that wait at the root for others, of their epoch or of the one before it, land within a
+bound; the rest is sent again (2.2).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import HORIZON_US, Receipt
+from edge_agent.algebra.frame import HORIZON_US, LOST, Birth, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.downlink.epochs.waiting_frames import MOST_BYTES, MOST_FRAMES
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
-MOST_EPOCHS: Final = 1_000  # of one child in which frames lie ahead of a hole, as a merger's inbox
+MOST_EPOCHS: Final = 1_000  # of one child in which frames wait, as a merger's inbox
 STATEMENTS: Final = 2  # that hold an epoch after it was last heard: the file with one of them may be lost
 A_DAY: Final = 2_880  # statements
 
@@ -31,7 +32,7 @@ class LanderMessage:
 
     of: the object that lands (topic, receive time and payload in the real lander); size_bytes: of the payload. run: how
     many seqs it settles: more than one if a gap record replaces frames that were never published (3.5). earliest_us:
-    the earliest start of its late rows and gap records; None: it has none.
+    the earliest start of its late rows and gap records; None: it has none. birth: of a first frame.
     """
 
     node: str
@@ -42,6 +43,7 @@ class LanderMessage:
     token: object = None
     run: int = 1
     earliest_us: int | None = None
+    birth: Birth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,37 +92,103 @@ LanderAction = Land | SendReceipt | Ack
 
 
 class FramesAhead:
-    """Counts frames of each child ahead of a hole in their epoch, which the root cannot use yet (2.2).
+    """Counts frames of each child that the root cannot use yet (2.2).
 
-    It counts only frames behind all that an earlier run received: holes before that are of gap records, or closed soon.
+    Those are ahead of a hole in their epoch, or of an epoch that waits as a whole: its birth names frames of the one
+    before it that have not come, or that wait themselves.
+    It counts only frames behind all that an earlier run received, and behind the first frame of such an epoch in this
+    run: what lacks before that is of gap records, was receipted and is no longer noted, or comes soon. For the same
+    reason the first birth of a child in this run waits for nothing.
     """
 
-    def __init__(self, received: Mapping[EpochKey, ReceivedRanges]) -> None:
-        """received: the lander's own ranges, which the lander updates."""
+    def __init__(self, received: Mapping[EpochKey, ReceivedRanges], *, rebuilt: bool) -> None:
+        """received: the lander's own ranges, which the lander updates. rebuilt: those of an earlier run are lost."""
         self._received = received
+        self._rebuilt, self._goes_on = rebuilt, rebuilt or bool(received)
         self._lines: dict[EpochKey, ReceivedRanges] = {}
         self._ahead: dict[str, dict[int, list[int]]] = {}  # node -> epoch -> [frames, bytes], where there are any
+        self._waits: dict[EpochKey, tuple[EpochKey, int]] = {}  # epoch -> the one before it, and the last seq of that
+        self._awaited: dict[EpochKey, list[EpochKey]] = {}  # the other way round
+        self._heard: set[str] = set()  # children of which a frame has landed in this run
 
-    def take(self, key: EpochKey, message: LanderMessage) -> bool:
-        """Count a new frame. Returns False if it is beyond the bound and may not land."""
+    def take(self, key: EpochKey, message: LanderMessage, birth: Birth | None) -> bool:
+        """Count a new frame. Returns False if it is beyond the bound and may not land.
+
+        birth: of the frame, if it is one for this lander.
+        """
         seq, line = message.seq or 0, self._lines.get(key)
         if line is None:
-            line = ReceivedRanges(self._received[key].top) if key in self._received else ReceivedRanges()
+            line = self._new_line(key, seq)
         if seq < line.next:
             return True
-        if seq > line.next and not self._room(key):
+        before = None if birth is None or key in self._waits else self._lacks(key.node, birth)
+        waits = before is not None or key in self._waits
+        if (seq > line.next or waits) and not self._room(key):
             return False
         self._lines[key] = line
+        self._heard.add(key.node)
+        if before is not None:
+            self._waits[key] = before
+            self._awaited.setdefault(before[0], []).append(key)
+        elif birth is not None and birth.predecessor == LOST:
+            self._forget_all_but(key)
         if message.run > 1:
             line.add_run(seq, seq + message.run - 1)
         elif seq not in line:
             line.add(seq)
         epochs = self._ahead.setdefault(key.node, {})
-        if line.ahead:  # bytes go with the last of them
-            epochs[key.epoch] = [line.ahead, epochs.get(key.epoch, (0, 0))[1] + message.size_bytes]
+        frames, size_bytes = epochs.get(key.epoch, (0, 0))
+        if waits or line.ahead:  # bytes go with the last of them
+            epochs[key.epoch] = [frames + 1 if waits else line.ahead, size_bytes + message.size_bytes]
         else:
             epochs.pop(key.epoch, None)
+        if key in self._awaited:
+            self._release(key)
         return True
+
+    def _new_line(self, key: EpochKey, seq: int) -> ReceivedRanges:
+        if key in self._received:
+            return ReceivedRanges(max(self._received[key].top, seq))
+        return ReceivedRanges(seq if self._rebuilt else 0)
+
+    def _lacks(self, node: str, birth: Birth) -> tuple[EpochKey, int] | None:
+        """What a birth waits for, if it waits: the epoch before it, and the last seq of that."""
+        if not isinstance(birth.predecessor, tuple) or (self._goes_on and node not in self._heard):
+            return None
+        before = EpochKey(node, birth.predecessor[0]), birth.predecessor[1]
+        return None if self._usable(*before) else before
+
+    def _usable(self, key: EpochKey, last: int) -> bool:
+        """Whether all of an epoch up to a frame is here, and it waits for none itself."""
+        if key not in self._lines:
+            return key in self._received and self._received[key].top > last
+        return self._lines[key].next > last and key not in self._waits
+
+    def _release(self, key: EpochKey) -> None:
+        """Those that wait for an epoch which is here by now, and those that wait for these, do no longer."""
+        done = [key]
+        while done:
+            before = done.pop()
+            free = [each for each in self._awaited.get(before, ()) if self._usable(*self._waits[each])]
+            left = [each for each in self._awaited.pop(before, ()) if each not in free]
+            if left:
+                self._awaited[before] = left
+            for each in free:
+                del self._waits[each]
+                epochs, line = self._ahead[each.node], self._lines[each]
+                if line.ahead:
+                    epochs[each.epoch][0] = line.ahead
+                else:
+                    del epochs[each.epoch]
+            done += free
+
+    def _forget_all_but(self, key: EpochKey) -> None:
+        """A birth that declares what was before it lost: of older epochs nothing waits any more (1.2)."""
+        own = self._ahead.get(key.node, {})
+        self._ahead[key.node] = {epoch: counts for epoch, counts in own.items() if epoch == key.epoch}
+        for epoch in [each for each in self._waits if each.node == key.node]:
+            before, _ = self._waits.pop(epoch)
+            self._awaited.pop(before, None)
 
     def _room(self, key: EpochKey) -> bool:
         epochs = self._ahead.get(key.node, {})
@@ -160,8 +228,15 @@ class LateStarts:
 class Lander:
     """Custody at the top of the tree."""
 
-    def __init__(self, journal: int, settings: LanderSettings, restored: Mapping[str, Any] | None = None) -> None:
-        """restored: the slots of `Land.received` found at start."""
+    def __init__(
+        self,
+        journal: int,
+        settings: LanderSettings,
+        restored: Mapping[str, Any] | None = None,
+        *,
+        rebuilt: bool = False,
+    ) -> None:
+        """restored: the slots of `Land.received` found at start. rebuilt: there were some, and they are lost."""
         self.journal, self.settings = journal, settings
         self.received: dict[EpochKey, ReceivedRanges] = {}
         self._late = LateStarts()
@@ -176,7 +251,7 @@ class Lander:
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
         self._fresh: dict[EpochKey, dict[int, None]] = {}  # seqs in order of arrival
-        self._ahead = FramesAhead(self.received)
+        self._ahead = FramesAhead(self.received, rebuilt=rebuilt)
         self._owed: set[EpochKey] = set()
         self._landing: set[EpochKey] = set()
         self._tokens: list[object] = []
@@ -227,7 +302,8 @@ class Lander:
             self._owed.add(key)
             if message.seq in self.received.get(key, ()) or message.seq in self._fresh.get(key, ()):
                 continue
-            if not self._ahead.take(key, message):
+            birth = message.birth if message.birth and message.birth.journal == self.journal else None
+            if not self._ahead.take(key, message, birth):
                 self.refused += 1
                 continue
             self._fresh.setdefault(key, {})[message.seq] = None

@@ -54,8 +54,11 @@ class Journal:
         db = self._file.open()
         db.execute("CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
         found = db.execute("SELECT value FROM slots WHERE name = 'about'").fetchone()
+        self.rebuilt = False  # what an earlier run noted is lost
         if found is None:
-            about = self._from_folder() or self._about(secrets.randbits(63) | 1)
+            known = self._from_folder()
+            self.rebuilt = known is not None
+            about = known or self._about(secrets.randbits(63) | 1)
             self._check(about)
             db.execute("INSERT INTO slots VALUES ('about', ?)", (snapshot.dumps(about),))
             sync_folder(self.folder)  # a receipt names this journal: it must not vanish with the power

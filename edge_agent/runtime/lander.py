@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
+from edge_agent.algebra.frame import Birth, Frame, Heartbeat, ParentTime
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
@@ -138,7 +138,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             settings.lander.flush_size_bytes,
             horizon_us=settings.root.horizon_us,
         )
-        self.machine = Lander(self.journal.id, limits, self.journal.slots(RECEIVED))
+        received = self.journal.slots(RECEIVED)
+        self.machine = Lander(self.journal.id, limits, received, rebuilt=self.journal.rebuilt)
         numbers = self.journal.slots(NUMBERER).get("")
         self.numberer = RevisionNumberer.restore(numbers)
         self.known = KnownDefinitions(published=published_in(numbers))
@@ -288,37 +289,40 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             epoch: int | None = None
             seq: int | None = None
             earliest_us: int | None = None
+            birth: Birth | None = None
             run = 1
             try:
                 envelope = frames.envelope(payload)
                 epoch, seq = envelope.epoch, envelope.seq
                 run, earliest_us = frames.run_of(envelope), late_starts.earliest_of(envelope)
                 if seq == 0:
-                    self._birth(child, envelope)
+                    birth = self._birth(child, envelope)
                 elif seq is None and (child in self._beats or len(self._beats) < MOST_BEATS):
                     self._beats[child] = payload
             except WireError as err:
                 if self.refusals.add(str(err), name):
                     log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
-            came.append(LanderMessage(child, epoch, seq, record, len(payload), token or None, run, earliest_us))
+            size = len(payload)
+            came.append(LanderMessage(child, epoch, seq, record, size, token or None, run, earliest_us, birth))
         self.connection.ack(settled)
         if came:
             if len(messages) > 1:
                 self.handling = None  # it may be any of them
             self.feed(MessagesArrived(tuple(came)), now_us)
 
-    def _birth(self, node: str, envelope: frames.Envelope) -> None:
+    def _birth(self, node: str, envelope: frames.Envelope) -> Birth | None:
         """Check whether a birth is of a second device, or of a spool that is an older copy. Raises: WireError."""
         frame = frames.decode_body(envelope)
         birth = frame.birth if isinstance(frame, Frame) else None
         if birth is None or birth.journal != self.journal.id:
-            return
+            return birth
         before = birth.predecessor
         known = self.machine.received.get(EpochKey(node, before[0])) if isinstance(before, tuple) else None
         alarm = self._watch.birth(node, birth, None if known is None else known.next)
         if alarm:
             log.error("node.alarm", extra={"node": node, "what": alarm})
             self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
+        return birth
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
         """Land a frame that the guard leaves out as it came, without a receipt: the root declares its content lost."""

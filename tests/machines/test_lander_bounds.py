@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import Frame, Gap
+from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
@@ -24,8 +24,8 @@ def gap(run: int) -> Gap:
 class Run:
     """A lander whose files are always written."""
 
-    def __init__(self, restored: dict[str, object] | None = None) -> None:
-        self.lander, self.now_us = Lander(1, LanderSettings(), restored), 0
+    def __init__(self, restored: dict[str, object] | None = None, *, rebuilt: bool = False) -> None:
+        self.lander, self.now_us = Lander(1, LanderSettings(), restored, rebuilt=rebuilt), 0
         self.landed: list[object] = []
         self.received: dict[str, object] = dict(restored or {})
 
@@ -34,6 +34,16 @@ class Run:
         self.do(MessagesArrived(messages))
         self.now_us += SECOND
         self.do(Tick())
+
+    def born(
+        self, epoch: int, predecessor: tuple[int, int] | str | None, *, journal: int = 1, node: str = "gw"
+    ) -> bool:
+        """The birth of an epoch comes. Returns whether it landed."""
+        birth = Birth(epoch << 32, journal, predecessor, "test")
+        self.do(MessagesArrived((LanderMessage(node, epoch, 0, (node, epoch, 0), 100, birth=birth),)))
+        self.now_us += SECOND
+        self.do(Tick())
+        return (node, epoch, 0) in self.landed
 
     def do(self, event: object) -> None:
         for action in self.lander.handle(event, self.now_us):  # type: ignore[arg-type]
@@ -156,3 +166,104 @@ def test_a_statement_names_the_earliest_late_row_of_today_and_the_day_before(mon
                     found += [receipt.earliest_us for _, receipt in action.statement]
                     run.lander.handle(Landed(), run.now_us)
     assert found == [300, 300, 300, 300, 900, 900, None]
+
+
+def seqs(run: Run, epoch: int) -> list[int]:
+    return sorted(each[2] for each in run.landed if isinstance(each, tuple) and each[1] == epoch)
+
+
+def test_an_epoch_whose_predecessor_is_not_here_waits_as_a_whole_and_counts_so() -> None:
+    """protocol 2.2: its frames are in order, but the root can use none of them; what it waits for lands always."""
+    run = Run()
+    run.born(7, None)
+    assert run.born(8, (7, 3))
+    run.take(8, *range(1, 20))
+    assert seqs(run, 8) == [0, 1, 2, 3, 4]
+    assert run.lander.refused == 15
+    assert not run.born(9, (8, 19)), "there is no room for its birth"
+    run.take(7, 1, 2)
+    run.take(8, 5)
+    assert seqs(run, 8) == [0, 1, 2, 3, 4]
+    run.take(7, 3)
+    run.take(8, *range(5, 20))
+    assert run.born(9, (8, 19))
+    run.take(9, *range(1, 50))
+    assert (len(seqs(run, 8)), len(seqs(run, 9))) == (20, 50)
+
+
+def test_epochs_that_wait_for_each_other_have_a_bound_and_all_go_on_once_the_first_is_here() -> None:
+    """protocol 2.2: a crash loop while one frame is under way. Other children are not concerned."""
+    run = Run()
+    run.born(7, None)
+    run.take(7, 2)
+    assert [run.born(epoch, (epoch - 1, 0 if epoch > 8 else 2)) for epoch in (8, 9, 10, 11)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert run.born(8, (7, 2), node="other"), "of that child nothing waits yet"
+    run.take(7, 1)
+    assert [run.born(epoch, (epoch - 1, 0)) for epoch in (10, 11, 12, 13)] == [True] * 4
+
+
+def test_frames_ahead_of_a_hole_in_an_epoch_that_waits_no_longer_count_as_before() -> None:
+    """protocol 2.2"""
+    run = Run()
+    run.born(7, None)
+    run.born(8, (7, 1))
+    run.take(8, 1, 3, 4)
+    run.take(7, 1)
+    run.take(8, *range(5, 20))
+    assert seqs(run, 8) == [0, 1, 3, 4, 5, 6, 7], "five of them are ahead of 2"
+    run.take(8, 2)
+    run.take(8, *range(8, 20))
+    assert len(seqs(run, 8)) == 20
+
+
+def test_a_birth_for_another_journal_or_of_a_child_that_declares_its_past_lost_waits_for_nothing() -> None:
+    """protocol 1.2: the root discards the one, and nothing waits for what is declared lost."""
+    run = Run()
+    run.born(7, None)
+    run.born(6, (5, 3), journal=2)
+    run.take(6, *range(1, 20))
+    run.born(8, (7, 3))
+    run.take(8, *range(1, 20))
+    assert (len(seqs(run, 6)), len(seqs(run, 8))) == (20, 5)
+    assert run.born(9, LOST)
+    run.take(9, *range(1, 20), 25)
+    assert len(seqs(run, 9)) == 21
+
+
+def test_what_an_earlier_run_received_and_did_not_note_holds_nobody_up() -> None:
+    """protocol 2.2, 3.2: a power cut takes the newest notes of what was receipted; the child sends it no more."""
+    first = Run()
+    first.born(7, None)
+    first.take(7, 1, 2, 3)
+    noted = dict(first.received)
+    first.take(7, 4, 5)
+    run = Run(noted)
+    run.take(7, *range(6, 40))
+    assert len(seqs(run, 7)) == 34
+    assert run.born(8, (7, 39))
+    run.take(8, *range(1, 40))
+    again = Run(noted)  # nothing of the older epoch is left to send
+    assert again.born(8, (7, 5))
+    again.take(8, *range(1, 40))
+    assert again.born(9, (8, 39))
+    again.take(9, *range(1, 40))
+    assert (len(seqs(run, 8)), len(seqs(again, 8)), len(seqs(again, 9))) == (40, 40, 40)
+    assert again.born(10, (6, 2)), "but nobody names an epoch that never was here twice"
+    again.take(10, *range(1, 40))
+    assert len(seqs(again, 10)) == 5
+
+
+def test_a_lander_whose_journal_was_deleted_goes_on_with_what_comes() -> None:
+    """protocol 3.8 j: nothing is lost with it."""
+    run = Run(rebuilt=True)
+    run.take(7, *range(600, 640))
+    assert run.born(8, (7, 639))
+    run.take(8, *range(1, 40))
+    assert (len(seqs(run, 7)), len(seqs(run, 8))) == (40, 40)
+    run.take(8, *range(41, 60))
+    assert len(seqs(run, 8)) == 45, "ahead of a hole"

@@ -13,7 +13,9 @@ import pytest
 from edge_agent.algebra.frame import Birth, Frame
 from edge_agent.config import topics
 from edge_agent.config.node_file.settings import parse
+from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
+from edge_agent.ports.journal import NAME
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.wire import frames, landing, receipts
 from tests.support.runtime.scripted import ScriptedClock, ScriptedConnection
@@ -206,3 +208,23 @@ def test_a_spool_that_was_lost_or_is_an_older_copy_is_in_the_landers_status(
     lander.up.message(topics.frames("a", "root"), frames.encode(Frame(6, 0, birth)), 999)
     lander.turns(1)
     assert json.loads(lander.up.sent(topics.status("root"))[-1])["alarms"] == {"a": WENT_BACK}
+
+
+def test_a_deleted_journal_stops_no_child_and_births_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.8 (j), 2.2: what comes next is ahead of no hole; an epoch waits as a whole for the one it names."""
+    monkeypatch.setattr(rules, "MOST_FRAMES", 3)
+    lander = Lander(tmp_path)
+    lander.hears(*range(9))
+    lander.close()
+    for name in (NAME, f"{NAME}-wal"):
+        (tmp_path / name).unlink(missing_ok=True)
+    lander = Lander(tmp_path)
+    lander.hears(*range(9, 30))
+    assert lander.landed() == list(range(30))
+    birth = Birth(8 << 32, lander.loop.journal.id, (EPOCH, 30), "1")
+    for seq in range(9):
+        payload = frames.encode(Frame(8, seq, birth if seq == 0 else None))
+        lander.up.message(topics.frames("a", "root"), payload, 200 + seq)
+    lander.turns(3)
+    assert lander.landed() == [*range(30), 0, 1, 2]
+    lander.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from edge_agent.algebra.frame import HORIZON_US, Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import HORIZON_US, Birth, Frame, Heartbeat, Receipt
 from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.machines.events import BadEnvelope, BadFrame, SendReceipt, Tick
@@ -57,12 +57,13 @@ class RootHost:
         faults = self.world.faults
         if self._older and faults.happens("journal.unsynced"):
             self.received = faults.stream("journal.unsynced").choice(self._older)
-        if self.landed and faults.happens("journal.wiped"):
+        rebuilt = bool(self.landed) and faults.happens("journal.wiped")
+        if rebuilt:
             self.received = {}
         if self.landed and faults.happens("journal.new"):
             self.journal, self.received = faults.stream("journal.new").getrandbits(60) | 1, {}
         settings = LanderSettings(flush_us=300 * MS, horizon_us=self.horizon_us)
-        self.lander = Lander(self.journal, settings, copy.deepcopy(self.received))
+        self.lander = Lander(self.journal, settings, copy.deepcopy(self.received), rebuilt=rebuilt)
 
     def do(self, event: Any, now_us: int) -> None:
         if self.lander is None:
@@ -113,15 +114,18 @@ class RootHost:
         epoch: int | None = None
         seq: int | None = None
         earliest_us: int | None = None
+        birth: Birth | None = None
         run = 1
         try:
             envelope = frames.envelope(message.payload)
             epoch, seq = envelope.epoch, envelope.seq
             run, earliest_us = frames.run_of(envelope), late_starts.earliest_of(envelope)
+            first = frames.decode_body(envelope) if seq == 0 else None
+            birth = first.birth if isinstance(first, Frame) else None
         except WireError:
             pass
         size = len(message.payload)
-        came = LanderMessage(message.address.sender, epoch, seq, record, size, run=run, earliest_us=earliest_us)
+        came = LanderMessage(message.address.sender, epoch, seq, record, size, None, run, earliest_us, birth)
         self.do(MessagesArrived((came,)), now_us)
 
     def tick(self, now_us: int) -> None:
