@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials, readings_in
-from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_columns, check_held
+from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_columns, check_held, node_columns
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import kind_of
@@ -286,6 +286,14 @@ class Section:
             return self.extent.low[column], self.extent.high[column]
         first = self.seen.first
         return bounds(columns[column]) if column or first is None else (first, first)
+
+    def highest_node(self, plan: Plan) -> int:
+        """The highest node number in its rows; -1 where they have none, or not the plan's columns, which is bad."""
+        named, columns = node_columns(plan.basis), list(self.partials.states.values())
+        found = len(columns) if self.extent is None else len(self.extent.kinds)
+        if not named or found != len(plan.basis) or (self.extent is None and not len(self.partials)):
+            return -1
+        return max(self._bounds(i, columns)[1] for i in named)
 
     def rows(self, basis: tuple[str, ...]) -> Partials:
         """The rows with their columns under the names of the basis, unchecked."""

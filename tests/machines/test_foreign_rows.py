@@ -26,7 +26,8 @@ GROUP = Group("boiler", "", (), 0)
 FLOATS = Plan(b"floats  ", "slice", ("count", "sum"), None, SECOND, (("q", 1),))
 FIRSTS = ("count", "first_time", "first_node", "first_order", "first_value")
 FIRST = Plan(b"first   ", "slice", FIRSTS, None, SECOND, (("q", 1),))
-DEFINE = Define((0, ("",)), (0, ("a",)), ((0, GROUP),), ((0, 0, FLOATS), (1, 0, FIRST)))
+READINGS = Plan(b"readings", "slice", ("count", "series"), None, SECOND, (("q", 1),))
+DEFINE = Define((0, ("",)), (0, ("a",)), ((0, GROUP),), ((0, 0, FLOATS), (1, 0, FIRST), (3, 0, READINGS)))
 
 
 def rows(*columns: Any, key: int = 0) -> Partials:
@@ -42,14 +43,13 @@ BAD = {
     "no reading in a row": (0, rows(0, 1.5)),
     "integers where the plan says floats": (0, rows(3, 1)),
     "floats where a count stands": (0, rows(3.0, 1.5)),
-    "a node that is not defined": (1, rows(3, NOW, 1, 0, 1.5)),
     "a negative node": (1, rows(3, NOW, -1, 0, 1.5)),
     "a time beyond 64 bits": (1, rows(3, 2**70, 0, 0, 1.5)),
 }
 
 
-SERIES = np.empty(1, object)
-SERIES[0] = Series(*(np.array([number]) for number in (NOW, 1.5, 0, 7)))
+SERIES = np.empty(2, object)
+SERIES[:] = [Series(*(np.array([number]) for number in (NOW, 1.5, node, 7))) for node in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_raw_rows_are_series_in_a_group_of_raw_readings(form: str, basis: tuple[
     define = replace(DEFINE, groups=((0, replace(GROUP, cut=cut_from_text(0, 0, form))),), plans=((0, 0, plan),))
     half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), define), NOW)
     one = np.array([NOW])
-    states = {"0": np.array([1]), "1": SERIES if "series" in basis else np.array([1.5])}
+    states = {"0": np.array([1]), "1": SERIES[:1] if "series" in basis else np.array([1.5])}
     section = Section(0, Partials(one, one + 1, np.array([0]), states))
     [applied] = half.take("a", Frame(1, 1, groups=(GroupPart(0, NOW, (section,)),)), NOW)
     assert (applied.effect.frame is None) == bool(why)
@@ -111,28 +111,38 @@ def test_of_late_rows_in_a_frame_that_is_refused_the_windows_are_marked(only_hea
 
 
 UNKNOWN = {"a key": (0, rows(3, 1.5, key=1)), "a plan": (2, rows(3, 1.5))}
+UNKNOWN = {
+    "a key": (0, rows(3, 1.5, key=1)),
+    "a plan": (2, rows(3, 1.5)),
+    "a node": (1, rows(3, NOW, 1, 0, 1.5)),
+    "a node of a series": (3, rows(1, SERIES[1])),
+}
 NEWS = {
+    **dict.fromkeys(("a node", "a node of a series"), Define(nodes=(0, ("a", "late")))),
     "a key": Define((0, ("", "late")), (0, ("a",))),
     "a plan": Define(groups=((0, GROUP),), plans=((2, 0, replace(FLOATS, hash=b"second  ")),)),
 }
 
 
+@pytest.mark.parametrize("only_head", [False, True])
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_a_row_with_an_unknown_number_waits_until_its_node_says_what_it_means(name: str) -> None:
+def test_a_row_with_an_unknown_number_waits_until_its_node_says_what_it_means(name: str, only_head: bool) -> None:
     """protocol 2.4: the definitions of a frame that is lost come again in a later one."""
     half, (number, found) = parent(), UNKNOWN[name]
     for seq in (1, 2):
-        frame = Frame(1, seq, groups=(GroupPart(0, NOW + seq, (Section(number, found),)),))
-        assert half.take("a", frame, NOW) == []
+        payload = frames.encode(Frame(1, seq, groups=(GroupPart(0, NOW + seq, (Section(number, found),)),)))
+        message = heads.head(frames.envelope(payload))[0] if only_head else frames.decode(payload)
+        assert half.take("a", message, NOW) == []
     assert half.children.membership(GROUP).member("a").frontier_us < NOW
     assert half.inbox.receipt("a", 1).upto == 3
     effects = [applied.effect for applied in half.take("a", Frame(1, 3, define=NEWS[name]), NOW)]
     assert [(effect.seq, effect.why) for effect in effects] == [(1, ""), (2, ""), (3, "")]
 
 
-def test_a_row_that_nothing_can_explain_is_settled_as_bad_and_the_line_goes_on() -> None:
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_row_that_nothing_can_explain_is_settled_as_bad_and_the_line_goes_on(name: str) -> None:
     """protocol 2.4: that is so when its epoch is here to its end, or when many frames have come behind it."""
-    bad = Frame(1, 1, groups=(GroupPart(0, NOW, (Section(2, rows(3, 1.5)),)),))
+    bad = Frame(1, 1, groups=(GroupPart(0, NOW, (Section(*UNKNOWN[name]),)),))
     half = parent()
     assert half.take("a", bad, NOW) == []
     effects = [applied.effect for applied in half.take("a", Frame(2, 0, Birth(2 << 32, 7, (1, 1), "1")), NOW)]

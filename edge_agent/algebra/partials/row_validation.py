@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_agent.algebra import sketches
 from edge_agent.algebra.aggregates import COLUMNS, components_of
-from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.columns import KINDS, OF_NODES
 from edge_agent.algebra.columns.kind import ColumnKind
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array
@@ -73,6 +73,12 @@ def check_columns(basis: tuple[str, ...], letters: str, scale: int | None) -> Ch
             bounded.append((i, name, kind.name == "count", kind.renumber is not None))
     held = {"min", "max"} <= set(basis) or not HELD.isdisjoint(basis)
     return Checked(tuple(bounded), held)
+
+
+@lru_cache(maxsize=1024)
+def node_columns(basis: tuple[str, ...]) -> tuple[int, ...]:
+    """The positions of columns that hold node numbers."""
+    return tuple(i for i, name in enumerate(basis) if name in COLUMNS and COLUMNS[name].kind in OF_NODES)
 
 
 @lru_cache(maxsize=1024)

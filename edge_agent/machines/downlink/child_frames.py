@@ -377,6 +377,8 @@ class ChildFrames:
             for section in (*part.sections, *part.late):
                 if section.plan not in plans or section.highest_key >= keys:
                     return False
+                if section.highest_node(plans[section.plan][1]) >= len(dictionary.nodes):
+                    return False
             for number, _ in part.registers:
                 if number >= keys:
                     return False
