@@ -12,7 +12,9 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-SCRIPTS: Final = [path for path in (*sorted((ROOT / "scripts").iterdir()), *sorted((ROOT / ".ci").iterdir())) if path.is_file()]
+SCRIPTS: Final = [
+    path for path in (*sorted((ROOT / "scripts").iterdir()), *sorted((ROOT / ".ci").iterdir())) if path.is_file()
+]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -94,7 +94,7 @@ def test_a_gateway_and_a_lander_whose_clocks_are_a_month_ahead_together_make_no_
 
 
 def test_a_gateway_and_its_region_whose_clocks_are_a_month_ahead_together_make_no_row_complete() -> None:
-    """protocol 4.4: the region closed windows of the present without the readings that the gateway had still to read."""
+    """protocol 4.4: the region closed windows without the readings that the gateway had still to read."""
     chaos = Chaos.of({"clock.step": 0.05, "clock.lander": 0.02}, 20_000, 131_072)
     assert Tree(10, chaos, Shape(tiers=1, gateways=2, seconds=24)).run() == []
 
