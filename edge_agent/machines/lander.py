@@ -123,7 +123,7 @@ class FramesAhead:
             return True
         before = None if birth is None or key in self._waits else self._lacks(key.node, birth)
         waits = before is not None or key in self._waits
-        if (seq > line.next or waits) and not self._room(key):
+        if (seq > line.next or waits) and not self._room(key, 2 if seq < line.top else 1):
             return False
         self._lines[key] = line
         self._heard.add(key.node)
@@ -190,12 +190,17 @@ class FramesAhead:
             before, _ = self._waits.pop(epoch)
             self._awaited.pop(before, None)
 
-    def _room(self, key: EpochKey) -> bool:
+    def _room(self, key: EpochKey, share: int) -> bool:
+        """Whether a frame may wait. share: of the bound.
+
+        A frame between others that are here has twice the room: it is one of the thousand that a child sends ahead, and
+        if it were refused again and again while these are receipted, its child would give it up (3.6).
+        """
         epochs = self._ahead.get(key.node, {})
         if key.epoch not in epochs and len(epochs) >= MOST_EPOCHS:
             return False
         frames, size_bytes = (sum(each[i] for each in epochs.values()) for i in (0, 1))
-        return frames < MOST_FRAMES and size_bytes < MOST_BYTES
+        return frames < MOST_FRAMES * share and size_bytes < MOST_BYTES * share
 
 
 class LateStarts:

@@ -267,3 +267,16 @@ def test_a_lander_whose_journal_was_deleted_goes_on_with_what_comes() -> None:
     assert (len(seqs(run, 7)), len(seqs(run, 8))) == (40, 40)
     run.take(8, *range(41, 60))
     assert len(seqs(run, 8)) == 45, "ahead of a hole"
+
+
+def test_a_frame_between_others_that_landed_is_not_refused_until_its_child_gives_it_up() -> None:
+    """protocol 2.2, 3.6: what lies behind it is receipted, so that its child would take it for poison."""
+    run = Run()
+    run.born(7, None)
+    run.born(8, (7, 9))
+    run.take(8, 1, 2, 4, 6, 7)
+    assert seqs(run, 8) == [0, 1, 2, 4, 6], "five wait"
+    run.take(8, 3, 5, 7)
+    assert seqs(run, 8) == [0, 1, 2, 3, 4, 5, 6]
+    run.take(7, 2, 30)
+    assert seqs(run, 7) == [0], "no room for what lies ahead of all others"
