@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import Extent, Frame, GroupPart, Plan, Section
+from edge_agent.algebra.frame import NEVER_US, Extent, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.partial import NOTHING
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
@@ -101,6 +101,7 @@ def _state(state: RootState) -> dict[str, object]:
         "queries": [[*key, text] for key, text in state.queries.items()],
         "scales": [[*key, sorted(scales, key=repr)] for key, scales in state.scales.items()],
         "plans": encode(list(state.plans.values())),
+        "ends": [state.ends[digest] for digest in state.plans],
         "closed": [[*key, us] for key, us in state.closed.items()],
         "revised": [[*key, us] for key, us in state.revised.items()],
         "pending": [[*key, [list(r) for r in ranges]] for key, ranges in state.pending.items()],
@@ -115,6 +116,7 @@ def _state(state: RootState) -> dict[str, object]:
         "met": [[*place, us] for place, us in state.met.items()],
         "readings": state.readings,
         "floors": encode(list(state.floors.items())),
+        "begun": encode(list(state.begun.items())),
         "repeats": [
             [*line, plan, *each.counting, each.below_seq]
             for line, plans in state.repeats.items()
@@ -128,6 +130,8 @@ def _state(state: RootState) -> dict[str, object]:
 
 def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
     plans = decode(list[tuple[Group, Plan]], plain["plans"])
+    latest_us = max((high for *_, high in plain["extent"]), default=NEVER_US)
+    ends = plain.get("ends", [latest_us] * len(plans))  # a state of an older root has none
     return RootState(
         limits,
         plain["number"],
@@ -149,6 +153,8 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         repeats=_repeats(plain.get("repeats", ())),  # a state of an older root has none
         floors=dict(decode(list[tuple[Group, int]], plain["floors"])) if "floors" in plain else {},  # as above
         too_late=_too_late(plain.get("too_late", ())),  # as above
+        begun=dict(decode(list[tuple[Group, int]], plain["begun"])) if "begun" in plain else {},
+        ends={identity(*of): us for of, us in zip(plans, ends, strict=True)},
     )
 
 

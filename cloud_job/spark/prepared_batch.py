@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cloud_job.ingest.intake import Intake
 from edge_agent.root.completeness import Decision
-from edge_agent.root.decision import decide
+from edge_agent.root.decision import transition
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import TableRow, Work
+from edge_agent.wire.heads import Parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,12 +45,15 @@ def decided(intake: Intake, state: RootState, *, flush: bool = False) -> Decided
     """Take the decision on the messages of the intake. Changes the state, the decider and its parts."""
     decider, parts = intake.decider, intake.parts
     stored = intake.table() if intake.rows["batch"] else None
-    decision = decider.decide(intake.now_us)
-    applied = {key: found for e in decision.effects if (found := parts.pop(key := (e.node, e.epoch, e.seq), None))}
+    applied: Parts = {}
+
+    def take(decision: Decision) -> Parts:
+        keys = ((effect.node, effect.epoch, effect.seq) for effect in decision.effects)
+        applied.update((key, found) for key in keys if (found := parts.pop(key, None)))
+        return applied
+
     state.own(intake.batch, intake.owner)
-    dictionaries = decider.parent.dictionaries
-    work = decide.step(state, decision, applied, dictionaries, decider.gaps, unread=intake.unread, flush=flush)
-    decider.release(decision, state.limits.horizon_us, state.reach)
+    decision, work = transition.decided(decider, state, intake.now_us, take, unread=intake.unread, flush=flush)
     if beyond := decider.take_beyond():
         log.warning("root.beyond_bounds", extra={"batch": intake.batch, **beyond})
     return Decided(stored, decision, applied, work)

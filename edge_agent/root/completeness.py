@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
+from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
-from edge_agent.algebra.query.key import QueryKey
+from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.known_definitions import KnownDefinitions, Publication
 from edge_agent.machines.checkpoint.codec import decode, encode
@@ -99,6 +99,7 @@ class Decider:
         self._effects: list[Effect] = []
         self.alarms: dict[str, tuple[str, int]] = {}  # child -> what an operator must know, and when it was seen
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
+        self._over_us: dict[Group, int] = {}  # servings that ended before are let go, and do not come back
         self._behind: dict[Group, dict[str, int]] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
         self._clock_steps = ClockSteps()  # of the lander
@@ -193,7 +194,7 @@ class Decider:
             group: {
                 QueryKey(*key): serving
                 for key, serving in self.parent.serving(group, now_us).items()
-                if self._texts.fits(QueryKey(*key), group)
+                if self._texts.fits(QueryKey(*key), group) and not self._let_go(group, family, serving)
             }
             for group, family in families.items()
         }
@@ -242,9 +243,63 @@ class Decider:
         for group in decision.ended:
             del families[group], self._serving[group]
             self._behind.pop(group, None)
+            self._over_us.pop(group, None)
         self.gaps += self._new_gaps
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision
+
+    def _let_go(self, group: Group, family: GroupMembership, serving: Serving) -> bool:
+        """Whether a serving ended so long ago that it was let go: some child said it once more."""
+        over = serving.key not in self._serving.get(group, {}) and self._end_us(serving) < self._over_us.get(
+            group, NEVER_US
+        )
+        if over:
+            family.forget(serving.key)
+        return over
+
+    def _end_us(self, serving: Serving) -> int:
+        """No row of it ends later; FAR_US: it has no end."""
+        _, until_us, end_us = serving.bounds_us
+        if until_us < -NEVER_US:
+            reach_us = self._texts.reach_us(serving.key)
+            end_us = min(end_us, until_us + (MAX_HORIZON_US if reach_us is None else reach_us))
+        return end_us
+
+    def let_go(
+        self, decision: Decision, horizon_us: int, waits: Callable[[QueryPlace], bool]
+    ) -> list[tuple[Group, QueryKey]]:
+        """Servings that ended two horizons ago are over: no row of them can change. Returns them.
+
+        waits: whether rows of a query are still to be written.
+        """
+        out = []
+        for group, held in self._serving.items():
+            frontier_us = decision.groups[group].frontier_us
+            over_us = max(frontier_us - 2 * horizon_us, self._over_us.get(group, NEVER_US))
+            if frontier_us > NEVER_US:
+                self._over_us[group] = over_us
+            for key, serving in [*held.items()]:
+                if self._end_us(serving) < over_us and not waits(QueryPlace(*key, group.node)):
+                    del held[key]
+                    self.parent.children.memberships[group].forget(key)
+                    out.append((group, key))
+        return out
+
+    def forget_texts(self, known: Iterable[QueryKey]) -> list[QueryKey]:
+        """Forget definitions of these that no child, and no row that may come, can name. Returns whose."""
+        served = set().union(*(held.keys() for held in self._serving.values()))
+        return self.parent.forget_texts(key for key in known if key not in served)
+
+    def serves(self, group: Group, key: QueryKey) -> bool | None:
+        """Whether a group serves a query's revision; None: not yet, but somebody says so."""
+        if key in self._serving.get(group, {}):
+            return True
+        family = self.parent.children.memberships.get(group)
+        return None if family is not None and family.serves(key) else False
+
+    def start_us(self, group: Group, key: QueryKey) -> int | None:
+        """The first start that may give a row of a query that a group serves; None: any."""
+        return self._serving[group][key].start_from_us
 
     def _why(
         self,
@@ -283,15 +338,18 @@ class Decider:
         query's revision that contains it may end; None: not known.
         """
         before: dict[Group, int] = {}
+        long_ago_us = decision.now_us - 2 * horizon_us  # of a group that nobody serves, and may serve again
         for group, view in decision.groups.items():
             longest = [reach(key) for key in view.serving]
             # windows between markers, and of positions, have no longest length
             if isinstance(group.cut, TimeCut | SessionCut) and None not in longest:
                 before[group] = view.frontier_us - horizon_us - max((us for us in longest if us is not None), default=0)
+            else:
+                before[group] = NEVER_US
         self.gaps = [
             (node, gap)
             for node, gap in self.gaps
-            if gap.end_us <= gap.start_us or any(gap.end_us > before.get(group, NEVER_US) for group in gap.groups)
+            if gap.end_us <= gap.start_us or any(gap.end_us > before.get(group, long_ago_us) for group in gap.groups)
         ]
         known, self.gaps = len(self.gaps), bounds.bounded_gaps(self.gaps)
         self.beyond_bounds["gaps"] += known - len(self.gaps)
@@ -337,6 +395,7 @@ class Decider:
             "lost_frames": self.lost_frames.snapshot(),
             "clock_steps": self._clock_steps.snapshot(),
             "alarms": [[node, *alarm] for node, alarm in self.alarms.items()],
+            "over": encode(list(self._over_us.items())),
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
@@ -356,3 +415,4 @@ class Decider:
         self._clock_steps.restore(state.get("clock_steps", ()))  # nor this
         self.parent.ahead_us = self._clock_steps.ahead_us
         self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}
+        self._over_us = dict(decode(list[tuple[Group, int]], state["over"])) if "over" in state else {}

@@ -10,14 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cloud_job.delta.expiring import Expiring, expiring
 from cloud_job.ingest.decode import READ, windows_of
 from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
+from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.root.completeness import Decider
-from edge_agent.root.decision.decide import step
+from edge_agent.root.completeness import Decider, Decision
 from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.transition import decided
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, Work
 from edge_agent.root.numpy.rows import Row
@@ -26,7 +28,7 @@ from tests.support.cloud.recorded_fleets import File, content, grouped, plain_ro
 from tests.support.simulation.faults import everything, lossy
 from tests.support.simulation.fleets import GRACE
 from tests.support.simulation.marker_fleets import MarkedFleet
-from tests.support.simulation.world import Chaos, RootHost
+from tests.support.simulation.world import SECOND, Chaos, RootHost
 
 SEEDS = (4_084, 4_004)  # all but overlapping windows, who is missing is skipped; those
 BATCHES = 8
@@ -44,6 +46,9 @@ class Twin:
     parts: Parts = field(default_factory=dict)
     rows: dict[Place, tuple[Told, int, bool]] = field(default_factory=dict)
     stored: list[pa.RecordBatch] = field(default_factory=list)
+    expires: bool = False  # rows go as soon as they may, a batch after they were found to be of no use (8.4)
+    expiring: list[Expiring] = field(default_factory=list)
+    expired: int = 0
 
     def __post_init__(self) -> None:
         self.state = RootState(self.limits)
@@ -53,12 +58,9 @@ class Twin:
         intake = Intake(self.decider, self.parts, self.state.number + 1, "me", self.state.decided_us)
         for file in group:
             intake.read(content(file, self.journal), "file")
-        self.stored += intake.table().select(list(READ)).to_batches()
-        decision = self.decider.decide(intake.now_us)
-        keys = [(effect.node, effect.epoch, effect.seq) for effect in decision.effects]
-        applied = {key: self.parts.pop(key) for key in keys if key in self.parts}
+        self.stored += intake.table().select(list(dict.fromkeys((*READ, "node", "epoch", "plan", "end")))).to_batches()
         self.state.owners = self.state.owners or [(0, "me")]
-        work = step(self.state, decision, applied, self.decider.parent.dictionaries, self.decider.gaps, flush=flush)
+        _, work = decided(self.decider, self.state, intake.now_us, self._applied, flush=flush)
         work = Work.loads(work.dumps())
         spans = [span for span in (*work.closing, *work.revising) if span.picks]
         formed = self._formed(work, spans)
@@ -68,9 +70,27 @@ class Twin:
             for place, (told, revision, _) in self.rows.items():
                 if place[:2] == (gone.query, gone.node) and (place[3], told[0]) == (gone.start_us, gone.end_us):
                     self.rows[place] = (told, revision + 1, True)
+        if self.expires:
+            self._expire()
         _, self.state, _ = decision_checkpoint.loads(
             decision_checkpoint.dumps(self.decider, self.state, self.parts), self.limits, GRACE
         )
+
+    def _applied(self, decision: Decision) -> Parts:
+        keys = [(effect.node, effect.epoch, effect.seq) for effect in decision.effects]
+        return {key: self.parts.pop(key) for key in keys if key in self.parts}
+
+    def _expire(self) -> None:
+        """What was found after the batch before goes."""
+        before = {(node, epoch, plan): us for node, epoch, plan, us in self.expiring}
+        for at, batch in enumerate(self.stored):
+            columns = (batch.column(name).to_pylist() for name in ("node", "epoch", "plan", "end"))
+            kept = [
+                end is None or end >= before.get((n, e, p), NEVER_US) for n, e, p, end in zip(*columns, strict=True)
+            ]
+            self.expired += kept.count(False)
+            self.stored[at] = batch.filter(pa.array(kept, pa.bool_()))
+        self.expiring = expiring(self.decider, self.state, self.parts)
 
     def _formed(self, work: Work, spans: Sequence[WindowRange]) -> dict[int, dict[str, list[int]]]:
         """Readings and late ones of each key of each span, from the stored parts by the code of the executors."""
@@ -126,3 +146,23 @@ def test_the_job_decides_on_markers_as_the_plain_root_does(chaos: Callable[[Rand
     wanted = final(plain_rows(groups, root.journal), fleet)
     assert len(wanted) > 3
     assert twin.rows == wanted
+
+
+@pytest.mark.parametrize("horizon_us", [3 * SECOND, 8 * SECOND])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_that_have_expired_are_in_no_window_that_is_made(seed: int, horizon_us: int) -> None:
+    """protocol 8.4: the rows of the plain root, which keeps them, though readings go as soon as they may."""
+    fleet = MarkedFleet(seed, everything(Random(seed)))
+    assert fleet.run() == []
+    root = fleet.world.hosts["root"]
+    assert isinstance(root, RootHost)
+    files: list[File] = [(at_us, tuple(objects)) for at_us, objects in root.files]
+    groups = grouped(files, min(len(files) - 1, 3 * BATCHES), Random(seed))
+    twin = Twin(root.journal, RootLimits(0, horizon_us), expires=True)
+    for group in groups:
+        twin.batch(group)
+    twin.batch([], flush=True)
+    wanted = final(plain_rows(groups, root.journal, horizon_us=horizon_us), fleet)
+    assert len(wanted) > 3
+    assert twin.rows == wanted
+    assert twin.expired

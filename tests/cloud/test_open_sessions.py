@@ -55,6 +55,26 @@ def test_the_job_decides_on_sessions_as_the_plain_root_does(chaos: Callable[[Ran
     assert got == final(plain_rows(groups, root.journal), made)
 
 
+@pytest.mark.parametrize("horizon_us", [2 * SECOND, 8 * SECOND])
+@pytest.mark.parametrize("chaos", [lossy, everything])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pieces_that_have_expired_are_in_no_row_that_is_made(
+    chaos: Callable[[Random], Chaos], seed: int, horizon_us: int
+) -> None:
+    """protocol 8.4: the rows of the plain root, which keeps them, though pieces go as soon as they may."""
+    made, files = fleet(seed, chaos(Random(seed)), sessions=True)
+    groups = grouped(files, min(len(files) - 1, 25), Random(seed))
+    root = made.world.hosts["root"]
+    assert isinstance(root, RootHost)
+    twin = Twin(root.journal, RootLimits(0, horizon_us), expires=True)
+    for group in groups:
+        twin.batch(group)
+    twin.batch([], flush=True)
+    got = {at: (r.end, r.readings, r.withdrawn, r.late, r.coverage_id, r.revision) for at, r in twin.rows.items()}
+    assert got == final(plain_rows(groups, root.journal, horizon_us=horizon_us), made)
+    assert twin.expired
+
+
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 GAP = Session(2 * SECOND)
@@ -82,12 +102,32 @@ def test_a_session_that_lasted_longer_than_the_horizon_is_not_beyond_it() -> Non
         Twin(JOURNAL, RootLimits(revise_every_us=0, horizon_us=10 * SECOND)),
         Child("gw", (query(window=GAP),)),
     )
-    batch(twin, at(1), (child, child.birth()), (child, child.rows(at(100))))
+    batch(twin, at(1), (child, child.birth()), (child, holding(child, at(100), until=20)))
     long = child.rows(at(110), starts(20), length_us=80 * SECOND + 1)
     assert batch(twin, at(2), (child, long)).beyond == ()
     old = child.rows(at(110), starts(50), length_us=1, late=True)
     assert [(part.lasting, part.source) for part in batch(twin, at(3), (child, old)).beyond] == [(True, "s")]
     assert [(row.end, row.readings) for row in twin.rows.values()] == [(at(102), 1)]
+
+
+def test_a_session_that_began_two_horizons_before_is_set_apart_and_declared() -> None:
+    """protocol 8.4: the rows that it would join may be made of readings that are gone."""
+    a, b = Child("a", (query(window=GAP, fns=("count",)),)), Child("b", (query(window=GAP, fns=("count",)),))
+    twin = Twin(JOURNAL, RootLimits(0, 10 * SECOND), expires=True)
+    batch(twin, at(1), (a, a.birth()), (b, b.birth()), (a, a.rows(at(10))), (b, b.rows(at(10))))
+    batch(twin, at(100), (a, a.rows(at(100), starts(95), length_us=1)))
+    batch(twin, at(101), (a, a.rows(at(101))))
+    assert [(row.received, row.readings) for row in twin.rows.values()] == [(1, 1)]
+    long = b.rows(at(101), starts(60), length_us=34 * SECOND, late=True)
+    work = batch(twin, at(102), (b, long))
+    assert [(each.begun_us, each.until_us) for each in work.beyond] == [(at(81), at(94))]
+    (gap,) = work.gaps
+    assert (gap["start"], gap["end"], gap["readings"], gap["nodes"]) == (at(60), at(94), 0, ["b"])
+    ((_, row),) = twin.rows.items()
+    assert (row.end, row.readings, row.received, row.complete) == (at(97), 1, 1, False), "b has come, but not to it"
+    short = b.rows(at(102), starts(93.5), length_us=1, late=True)
+    assert batch(twin, at(103), (b, short), (a, a.rows(at(103)))).beyond == ()
+    assert [(row.end, row.readings, row.withdrawn) for row in twin.rows.values()][-1] == (at(97), 2, False)
 
 
 def told_rows(twin: Twin) -> dict[float, tuple[float, int, int, bool]]:

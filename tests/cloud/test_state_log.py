@@ -133,7 +133,7 @@ def test_rows_that_are_not_decided_again_as_they_were_stop_the_start(tmp_path: P
     kept.batches[-1]["work"] = kept.batches[-2]["work"]
     with pytest.raises(PortError, match="deciding it again gives another result"):
         begun(tmp_path, kept)
-    kept = run(tmp_path, rounds(60, 1), set())
+    kept = run(tmp_path, rounds(70, 1), set())
     rows = kept_rows(kept)
     assert len(rows) > 3
     with pytest.raises(PortError, match="are missing between"):

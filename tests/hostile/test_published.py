@@ -16,6 +16,7 @@ from edge_agent.config.definitions.definitions import canonical_query, parse_def
 from edge_agent.config.in_force.known_definitions import (
     AHEAD_US,
     MOST_HELD,
+    MOST_REMOVED,
     MOST_TEXTS,
     PATIENCE_US,
     KnownDefinitions,
@@ -353,3 +354,29 @@ def test_a_region_between_two_brokers_says_in_its_status_what_differs(tmp_path: 
     assert list(alarms) == ["query q"]
     loop._message(loop.up, TOPIC, canonical_query(query(4)).encode(), BEGIN_US)
     assert "alarms" not in loop.status.card(loop.machine, loop.clock)
+
+
+def test_of_queries_that_are_removed_the_latest_stay_known() -> None:
+    """A fleet that makes and removes queries for years; a gateway that was away for long does not serve them again."""
+    known = KnownDefinitions()
+    known.publish(of(query(1)))
+    for number in range(MOST_REMOVED + 10):
+        known.publish(Publication("", f"gone-{number}", 1, "{}"))
+        known.publish(Publication("", f"gone-{number}", 2, ""))
+    assert len(known.published()) == MOST_REMOVED + 1
+    assert not known.serves("gw", ("gw",), Serving(f"gone-{MOST_REMOVED}", 2), BEGIN_US)
+    assert known.serves("gw", ("gw",), Serving("q", 1), BEGIN_US)
+    known.publish(Publication("", f"gone-{MOST_REMOVED}", 3, "{}"))
+    assert len(known.published()) == MOST_REMOVED + 1
+    known.publish(Publication("", "another", 1, ""))
+    assert len(known.published()) == MOST_REMOVED + 2
+
+
+def test_a_definition_that_is_published_is_not_forgotten() -> None:
+    known = KnownDefinitions()
+    old, new = query(1), query(2)
+    known.add(canonical_query(old))
+    known.publish(of(new))
+    known.add(canonical_query(new))
+    assert known.forget([old.key, new.key]) == [old.key]
+    assert [*known.texts] == [canonical_query(new)]

@@ -10,7 +10,7 @@ of a revision counts, as in ops.queries. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import extent_us
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
 from edge_agent.config.definitions.definitions import canonical_query, parse_definition, query_of
@@ -30,6 +31,7 @@ MOST_KNOWN: Final = 10_000  # answers that are remembered
 MOST_TEXTS: Final = 20_000  # definitions that are kept of ids that nobody published: frames cost their sender nothing
 MOST_HELD: Final = 1_000  # texts of revisions that are not published yet
 MOST_CLAIMS: Final = 1_000  # of these, what is reported
+MOST_REMOVED: Final = 1_000  # queries that are published no more: a gateway that was away for long may still serve them
 PATIENCE_US: Final = 10_000_000  # a child may hear a definition before its parent does
 AHEAD_US: Final = 300_000_000  # as for frontiers (docs/protocol.md 4.4)
 
@@ -104,6 +106,7 @@ class KnownDefinitions:
         self._queries: dict[QueryKey, Query | None] = {}
         self._answers: dict[tuple[Group, Plan], str] = {}
         self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> its newest
+        self._removed: dict[str, None] = {}  # queries that are published no more, the latest last
         self._held: dict[str, QueryKey] = {}  # text -> a revision that is not published yet
         self._claims: dict[tuple[str, str], tuple[int, int]] = {}  # (child, query) -> (revision, since when); -1: told
         for each in published:
@@ -124,6 +127,7 @@ class KnownDefinitions:
         if found == known:
             return False
         of_query[found.node] = found
+        self._forget_removed(found)
         key = QueryKey(found.query, found.revision)
         self._changed()
         self._queries.pop(key, None)
@@ -139,6 +143,15 @@ class KnownDefinitions:
             if taken := self.add(text):
                 self.released.append(taken)
         return True
+
+    def _forget_removed(self, found: Publication) -> None:
+        """Of queries that are published on no topic any more the latest are known."""
+        if any(each.text != "" for each in self._published[found.query].values()):
+            self._removed.pop(found.query, None)
+            return
+        self._removed[found.query] = None
+        for query in [*self._removed][:-MOST_REMOVED]:
+            del self._removed[query], self._published[query]
 
     def _changed(self) -> None:
         self._answers.clear()
@@ -194,6 +207,26 @@ class KnownDefinitions:
             self._text.setdefault(key, text)
             self._changed()
         return text
+
+    def revisions(self) -> Set[QueryKey]:
+        return self._text.keys()
+
+    def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
+        """Forget the texts of these, but for what is published at present. Returns whose it was."""
+        out = [key for key in keys if self._content(key) is None]
+        for key in out:
+            text = self._text.pop(key, None)
+            if text is not None:
+                self.texts.pop(text, None)
+            self._queries.pop(key, None)
+        if out:
+            self._changed()
+        return out
+
+    def reach_us(self, key: QueryKey) -> int | None:
+        """How long after its first reading a row may end; None while the definition is not known."""
+        query = self._query(key)
+        return None if query is None else extent_us(query.window)
 
     def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:
         """Whether the range for which a child serves a query counts. leaves: those below the child, itself included."""

@@ -344,6 +344,16 @@ class ChildFrames:
         for text in texts:
             self.known.add(text)
 
+    def forget_texts(self, unnamed: Iterable[QueryKey]) -> list[QueryKey]:
+        """Forget definitions of these, where neither an epoch that is here nor a child can name them. Returns whose."""
+        wanted = set(unnamed)
+        for dictionary in self.dictionaries.values() if wanted else ():
+            for _group, plan in dictionary.plans.values():
+                wanted.difference_update(plan.keys)
+        for membership in self.children.memberships.values() if wanted else ():
+            wanted = {key for key in wanted if not membership.serves(key)}
+        return self.known.forget(wanted) if wanted else []
+
     def serving(self, group: Group, now_us: int) -> dict[QueryKey, Serving]:
         """The ranges in which the members of a group feed each query, as far as their statements count (6.3, 6.5)."""
         return self.children.memberships[group].serving(now_us, self.known.serves)

@@ -4,10 +4,11 @@ edge_agent/config/in_force/known_definitions.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Set
 from typing import Final, Protocol
 
 from edge_agent.algebra.frame import Plan, Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 
 MOST_TEXTS: Final = 20_000  # definitions that are kept: frames cost their sender nothing
@@ -30,6 +31,12 @@ class Definitions(Protocol):
 
     def add(self, text: str) -> str:
         """Take a text of a frame. Returns the text that counts instead, if that is new; '' if it is not."""
+
+    def revisions(self) -> Set[QueryKey]:
+        """Those whose texts are here, as far as they can be told apart."""
+
+    def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
+        """Forget the texts of these, but for what is published at present. Returns whose it was."""
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         """How a plan contradicts the definitions of its queries; '' if it does not."""
@@ -57,6 +64,13 @@ class HeardDefinitions:
             return ""
         self.texts[text] = None
         return text
+
+    def revisions(self) -> Set[QueryKey]:
+        return frozenset()
+
+    def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
+        del keys
+        return []
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         del group, plan

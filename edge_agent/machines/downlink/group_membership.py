@@ -90,6 +90,8 @@ class GroupMembership:
         """Whether all members have left: their last query of the group is removed, and no row can change."""
         if self.moves.transit or self.expected():
             return False
+        if not self.members and self.published_us > NEVER_US:  # all that were here are retired
+            return True
         return any(m.frontier_us > NEVER_US for m in self.members.values()) or bool(self.moves.left)
 
     # --- the frontier --------------------------------------------------------------------------------------------
@@ -283,6 +285,12 @@ class GroupMembership:
         """Whether any member states that it serves a query, counted or not, or a leaf that left did."""
         on_way = any(key in served for served in self.moves.served.values())
         return on_way or any(key in member.serving for member in self.expected().values())
+
+    def forget(self, key: QueryKey) -> None:
+        """What members say of a query that ended long ago."""
+        self._agreement.forget(key)
+        for member in self.members.values():
+            member.forget(key)
 
     def begins(self) -> dict[QueryKey, dict[str, int]]:
         """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""

@@ -324,6 +324,17 @@ class Inbox:
         self.changed.add(key)
         self.changed_ended.add(key.node)
 
+    def retire(self, node: str) -> bool:
+        """A node that will not come back has no line in force any more. Returns whether none of its frames waits."""
+        lines = self._lines.get(node, {})
+        if any(frames.waiting for frames in lines.values()):
+            return False
+        for epoch, frames in [*lines.items()]:
+            self._end(EpochKey(node, epoch), frames)
+        self.current.pop(node, None)
+        self.spoke_us.pop(node, None)
+        return True
+
     def _lose(self, successor: EpochKey) -> Iterator[Effect]:
         """Let older epochs, here or still to come, count for their data only; births that wait continue to wait."""
         older = set(self.epochs[successor].held or ()) - self.ended.get(successor.node, {}).keys()

@@ -85,6 +85,14 @@ class Member:
                 if serving.end_until_us is not None:
                     self.ends.setdefault(key, {})[serving.node] = serving.end_until_us
 
+    def forget(self, key: QueryKey) -> None:
+        """What it says of a query that ended long ago."""
+        if key in self.serving or key in self.begins or key in self.ends:
+            self._definitions = None
+            for known in (self.serving, self.begins, self.ends):
+                known.pop(key, None)
+            self.unheeded.discard(key)
+
     def except_leaves(self, exceptions: Iterable[ExcludedLeaf]) -> None:
         """Replace the list of its exceptions (4.6)."""
         self.exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}

@@ -54,6 +54,11 @@ class ServingAgreement:
             self._start_us.pop(key, None)
             self.forgotten += 1
 
+    def forget(self, key: QueryKey) -> None:
+        """A query that ended long ago."""
+        self._since.pop(key, None)
+        self._start_us.pop(key, None)
+
     def shift(self, by_us: int) -> None:
         """Move the times at which queries were first seen with the clock."""
         self._since = {key: us + by_us for key, us in self._since.items()}

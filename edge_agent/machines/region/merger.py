@@ -109,6 +109,7 @@ class Merger(Node):
         self._pack = pack
         self._owed: set[EpochKey] = set()  # receipts for the next commit to bring
         self._receipts: list[Action] = []  # for after the commit under way
+        self._unnamed = True  # a definition may be one that nothing names any more
         self._after: list[Action] = []  # notes and bad bytes for after the commit under way
         self._gaps: list[Gap] = []
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
@@ -297,6 +298,7 @@ class Merger(Node):
             if over and not self.store.holds(group):
                 self._ended[group] = frontier_us
                 del memberships[group], self.groups[group]
+                self._unnamed = True
         gaps = self._losses()
         self._after += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
         return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), gaps)
@@ -411,6 +413,7 @@ class Merger(Node):
             rows |= EPOCH.write(state, *key)
             if state is None:
                 parent.dictionaries.pop(key, None)
+                self._unnamed = True
                 self.store.forget(key)
                 rows |= DICTIONARY.write(None, *key)
                 spooled = self._child_keys.pop(key, None)
@@ -420,12 +423,24 @@ class Merger(Node):
             dictionary = parent.dictionaries[key]
             spooled = self._child_keys.setdefault(key, AppendOnlyTable(f"{CHILD_KEYS}/{key.node}/{key.epoch}"))
             rows |= DICTIONARY.write(dictionary.snapshot(keys=False), *key) | spooled.changes(dictionary.keys)
+        if self._forget_texts() or parent.changed_dictionaries:
             rows |= TEXTS.write(([*parent.known.texts, *parent.known.held], list(self._sensors)))
         parent.changed_dictionaries.clear()
         tidied, open_rows = self.store.tidied, self.store.snapshot()
         if self.store.tidied != tidied:
             self.outbox.encoder.forget_tables()
         return rows | open_rows
+
+    def _forget_texts(self) -> bool:
+        """Queries that no child and no row names any more: each birth would say them. Returns whether any went."""
+        unnamed, self._unnamed = self._unnamed, False
+        if not unnamed:
+            return False
+        gone = self.parent.forget_texts(self.parent.known.revisions() - self.store.named())
+        for membership in self.parent.children.memberships.values():
+            for key in gone:
+                membership.forget(key)
+        return bool(gone)
 
     def _recover(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         parent = self.parent

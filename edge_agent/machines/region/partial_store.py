@@ -20,7 +20,7 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat, readings_in
 from edge_agent.algebra.partials.sessions import SessionStore
 from edge_agent.algebra.partials.store import Store
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.checkpoint.slots import PLAN, STORE, NamedRows, StoreState, slot_name
@@ -154,6 +154,11 @@ class PartialStore:
         parts = (*self._raw.values(), *self._late.values())
         waiting = sum(readings_in(rows) for found in parts for rows in found)
         return waiting + sum(store.readings for store in self._stores.values())
+
+    def named(self) -> set[QueryKey]:
+        """The queries of rows that are here."""
+        held = {key for key, store in self._stores.items() if len(store)} | self._late.keys()
+        return {query for key in held for query in self.plans[key].keys}
 
     def groups(self) -> list[Group]:
         """Groups with a plan."""

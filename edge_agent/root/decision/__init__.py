@@ -1,6 +1,7 @@
 """From a `Decision` on frames to a `Work`, the list of rows to write. Both roots carry out the same one.
 
 decide               `step`: one decision; what closes, what is revised
+transition           `decided`: a decision, its step, and what may be forgotten after it; needed: which rows may go
 work                 `Work` and the records in it; their bytes in ops.batches
 root_state           the state between decisions: `RootState`, `RootLimits`
 read_plan            which plans feed which query, and the shapes of states

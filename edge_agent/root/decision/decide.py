@@ -126,7 +126,7 @@ class _Step:
                 for found in too_late.beyond(state, effect, part, (group, plan), decision.groups.get(group)):
                     self.beyond.append(found)
                     state.set_apart(found, group, plan)
-        state.sessions.join(decision, dictionaries, state.floor_us)
+        state.sessions.join(decision, dictionaries, state.floor_us, state.begun)
         state.markers.join(decision, dictionaries)
         too_late.forget(state)
 
@@ -180,7 +180,8 @@ class _Step:
             group: {key: query for key in view.serving if (query := state.query(key)) is not None}
             for group, view in self.decision.groups.items()
         }
-        scales = sum(map(len, state.scales.values()))  # they are only added to
+        keys = (key for queries in served.values() for key in queries)
+        scales = sum(len(state.scales.get(key, ())) for key in keys)  # while a query is served none goes
         of = (tuple(state.plans), {group: tuple(queries) for group, queries in served.items()}, scales)
         if state.read_plan is None or state.read_plan[0] != of:  # the same for most decisions
             state.read_plan = of, read_plan_of(state.plans.items(), served, state.target)

@@ -6,12 +6,12 @@ encodes the state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from edge_agent.algebra.frame import HORIZON_US, NEVER_US, Plan
-from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
+from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
@@ -19,7 +19,7 @@ from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.downlink.epochs.counting import Repeats
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
-from edge_agent.root.completeness import Decision
+from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision import ops_rows
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
 from edge_agent.root.decision.read_plan import KINDS, ReadPlan
@@ -51,8 +51,10 @@ class RootState:
     epoch -> which rows count, for plans of which some are repeats. readings: child -> readings in its rows that took
     effect; None: not known from the beginning. floors: group -> rows that end by then never change, whatever horizon is
     configured later (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> its readings in no
-    result, kept while a row that would contain them may still be written (root/decision/too_late.py). read_plan: the
-    last one, and what it was made from.
+    result, kept while a row that would contain them may still be written (root/decision/too_late.py). ends: the
+    latest end of a plan's rows. begun: group of sessions -> pieces that begin before it are in no row any more (8.4).
+    read_plan: the last one, and what it was made from. Entries of queries, scales, plans, ends, floors and begun that
+    nothing names any more are deleted (root/decision/transition.py).
     """
 
     limits: RootLimits
@@ -76,6 +78,8 @@ class RootState:
     readings: dict[str, int] | None = field(default_factory=dict)
     floors: dict[Group, int] = field(default_factory=dict)
     too_late: dict[EpochKey, dict[tuple[int, bytes], TooLate]] = field(default_factory=dict)
+    ends: dict[bytes, int] = field(default_factory=dict)
+    begun: dict[Group, int] = field(default_factory=dict)
     read_plan: tuple[object, ReadPlan] | None = None
     _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
 
@@ -100,6 +104,11 @@ class RootState:
             self.revised = {place: min(us, now_us) for place, us in self.revised.items()}
             self.markers.stepped_back(now_us)
         self.decided_us = now_us
+
+    def waits(self, place: QueryPlace) -> bool:
+        """Whether rows of a query are still to be written."""
+        track, windows = self.sessions.tracks.get(place), self.markers.windows.get(place.key)
+        return place in self.pending or any(each is not None and each.waiting for each in (track, windows))
 
     def own(self, number: int, owner: str) -> None:
         if not self.owners or self.owners[-1][1] != owner:
@@ -148,6 +157,23 @@ class RootState:
         for group, view in decision.groups.items():
             if view.frontier_us > NEVER_US:
                 self.floors[group] = self.floor_us(group, view.frontier_us)
+                if isinstance(group.cut, SessionCut):
+                    self.begun[group] = max(self._begun_us(group, view), self.begun.get(group, NEVER_US))
+
+    def _begun_us(self, group: Group, view: GroupView) -> int:
+        """No piece that begins before comes any more, but of a gateway that was away for a horizon or more.
+
+        Of what is open, here or at a gateway, and of rows that are to be made again all pieces may come.
+        """
+        keys = {key for of, plan in self.plans.values() if of == group for key in plan.keys} | view.serving.keys()
+        tracks = (self.sessions.tracks.get(QueryPlace(*key, group.node)) for key in keys)
+        lows = [view.frontier_us - 2 * self.limits.horizon_us]
+        for track in tracks:
+            lows += [] if track is None else [track.low_us, *(track.touched or ())[:1]]
+        away = view.leaves.below(view.frontier_us - self.limits.horizon_us)
+        held = {id(own): own for leaf, own in view.registers.items() if leaf not in away}  # leaves of a member share it
+        lows += [us for own in (view.hints, *held.values()) for us in own.values()]
+        return max(min(lows), NEVER_US)
 
     def closed_us(self, place: QueryPlace) -> int:
         """The time by which windows of a query must end to have had their rows."""
@@ -189,6 +215,7 @@ class RootState:
         low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
         self.extent[line] = (min(low, part.first_start_us), max(high, part.latest_end_us))
         digest = identity(group, plan)
+        self.ends[digest] = max(part.latest_end_us, self.ends.get(digest, NEVER_US))
         if digest not in self.plans:
             self.plans[digest] = (group, plan)
             if plan.kind in KINDS:
@@ -201,7 +228,8 @@ class RootState:
         """
         if not found.decided:
             rows = self.too_late.setdefault(EpochKey(found.node, found.epoch), {})
-            rows[found.seq, identity(group, plan)] = found
+            known = rows.get((found.seq, identity(group, plan)), found)  # of another part of the frame
+            rows[found.seq, identity(group, plan)] = replace(found, until_us=max(found.until_us, known.until_us))
 
     def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
         """The rows of ops.coverage that are missing there for these coverages, as far as is known (`covers_full`)."""
@@ -224,14 +252,33 @@ class RootState:
     def forget(self, decision: Decision) -> None:
         """Forget groups that nobody serves any more and whose rows cannot change."""
         for group in decision.ended:
-            for place in [QueryPlace(*key, group.node) for key in decision.groups[group].serving]:
-                for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
-                    known.pop(place, None)
-            for key in decision.groups[group].serving:  # gateways may have groups of their own of one query
-                if not any(key in view.serving for of, view in decision.groups.items() if of not in decision.ended):
-                    self.markers.windows.pop(key, None)
+            self.let_go(((group, key) for key in decision.groups[group].serving), decision, decision.ended)
             for digest in [digest for digest, (of, _) in self.plans.items() if of == group]:
-                del self.plans[digest]
+                self.forget_plan(digest)
+
+    def let_go(self, over: Iterable[tuple[Group, QueryKey]], decision: Decision, ended: Collection[Group] = ()) -> None:
+        """What was kept of queries that a group no longer serves. ended: groups that go as a whole."""
+        gone = [*over]
+        for group, key in gone:
+            for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
+                known.pop(QueryPlace(*key, group.node), None)
+        left = {*gone}
+        for key in {key for _, key in gone}:  # gateways may have groups of their own of one query
+            groups = (of for of, view in decision.groups.items() if of not in ended and key in view.serving)
+            if all((of, key) in left for of in groups):
+                self.markers.windows.pop(key, None)
+
+    def forget_query(self, key: QueryKey) -> None:
+        """A definition that nothing names any more."""
+        for known in (self.queries, self.scales, self._parsed):
+            known.pop(key, None)
+        if not any(each.query == key.query for each in self.queries):
+            self.met = {place: us for place, us in self.met.items() if place[0] != key.query}
+
+    def forget_plan(self, digest: bytes) -> None:
+        """A plan of which no row can be needed any more."""
+        del self.plans[digest]
+        self.ends.pop(digest, None)
 
     def need(self, decision: Decision) -> None:
         """Update `needed_us`: the start of the rows that any query still waits for."""

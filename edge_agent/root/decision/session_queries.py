@@ -45,10 +45,11 @@ class SessionQueries:
         decision: Decision,
         dictionaries: Mapping[EpochKey, EpochDictionary],
         floor_us: Callable[[Group, int], int],
+        begun: Mapping[Group, int],
     ) -> None:
         """Assign pieces of sessions that took effect to their queries. dictionaries: of the epochs.
 
-        floor_us: of a group at its frontier, see RootState.
+        floor_us: of a group at its frontier; begun: see RootState.
         """
         came: dict[QueryPlace, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
@@ -65,7 +66,7 @@ class SessionQueries:
             view = decision.groups.get(group)
             track = self.tracks.setdefault(place, OpenSessions())
             horizon_us = NEVER_US if view is None else floor_us(group, view.frontier_us)
-            track.add(found, self.numbers.keys, group.cut.gap_us, group.cut.max_us, horizon_us)
+            track.add(found, self.numbers.keys, group.cut, horizon_us, begun.get(group, NEVER_US))
 
     def ended(self, place: QueryPlace, now: SessionDecisionView) -> ClosableSessions | None:
         """The sessions of a query that get rows now; None: none."""

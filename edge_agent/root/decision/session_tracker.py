@@ -21,6 +21,7 @@ from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import breaks
+from edge_agent.algebra.query.group_cut import GroupCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
@@ -119,13 +120,14 @@ class OpenSessions:
         """The start of the first waiting island; FAR_US if there is none."""
         return int(self.start.min()) if len(self.start) else FAR_US
 
-    def add(self, pieces: Iterable[Pieces], names: TextNumbers, gap_us: int, max_us: int, floor_us: int) -> None:
-        """Add pieces that took effect, in any order. floor_us: pieces that end before are in no result."""
+    def add(self, pieces: Iterable[Pieces], names: TextNumbers, cut: GroupCut, floor_us: int, begun_us: int) -> None:
+        """Add pieces that took effect, in any order. floor_us, begun_us: what ends or begins before is in no result."""
+        gap_us, max_us = cut.gap_us, cut.max_us
         found = [(self.code, self.start, self.end, self.again)]
         shut = _by_code(names, self.shut, self.shut_us)
         floor_us = min(floor_us, self.shut_us)
         for code, start, end in pieces:
-            kept = end - 1 + gap_us > floor_us
+            kept = (end - 1 + gap_us > floor_us) & (start >= begun_us)
             code, start, end = (code, start, end) if kept.all() else (code[kept], start[kept], end[kept])
             found.append((code, start, end, start < shut[code]))
         code, start, end, again = (np.concatenate(columns) for columns in zip(*found, strict=True))

@@ -11,20 +11,24 @@ them out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.frame import LOST, NEVER_US, Gap, Plan
 from edge_agent.algebra.query.group_cut import PunctuationCut
-from edge_agent.algebra.query.key import QueryPlace
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Window, evenly, extent_us
+from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
-from edge_agent.root.completeness import GroupView
+from edge_agent.root.completeness import Decider, Decision, GroupView
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import TooLate
 from edge_agent.wire.heads import Part
+
+BEFORE: Final = "of sessions that began more than two horizons before: they stand in ops.late"
 
 
 def beyond(
@@ -50,12 +54,39 @@ def beyond(
     settled_us = min(closed_us, state.floor_us(group, view.frontier_us))
     if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # it may have begun long ago: its end counts
         before_us = settled_us - max(extent_us(query.window) for query in queries) + 1
-        if part.earliest_end_us - 1 < before_us:
-            yield TooLate(*place, source, before_us, lasting=True)
+        begun_us = state.begun.get(group, NEVER_US)
+        early = part.first_start_us < begun_us
+        if part.earliest_end_us - 1 < before_us or early:
+            until_us = part.latest_end_us if early else NEVER_US
+            yield TooLate(*place, source, before_us, lasting=True, begun_us=begun_us, until_us=until_us)
     elif part.first_start_us < settled_us:
         before_us = min(_first_open_us(query.time_window, settled_us) for query in queries)
         if part.first_start_us < before_us:
             yield TooLate(*place, source, before_us)
+
+
+def begun_before(decider: Decider, state: RootState, decision: Decision) -> list[tuple[str, Gap]]:
+    """Losses of pieces of sessions that are set apart though they end within the horizon: they began too long before.
+
+    Rows that they would have joined may be made of readings that are gone (docs/protocol.md 8.4).
+    """
+    out = []
+    for effect in decision.effects if state.begun else ():
+        dictionary = decider.parent.dictionaries[EpochKey(effect.node, effect.epoch)]
+        for part in () if effect.frame is None else effect.frame.groups:
+            for section in (*part.sections, *part.late):
+                group, plan = dictionary.plans[section.plan]
+                begun_us, view = state.begun.get(group), decision.groups.get(group)
+                if plan.kind != "session" or begun_us is None or view is None:
+                    continue
+                _, start, end = effect.counting.get(section.plan, ALL).of_pieces(*section.pieces())
+                early = (start < begun_us) & (end - 1 + group.cut.gap_us > state.floor_us(group, view.frontier_us))
+                if early.any():
+                    member = decider.parent.children.memberships[group].members.get(effect.node)
+                    leaves = () if member is None else tuple(sorted(member.leaves))
+                    span = int(start[early].min()), int(end[early].max())
+                    out.append((effect.node, Gap((group,), *span, 0, leaves or (effect.node,), LOST, detail=BEFORE)))
+    return out
 
 
 def needed_us(state: RootState, group: Group, plan: Plan) -> int:
@@ -86,7 +117,7 @@ def forget(state: RootState) -> None:
             _seq, digest = place
             if digest not in needed:
                 needed[digest] = needed_us(state, *state.plans[digest]) if digest in state.plans else FAR_US
-            if found.before_us <= needed[digest]:
+            if max(found.before_us, found.until_us) <= needed[digest]:
                 del rows[place]
         if not rows:
             del state.too_late[line]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.coverage import Coverage
-from edge_agent.algebra.frame import Plan, Serving
+from edge_agent.algebra.frame import NEVER_US, Plan, Serving
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.wire import snapshot
@@ -203,6 +203,7 @@ class TooLate:
 
     lasting: of sessions, those of rows whose last reading is before it. decided: they came below a frontier that gave
     positions (7.4), not after the correction horizon; of a raw row that reaches further, only the readings before it.
+    begun_us: of sessions, also those of rows that start before; such rows end by until_us (8.4).
     """
 
     node: str
@@ -213,6 +214,8 @@ class TooLate:
     before_us: int
     decided: bool = False
     lasting: bool = False
+    begun_us: int = NEVER_US
+    until_us: int = NEVER_US
 
     @property
     def reason(self) -> str:
@@ -221,7 +224,7 @@ class TooLate:
 
     def concerns(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
         """Which rows of the part contain such readings: shape (n,) each."""
-        return (end - 1 if self.lasting else start) < self.before_us
+        return ((end - 1 if self.lasting else start) < self.before_us) | (start < self.begun_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from edge_agent.algebra.frame import HORIZON_US, MAX_HORIZON_US, Frame, Heartbeat, Receipt
-from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Query
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider, Decision
-from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.transition import decided
 from edge_agent.root.decision.work import Islands, WindowRange, Work
 from edge_agent.root.numpy import time_windows
 from edge_agent.root.numpy.kept_rows import KeptRows
@@ -24,7 +24,7 @@ from edge_agent.root.numpy.result_rows import NewRow, ResultRows
 from edge_agent.root.numpy.rolling_windows import RollingWindows
 from edge_agent.root.numpy.rows import Row, TooLateReadings, WindowStates
 from edge_agent.root.numpy.session_rows import SessionRows, SessionSource
-from edge_agent.wire.heads import parts_of
+from edge_agent.wire.heads import Parts, parts_of
 
 
 class NumpyRoot:
@@ -68,15 +68,8 @@ class NumpyRoot:
 
     def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
         """Decide; return the rows that are new, revised or withdrawn since the last step. flush: put nothing off."""
-        decision = self.decider.decide(now_us)
-        dictionaries, gaps = self.decider.parent.dictionaries, self.decider.gaps
-        parts = {
-            (effect.node, effect.epoch, effect.seq): parts_of(effect.frame)
-            for effect in decision.effects
-            if effect.frame is not None and effect.frame.groups
-        }
-        work = decide.step(self.state, decision, parts, dictionaries, gaps, flush=flush)
-        self.decider.release(decision, self.state.limits.horizon_us, self.state.reach)
+        decision, work = decided(self.decider, self.state, now_us, _parts, flush=flush)
+        dictionaries = self.decider.parent.dictionaries
         too_late = {(each.node, each.epoch, each.seq, each.part): each for each in work.beyond}
         for effect in decision.effects:
             if effect.frame is not None:
@@ -164,8 +157,18 @@ class NumpyRoot:
                 if isinstance(group.cut, PunctuationCut):
                     windows = self.state.markers.windows.get(key)
                     floor_us = floor_us if windows is None else windows.floor_us
+                elif isinstance(group.cut, SessionCut):  # a piece may join what it does not reach from the horizon on
+                    floor_us = min(floor_us, self.state.begun.get(group, floor_us))
                 self._sessions.forget(self.results.free(place.query, place.node, floor_us))
         for group in decision.ended:
             for key in decision.groups[group].serving:
                 self._rolling.pop(QueryPlace(*key, group.node), None)
         self.kept.free(self.state, decision, self._sessions)
+
+
+def _parts(decision: Decision) -> Parts:
+    return {
+        (effect.node, effect.epoch, effect.seq): parts_of(effect.frame)
+        for effect in decision.effects
+        if effect.frame is not None and effect.frame.groups
+    }

@@ -9,21 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from cloud_job.delta.expiring import Expiring, expiring
 from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
+from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.span import FAR_US
-from edge_agent.root.completeness import Decider
-from edge_agent.root.decision.decide import step
+from edge_agent.root.completeness import Decider, Decision
 from edge_agent.root.decision.root_state import RootLimits, RootState
-from edge_agent.root.decision.work import Islands, Work
+from edge_agent.root.decision.transition import decided
+from edge_agent.root.decision.work import Islands, Work, identity
 from edge_agent.wire import heads
 from edge_agent.wire.heads import Parts
 from tests.support.cloud.recorded_fleets import File, content
 from tests.support.simulation.fleets import GRACE
 
-Piece = tuple[int, int, int, bool]  # start, end, readings, late
+
+class Piece(NamedTuple):
+    """A row of a frame, as bronze.messages has it. plan: its number in the epoch; digest: its `identity`."""
+
+    start: int
+    end: int
+    readings: int
+    late: bool
+    line: EpochKey
+    seq: int
+    plan: int
+    digest: bytes
 
 
 @dataclass
@@ -43,8 +59,11 @@ class Shown:
 class Twin:
     """Batches in, rows as they stand."""
 
-    def __init__(self, journal: int, limits: RootLimits) -> None:
-        self.journal, self.limits = journal, limits
+    def __init__(self, journal: int, limits: RootLimits, *, expires: bool = False) -> None:
+        """expires: pieces go as soon as they may, a batch after they were found to be of no use (protocol 8.4)."""
+        self.journal, self.limits, self.expires = journal, limits, expires
+        self.expiring: list[Expiring] = []
+        self.expired = 0
         self.decider, self.state, self.parts = Decider(0, GRACE), RootState(limits), Parts()
         self.pieces: dict[tuple[str, int, str], list[Piece]] = {}  # query, revision, key
         self.bodies: dict[tuple[str, int, int], list[tuple[bool, int, bytes]]] = {}
@@ -60,33 +79,48 @@ class Twin:
         for node, epoch, seq, part, late, plan, body in zip(*(intake.rows[c] for c in columns), strict=True):
             if part:
                 self.bodies.setdefault((node, epoch, seq), []).append((late, plan, body))
-        decision = self.decider.decide(intake.now_us)
-        books = self.decider.parent.dictionaries
-        applied = {}
+        decision, work = decided(self.decider, self.state, intake.now_us, self._applied, flush=flush)
         for effect in decision.effects:
-            key = (effect.node, effect.epoch, effect.seq)
-            if key in self.parts:
-                applied[key] = self.parts.pop(key)
-            if effect.frame is None:
-                continue
-            book = books[EpochKey(effect.node, effect.epoch)]
-            for late, number, body in self.bodies.pop(key, []):
-                _, plan = book.plans[number]
-                rows = heads.rows(body)
-                count = list(rows.states.values())[plan.basis.index("count")]
-                for query in plan.queries:
-                    for start, end, code, n in zip(rows.start, rows.end, rows.key, count, strict=True):
-                        piece = (int(start), int(end), int(n), late)
-                        self.pieces.setdefault((*query, book.keys[code]), []).append(piece)
-        work = step(self.state, decision, applied, books, self.decider.gaps, flush=flush)
-        self.decider.release(decision, self.limits.horizon_us, self.state.reach)
+            if effect.frame is not None:
+                self._take(EpochKey(effect.node, effect.epoch), effect.seq)
         work = Work.loads(work.dumps())
         for islands in work.islands:
             self._perform(islands)
+        if self.expires:
+            self._expire()
         _, self.state, _ = decision_checkpoint.loads(
             decision_checkpoint.dumps(self.decider, self.state, self.parts), self.limits, GRACE
         )
         return work
+
+    def _applied(self, decision: Decision) -> Parts:
+        keys = ((effect.node, effect.epoch, effect.seq) for effect in decision.effects)
+        return {key: self.parts.pop(key) for key in keys if key in self.parts}
+
+    def _take(self, line: EpochKey, seq: int) -> None:
+        book = self.decider.parent.dictionaries[line]
+        for late, number, body in self.bodies.pop((*line, seq), []):
+            group, plan = book.plans[number]
+            rows = heads.rows(body)
+            count = list(rows.states.values())[plan.basis.index("count")]
+            for query in plan.queries:
+                for start, end, code, n in zip(rows.start, rows.end, rows.key, count, strict=True):
+                    piece = Piece(int(start), int(end), int(n), late, line, seq, number, identity(group, plan))
+                    self.pieces.setdefault((*query, book.keys[code]), []).append(piece)
+
+    def _expire(self) -> None:
+        """What was found after the batch before goes."""
+        before = {(EpochKey(node, epoch), plan): us for node, epoch, plan, us in self.expiring}
+        for place, pieces in self.pieces.items():
+            kept = [each for each in pieces if each.end >= before.get((each.line, each.plan), NEVER_US)]
+            self.expired += len(pieces) - len(kept)
+            self.pieces[place] = kept
+        self.expiring = expiring(self.decider, self.state, self.parts)
+
+    def _counts(self, piece: Piece) -> bool:
+        """Whether it did not come too late, as decoding bronze.messages finds out."""
+        found = self.state.too_late.get(piece.line, {}).get((piece.seq, piece.digest))
+        return found is None or not found.concerns(np.array([piece.start]), np.array([piece.end]))[0]
 
     def _perform(self, islands: Islands) -> None:
         if islands.low_us is not None:
@@ -161,10 +195,10 @@ class Twin:
             row.revision = 0 if before is None else before.revision + 1
             self.rows[islands.query, key, start] = row
 
-    @staticmethod
-    def _joined(pieces: list[Piece], islands: Islands, low: int, high: int) -> list[tuple[int, int, int, int]]:
+    def _joined(self, pieces: list[Piece], islands: Islands, low: int, high: int) -> list[tuple[int, int, int, int]]:
         out: list[tuple[int, int, int, int]] = []
-        for start, end, n, late in sorted(p for p in pieces if p[0] < high and p[1] > low):
+        near = (p for p in pieces if p.start < high and p.end > low and self._counts(p))
+        for start, end, n, late, *_ in sorted(near):
             block = islands.max_us or FAR_US
             if out and start - (out[-1][1] - 1) <= islands.gap_us and out[-1][0] // block == start // block:
                 first, last, readings, lates = out[-1]

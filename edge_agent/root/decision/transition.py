@@ -1,0 +1,75 @@
+"""One decision of a root, from what it has taken: what follows, and what can be forgotten after it. Pure.
+
+A root runs for years while queries come and go. What it keeps of one goes when no row of it can change any more: two
+horizons after its last window, should a gateway that was away for long still say something of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.root.completeness import Decider, Decision
+from edge_agent.root.decision import too_late
+from edge_agent.root.decision.decide import step
+from edge_agent.root.decision.needed import needed_us
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.work import Work, identity
+from edge_agent.wire.heads import Parts
+
+SWEEP_US: Final = 3_600_000_000  # between two looks at what nothing names any more, by the lander's time
+
+
+def decided(
+    decider: Decider,
+    state: RootState,
+    now_us: int,
+    parts_of: Callable[[Decision], Parts],
+    *,
+    unread: int = 0,
+    flush: bool = False,
+) -> tuple[Decision, Work]:
+    """The next decision and what follows from it. parts_of: of the frames that took effect. Others: see `step`."""
+    before_us, decision = state.decided_us, decider.decide(now_us)
+    parts, dictionaries = parts_of(decision), decider.parent.dictionaries
+    if early := too_late.begun_before(decider, state, decision):
+        decision = replace(decision, gaps=(*decision.gaps, *early))
+        decider.gaps += early
+    work = step(state, decision, parts, dictionaries, decider.gaps, unread=unread, flush=flush)
+    decider.release(decision, state.limits.horizon_us, state.reach)
+    over = decider.let_go(decision, state.limits.horizon_us, state.waits)
+    if over:
+        state.let_go(over, decision)
+    if over or decision.ended or before_us // SWEEP_US != now_us // SWEEP_US:
+        sweep(decider, state, parts)
+    return decision, work
+
+
+def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
+    """Forget what nothing needs: lines of nodes that were retired, plans, definitions, floors of ended groups.
+
+    parts: of the frames that took effect.
+    """
+    for node in decider.parent.children.retired:
+        decider.parent.inbox.retire(node)
+    dictionaries = decider.parent.dictionaries
+    came = {  # this decision's rows are still to be read
+        identity(*dictionaries[EpochKey(node, epoch)].plans[part.plan])
+        for (node, epoch, _seq), found in parts.items()
+        for part in found
+    }
+    for digest, (group, plan) in [*state.plans.items()]:
+        below_us = needed_us(group, plan, decider, state)
+        if below_us is not None and state.ends[digest] < below_us and digest not in came:
+            state.forget_plan(digest)
+    named = {key for _group, plan in state.plans.values() for key in plan.keys}
+    unnamed = [key for key in {**state.queries, **state.scales} if key not in named]
+    for key in decider.forget_texts(unnamed):
+        state.forget_query(key)
+    long_ago_us = state.decided_us - 2 * state.limits.horizon_us
+    for group, floor_us in [*state.floors.items()]:
+        if group not in decider.parent.children.memberships and floor_us < long_ago_us:
+            del state.floors[group]
+            state.begun.pop(group, None)
