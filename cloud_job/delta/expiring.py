@@ -27,9 +27,13 @@ def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]
         line = EpochKey(node, epoch)
         waiting[line] = min([waiting.get(line, -NEVER_US), *(part.latest_end_us for part in found)])
     out = []
+    known: dict[bytes, int | None] = {}  # many epochs have the same plan
     for line, dictionary in decider.parent.dictionaries.items():
         for number, (group, plan) in dictionary.plans.items():
-            before_us = needed_us(group, plan, decider, state)
+            digest = identity(group, plan)
+            if digest not in known:
+                known[digest] = needed_us(group, plan, decider, state)
+            before_us = known[digest]
             if before_us is not None:
                 out.append((*line, number, min(before_us, waiting.get(line, before_us))))
     return out

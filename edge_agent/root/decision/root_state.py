@@ -154,22 +154,26 @@ class RootState:
         """Note the horizon: rows that only windows beyond it need may have been deleted when a longer one is
         configured.
         """
+        joined: dict[Group, set[QueryKey]] = {}  # queries whose pieces came; some are not served yet
+        for group, plan in self.plans.values():
+            if plan.kind == "session":
+                joined.setdefault(group, set()).update(plan.keys)
         for group, view in decision.groups.items():
             if view.frontier_us > NEVER_US:
                 self.floors[group] = self.floor_us(group, view.frontier_us)
                 if isinstance(group.cut, SessionCut):
-                    self.begun[group] = max(self._begun_us(group, view), self.begun.get(group, NEVER_US))
+                    begun_us = self._begun_us(group, view, joined.get(group, ()))
+                    self.begun[group] = max(begun_us, self.begun.get(group, NEVER_US))
 
-    def _begun_us(self, group: Group, view: GroupView) -> int:
+    def _begun_us(self, group: Group, view: GroupView, joined: Iterable[QueryKey]) -> int:
         """No piece that begins before comes any more, but of a gateway that was away for a horizon or more.
 
         Of what is open, here or at a gateway, and of rows that are to be made again all pieces may come.
         """
-        keys = {key for of, plan in self.plans.values() if of == group for key in plan.keys} | view.serving.keys()
-        tracks = (self.sessions.tracks.get(QueryPlace(*key, group.node)) for key in keys)
+        places = (QueryPlace(*key, group.node) for key in {*joined, *view.serving})
         lows = [view.frontier_us - 2 * self.limits.horizon_us]
-        for track in tracks:
-            lows += [] if track is None else [track.low_us, *(track.touched or ())[:1]]
+        for track in filter(None, map(self.sessions.tracks.get, places)):
+            lows += [track.low_us, *(track.touched or ())[:1]]
         away = view.leaves.below(view.frontier_us - self.limits.horizon_us)
         held = {id(own): own for leaf, own in view.registers.items() if leaf not in away}  # leaves of a member share it
         lows += [us for own in (view.hints, *held.values()) for us in own.values()]
