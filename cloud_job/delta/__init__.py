@@ -7,6 +7,7 @@ lease                one writer at a time
 upkeep               the steps that keep the tables small while the root runs, and when they are due
 expiring             which readings no result can need any more
 retention            deletes these, and old rows about batches
+vacuum               deletes files of old versions, some in a step
 log_files            deletes old commits of a table's log
 maintain             does the same once, while no root runs
 late_and_quarantine  rows of ops.late and ops.quarantine

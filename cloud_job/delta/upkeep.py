@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cloud_job.delta import log_files, retention
+from cloud_job.delta import log_files, retention, tables, vacuum
 from cloud_job.delta.expiring import Expiring, expiring, over
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import POSITIONS, TABLES, Place, Table
 from cloud_job.spark.possible_work import jvm_is_gone
+from edge_agent.algebra.frame import Gap
+from edge_agent.root.decision import ops_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +37,8 @@ MOST_RETRY_S: Final = 3_600.0
 VERSIONS: Final = 50  # commits of a table after which it is worth compacting
 LONGEST_S: Final = 20.0  # of merging files, about; the next batch waits for so long
 LOOK_S: Final = 0.5
+TELL_S: Final = 86_400.0
+FAILED: Final = "upkeep failed"  # reason in ops.gaps
 MORE: Final = "more"  # of what there is to tell: a part is done, and the rest is due after the pause
 MOST_EXPIRING: Final = 20_000  # plans of epochs a step
 HOUR_US: Final = 3_600_000_000
@@ -52,6 +56,7 @@ class Step:
     act: Callable[[Job], Figures | None]
     due_s: float = 0.0
     failures: int = 0
+    told_s: float | None = None  # when it was last told in ops.gaps that it failed
 
 
 class Upkeep:
@@ -106,6 +111,7 @@ class Upkeep:
                 "upkeep.failed", extra={"step": step.name, "failed": self.failed, "again_s": again_s, "why": why}
             )
             self._note(why, f"{step.name}, {step.failures} in a row")
+            self._tell(step, root, why)
             return
         self.done += 1
         again = found is not None and MORE in found
@@ -115,6 +121,24 @@ class Upkeep:
             log.debug("upkeep.nothing", extra={"step": step.name, "took_s": took_s})
         else:
             log.info("upkeep.done", extra={"step": step.name, "took_s": took_s, "steps": self.done, **found})
+
+    def _tell(self, step: Step, root: Job, why: str) -> None:
+        """A row of ops.gaps, of no readings: who has the tables only sees it. At most one a step and day."""
+        now_s = self._clock()
+        if step.told_s is not None and now_s - step.told_s < TELL_S:
+            return
+        number = root.state.number
+        gap = Gap((), 0, 0, 0, (), FAILED, detail=f"{step.name}, {step.failures} in a row: {why}")
+        try:
+            rows = tables.rows(root.spark, tables.GAPS, [*ops_rows.gaps([("", gap)], number)])
+            root.place.append(tables.GAPS, rows, f"upkeep {step.name}", number)
+            root.committed("upkeep")
+        except Exception as err:  # what made the step fail may do so here too
+            if jvm_is_gone(err):
+                raise
+            log.warning("upkeep.not_told", extra={"step": step.name, "why": type(err).__name__})
+            return
+        step.told_s = now_s
 
 
 def steps_of(kept: Kept, every_us: int) -> list[Step]:
@@ -219,6 +243,7 @@ class Cleaning:
 
     clock: seconds. version: the newest version at the last run; seen_s: when it was seen first. clean: no older version
     is left.
+    after: the file at which the last step ended, where there are very many.
     """
 
     table: Table
@@ -227,6 +252,7 @@ class Cleaning:
     version: int | None = None
     seen_s: float = 0.0
     clean: bool = False
+    after: str = ""
 
     def __call__(self, root: Job) -> Figures | None:
         now_s, version = self.clock(), version_of(root.spark, root.place, self.table)
@@ -234,20 +260,25 @@ class Cleaning:
             self.version, self.seen_s, self.clean = version, now_s, False
         if self.clean:
             return None
-        commits = clean(root, self.table, self.kept)
+        began = self.after  # of what a step before has looked at some may be too old by now
+        commits, self.after = clean(root, self.table, self.kept, began, vacuum.MOST_FILES)
         self.version = version_of(root.spark, root.place, self.table)  # on a cluster Delta notes this as commits
-        self.clean = now_s - self.seen_s > self.kept.versions_us / 1e6 and commits < log_files.MOST
-        return {"commits": commits} if commits else None
+        whole = commits < log_files.MOST and not began and not self.after
+        self.clean = whole and now_s - self.seen_s > self.kept.versions_us / 1e6
+        more = {MORE: True} if self.after else {}
+        return {"commits": commits, **more} if commits or more else None
 
 
-def clean(root: Job, table: Table, kept: Kept) -> int:
-    """Delete files and commits of versions that are too old. Returns how many commits were deleted."""
-    hours = kept.versions_us / HOUR_US
-    root.spark.sql(f"VACUUM {root.place.sql(table)} RETAIN {hours:.6f} HOURS")
+def clean(root: Job, table: Table, kept: Kept, after: str = "", most: int | None = None) -> tuple[int, str]:
+    """Delete files and commits of versions that are too old. Returns how many commits went, and where to go on.
+
+    after, most: see `vacuum`.
+    """
+    more = vacuum.vacuum(root, table, kept.versions_us / HOUR_US, after, most)
     root.committed("vacuum")
     if root.place.guarded:  # Delta cuts the log itself there, by days
-        return 0
-    return log_files.cut(Path(root.place.path(table)), kept.versions_us)
+        return 0, more
+    return log_files.cut(Path(root.place.path(table)), kept.versions_us), more
 
 
 def compact(spark: SparkSession, place: Place, table: Table, longest_s: float | None = None) -> tuple[int, int, bool]:

@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from cloud_job.audit.root_book import root_book
-from cloud_job.delta import log_files, retention, tables, upkeep
+from cloud_job.delta import log_files, retention, tables, upkeep, vacuum
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.upkeep import Cleaning, Compaction, Expiry, Step, Upkeep, WhenWritten
 from cloud_job.spark.job import Job
@@ -72,6 +72,28 @@ def test_readings_go_a_batch_after_they_were_found_useless_and_the_books_balance
     assert after.stored == after.applied == {"gw-1": 9}
     assert book.stored == book.applied == {"gw-1": 6}
     assert before.items() <= root.results().items()
+
+
+def test_readings_of_sessions_go_and_what_comes_late_makes_a_row_of_all_that_are_left(
+    roots: Callable[..., Roots],
+) -> None:
+    """protocol 8.4: two horizons and the longest row before the frontier no row is made of them."""
+    child = Child("gw-1", (query(window=Session(2 * SECOND), fns=("count", "sum")),))
+    root, expiry = born(roots, child), Expiry()
+    for second, frontier in ((1, 5), (2, 6), (70, 75), (97, 100)):
+        root.take(tick(at(frontier)), one(child, second, frontier, second))
+    expiry(root.job)
+    root.start()
+    root.take(tick(at(101)), one(child, 100, 101))
+    assert expiry(root.job) == {"rows": 3, "epochs": 0}
+    assert stored(root) == {at(97), at(100)}
+    before = root.results()
+    root.take(tick(at(102)), one(child, 98.5, 104, 5.0, late=True))
+    row = root.results()["q", "site=a", at(97)]
+    assert (row["readings"], row["values"]["sum"], row["end"], row["complete"]) == (3, 103.0, at(103) - 1, True)
+    assert {place: row for place, row in before.items() if place[2] < at(90)}.items() <= root.results().items()
+    book = root_book(root.place.root)
+    assert book.stored == book.applied == {"gw-1": 6}
 
 
 def test_an_epoch_that_has_ended_is_forgotten_with_its_last_row(roots: Callable[..., Roots]) -> None:
@@ -275,6 +297,9 @@ def test_a_step_that_fails_is_tried_again_later_and_the_line_goes_on(roots: Call
     assert tries[:3] == [10.0, 70.0, 190.0]
     assert (kept.failed, tries[3]) == (2, 200.0)
     assert noted == [("RuntimeError: DELTA_CONCURRENT_APPEND", f"bad, {n} in a row") for n in (1, 2)]
+    (row,) = root.rows(tables.GAPS)
+    assert (row["reason"], row["readings"]) == ("upkeep failed", 0), "once a day, for who has the tables only"
+    assert row["detail"] == "bad, 1 in a row: RuntimeError: DELTA_CONCURRENT_APPEND"
 
 
 def test_very_many_files_are_merged_in_several_steps(
@@ -344,9 +369,9 @@ def test_a_table_that_is_clean_is_left_alone_until_it_is_written_to(
 ) -> None:
     cleaned, real, clock = [], upkeep.clean, [0.0]
 
-    def clean(root: Job, table: tables.Table, kept: Kept) -> int:
+    def clean(root: Job, table: tables.Table, kept: Kept, after: str, most: int) -> tuple[int, str]:
         cleaned.append(clock[0])
-        return real(root, table, kept)
+        return real(root, table, kept, after, most)
 
     monkeypatch.setattr(upkeep, "clean", clean)
     child = Child("gw-1", (query(),))
@@ -384,6 +409,33 @@ def test_files_and_versions_are_cut_and_the_rows_stay(
     root.start()
     root.take(tick(at(61)), one(child, 60, 61))
     assert same({k: v for k, v in root.results().items() if k[2] <= at(51)}, before) == []
+
+
+def test_old_files_of_a_large_backlog_are_deleted_in_several_steps(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none that a row is in, whatever its place among the names."""
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    for second in range(1, 9):
+        root.take(tick(at(second)), one(child, second - 1, second))
+    folder, before = Path(root.place.path(tables.MESSAGES)), root.results()
+    upkeep.compact(root.spark, root.place, tables.MESSAGES)
+    root.take(tick(at(9)), one(child, 8, 9))
+    rows = stored(root)
+    names = [entry.name for entry in vacuum.data_files(folder)]
+    assert len(names) > 8
+    for path in folder.glob("*.parquet"):
+        os.utime(path, (time.time() - 100,) * 2)
+    monkeypatch.setattr(vacuum, "MOST_FILES", 4)
+    cleaning, left = Cleaning(tables.MESSAGES, Kept(1, DAY_US)), [len(names)]
+    while (found := cleaning(root.job)) is not None and upkeep.MORE in found:
+        left.append(len(vacuum.data_files(folder)))
+        assert left[-2] - left[-1] <= 8, "files and their checksums"
+    assert len(left) > 2
+    assert len(list(folder.glob("*.parquet"))) == 2
+    assert stored(root) == rows
+    assert before.items() <= root.results().items()
 
 
 def test_a_log_is_cut_before_a_checkpoint_only_and_not_what_may_be_torn(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Deletes files of versions that are too old, so many of a folder in one step that the next batch does not wait long.
+
+VACUUM lists all files of a table and deletes what it can. Given an inventory, it looks at the files in that only: so a
+folder is gone through in the order of names, some at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cloud_job.delta.tables import arrow, small
+
+if TYPE_CHECKING:
+    from cloud_job.delta.tables import Table
+    from cloud_job.spark.job import Job
+
+MOST_FILES: Final = 10_000  # of one step
+VIEW: Final = "headwater_inventory"
+_INVENTORY: Final = arrow("path string, length bigint, isDir boolean, modificationTime bigint")
+
+
+def vacuum(root: Job, table: Table, hours: float, after: str = "", most: int | None = None) -> str:
+    """Delete files of versions older than that whose names come after one. Returns where to go on; '': it is done.
+
+    most: files that are looked at; None: all.
+    """
+    retain = f"RETAIN {hours:.6f} HOURS"
+    found = [] if most is None or root.place.guarded else data_files(Path(root.place.path(table)))
+    if most is None or len(found) <= most:
+        root.spark.sql(f"VACUUM {root.place.sql(table)} {retain}")
+        return ""
+    ahead = [entry for entry in found if entry.path > after]
+    rows = [
+        (entry.path, (about := entry.stat()).st_size, False, about.st_mtime_ns // 1_000_000) for entry in ahead[:most]
+    ]
+    small(root.spark, [(f"file:{path}", *rest) for path, *rest in rows], _INVENTORY).createOrReplaceTempView(VIEW)
+    try:
+        root.spark.sql(f"VACUUM {root.place.sql(table)} USING INVENTORY {VIEW} {retain}")
+    finally:
+        root.spark.catalog.dropTempView(VIEW)
+    return ahead[most - 1].path if len(ahead) > most else ""
+
+
+def data_files(folder: Path) -> list[os.DirEntry[str]]:
+    """Files of a table's folder in the order of their names, without its log; our tables have no partitions."""
+    with os.scandir(folder) as entries:
+        return sorted((each for each in entries if each.is_file()), key=lambda each: each.path)
