@@ -37,7 +37,7 @@ def vacuum(root: Job, table: Table, hours: float, after: str = "", most: int | N
     ]
     small(root.spark, [(f"file:{path}", *rest) for path, *rest in rows], _INVENTORY).createOrReplaceTempView(VIEW)
     try:
-        root.spark.sql(f"VACUUM {root.place.sql(table)} USING INVENTORY {VIEW} {retain}")
+        root.spark.sql(f"VACUUM {root.place.sql(table)} USING INVENTORY (SELECT * FROM {VIEW}) {retain}")  # noqa: S608 - our own names
     finally:
         root.spark.catalog.dropTempView(VIEW)
     return ahead[most - 1].path if len(ahead) > most else ""

@@ -48,6 +48,7 @@ DAY: Final = 86_400 * S
 BEGIN_US: Final = 1_790_000_000 * S
 JOURNAL: Final = 77
 HORIZON_US: Final = DAY
+TICK_US: Final = 2 * S
 SENSOR: Final = Sensor("boiler", 1, "simulated", scale=-1, timeout_us=DAY, rereadable=True, own_clock=True)
 MEAN: Final = (Aggregate("avg", "avg"),)
 STAYS: Final = Query("stays", 1, "boiler", Tumbling(3_600 * S), MEAN, by=("k",))
@@ -71,6 +72,7 @@ class ChangingFleet:
 
     def __init__(self) -> None:
         self.now_us, self.term = BEGIN_US, -1
+        self._ticked_us = BEGIN_US
         self.root = NumpyRoot(JOURNAL, grace_us=60 * S, horizon_us=HORIZON_US)
         self.hosts: dict[str, SimulatedHost[Any]] = {}
         self.leaves, self.born = ["gw-0-0", "gw-1-0", "gw-2-0"], 0
@@ -104,12 +106,19 @@ class ChangingFleet:
             labels = [(("k", f"{leaf}-{self.term}"),)]
             batch = Batch(times, times // S % 50, np.zeros(len(times), np.int64), labels)
             self._do(leaf, Read("boiler", batch, self.now_us, clock_us=self.now_us))
+        self._tick()
         for _ in range(3):
             self._exchange()
             self.now_us += 2 * S
-        self.root.tick(self.now_us)
+        self._tick()
         self.rows += self.root.step(self.now_us)
         self._forget_rows()
+
+    def _tick(self) -> None:
+        """The lander's records until now."""
+        for us in range(self._ticked_us + TICK_US, self.now_us + 1, TICK_US):
+            self.root.decider.tick(us, us - TICK_US, connected=True)
+            self._ticked_us = us
 
     def _rename(self, place: int) -> None:
         """A gateway is put out of use, and another takes its place."""
