@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from edge_agent.machines.events import (
     Action,
     Arrived,
+    ClockChanged,
     Command,
     Commit,
     Event,
@@ -102,6 +103,7 @@ class Host:
         self.offset_us = 0  # of its clock
         self._right_us: int | None = None  # when a clock that is wrong is set
         self._turned = False  # the clock has just been set
+        self._unset = False  # the clock has not been set since a start in 1970
         self._starts_left = 0  # of a node that dies again and again
         if world.faults.happens("clock.skew"):
             self.offset_us = self.rng.randint(-2 * SECOND, 2 * SECOND)
@@ -139,7 +141,7 @@ class Host:
 
     def start(self, now_us: int) -> None:
         if self.world.faults.happens("clock.unset"):
-            self.offset_us, self._right_us = 10 * SECOND - now_us, now_us + 5 * SECOND
+            self.offset_us, self._right_us, self._unset = 10 * SECOND - now_us, now_us + 5 * SECOND, True
         found = self.disk.open()
         if self.disk.suffered:
             self.world.lives.disk_lost(self.name, self.disk.readable())
@@ -268,7 +270,17 @@ class MergerHost(Host):
         self.world.lives.committed(self.name)
 
     def started(self, now_us: int) -> None:
+        if self._unset:
+            self.do(ClockChanged(False, "", 0), now_us)
         self.do(LowerLink(up=True), now_us)
+
+    def _turn_clock(self, now_us: int) -> None:
+        """A clock that gets its time did not step: it was known to be wrong (4.3)."""
+        before_us = self.offset_us
+        super()._turn_clock(now_us)
+        if self._unset and self._turned:
+            self._unset = False
+            self.do(ClockChanged(True, "", 0, self.offset_us - before_us), now_us)
 
     def deliver(self, message: Message, now_us: int) -> None:
         """Frames are lost while the lower link is down."""
