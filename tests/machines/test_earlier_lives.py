@@ -56,7 +56,7 @@ def test_frames_that_wait_of_a_life_before_are_declared_lost_up_to_where_the_new
     if birth == "for another journal":
         waiting.insert(0, replace(first, birth=replace(first.birth, journal=JOURNAL + 1)))
     if birth == "behind one that is lost":
-        waiting = [old.birth()]
+        waiting = [old.birth(), rows(old, 0, upto=5)]
     assert lost([*waiting, new.birth(), began(new), rows(new, 10, upto=15)]) == [(0, 9 * S)]
 
 
@@ -83,3 +83,11 @@ def test_epochs_that_follow_the_first_one_and_come_before_it_are_no_life_before(
     second = [new.birth(), rows(new, 10, upto=15)]
     third = [new.birth(), rows(new, 15, upto=20)]
     assert lost([*third, *second, *first]) == []
+
+
+def test_frames_of_an_epoch_that_follows_are_no_life_before_though_its_birth_has_not_come() -> None:
+    """What they have is of after the beginning."""
+    (new,) = lives(1)
+    first = [new.birth(), began(new)]
+    new.birth()
+    assert lost([rows(new, 10, upto=15), *first]) == []

@@ -230,3 +230,9 @@ def test_a_damaged_birth_for_a_journal_that_is_lost_ends_no_process() -> None:
     """protocol 3.7, 3.6"""
     on = {"disk.flip_frame", "disk.wiped", "network.repeat", "process.crash", "source.live"}
     assert programme.run(25088, on, Shape(tiers=2, gateways=2, seconds=16)).wrong == ()
+
+
+@pytest.mark.parametrize("seed", [1350, 2687])
+def test_epochs_that_follow_the_first_one_are_no_life_before_it_though_a_birth_between_has_not_come(seed: int) -> None:
+    """protocol 1.2: nothing was lost, and no row is incomplete for it."""
+    assert programme.run(seed).wrong == ()
