@@ -18,7 +18,7 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.epochs.received_seqs import SeqRanges
 from edge_agent.machines.downlink.inbox import Inbox
-from edge_agent.machines.downlink.loss_records import FRAMES_LOST
+from edge_agent.machines.downlink.losses.loss_records import FRAMES_LOST
 from edge_agent.machines.events import BadFrame
 
 

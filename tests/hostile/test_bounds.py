@@ -35,10 +35,10 @@ from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
-from edge_agent.machines.downlink.unlisted import Unlisted
 from edge_agent.machines.events import Arrived, Tick
 from edge_agent.machines.region import merger as of_merger
 from edge_agent.machines.region import partial_store

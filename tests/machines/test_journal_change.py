@@ -11,7 +11,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.cli.fleet.status import losses
 from edge_agent.machines.checkpoint.slots import SOURCE
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.downlink.loss_records import narrowed
+from edge_agent.machines.downlink.losses.loss_records import narrowed
 from edge_agent.machines.events import (
     Arrived,
     Command,

@@ -13,8 +13,8 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.downlink.let_go import LET_GO, PAUSE_US, WAIT_US
-from edge_agent.machines.downlink.loss_records import FRAMES_LOST, LATE_US, narrowed
+from edge_agent.machines.downlink.losses.let_go import LET_GO, PAUSE_US, WAIT_US
+from edge_agent.machines.downlink.losses.loss_records import FRAMES_LOST, LATE_US, narrowed
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, SendReceipt, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger

@@ -11,7 +11,7 @@ from edge_agent.algebra.frame import DAMAGED, Frame, Heartbeat, Leaf, Members, S
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
-from edge_agent.machines.downlink.let_go import LET_GO, WAIT_US
+from edge_agent.machines.downlink.losses.let_go import LET_GO, WAIT_US
 from edge_agent.machines.events import Arrived, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger

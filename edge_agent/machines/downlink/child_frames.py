@@ -36,17 +36,17 @@ from edge_agent.machines.checkpoint.slots import (
     EpochFramesState,
     MembershipState,
 )
-from edge_agent.machines.downlink import loss_records
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
-from edge_agent.machines.downlink.earlier_lives import losses_before
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
-from edge_agent.machines.downlink.let_go import LET_GO, LetGo
+from edge_agent.machines.downlink.losses import loss_records
+from edge_agent.machines.downlink.losses.earlier_lives import losses_before
+from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
+from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again
 from edge_agent.machines.downlink.member import AHEAD_US
-from edge_agent.machines.downlink.repeats import counting, cut, look_below, never_read_again
 from edge_agent.machines.downlink.room import check_room
 from edge_agent.machines.downlink.senders import check_names
 from edge_agent.machines.events import BadFrame

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from edge_agent.algebra.frame import Members
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState
-from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.group_membership import GroupMembership, MemberChanges
+from edge_agent.machines.downlink.losses.unlisted import LostListing, Unlisted
 from edge_agent.machines.downlink.member import Member
-from edge_agent.machines.downlink.unlisted import LostListing, Unlisted
 
 
 @dataclass(slots=True)
@@ -124,7 +123,7 @@ class Children:
         """The named children that have never been heard."""
         return self.named - set(self.known) - self.retired
 
-    def change(self, node: str, changes: Iterable[tuple[Group, Members]]) -> None:
+    def change(self, node: str, changes: MemberChanges) -> None:
         """All definition sections of a frame of a child, in order."""
         new: dict[Group, set[str]] = {}
         for group, change in changes:

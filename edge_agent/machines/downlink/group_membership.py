@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, GroupPart, Leaf, Members, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import QueryKey
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import AgreementState, MembershipState
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 from edge_agent.machines.downlink.moves import Moves, lowest
@@ -333,6 +334,11 @@ class GroupMembership:
             grace_us, AgreementState(state.since or {}, state.starts or {})
         )
         return membership
+
+
+Memberships = Mapping[Group, GroupMembership]
+MemberChanges = Iterable[tuple[Group, Members]]  # of a frame of one child
+GroupParts = Iterable[tuple[Group, GroupPart]]  # the same
 
 
 def _least(times: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
-from edge_agent.algebra.frame import GroupPart, Members
-from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.frame import GroupPart
 from edge_agent.errors import WireError
-from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.member import Member
 
 MOST_GROUPS: Final = 65_536  # of one child; a gateway of most groups has 2 000
@@ -17,10 +15,10 @@ MOST_SERVINGS: Final = 65_536  # the same; a gateway of most queries has 10 000
 
 
 def check_room(
-    memberships: Mapping[Group, GroupMembership],
+    memberships: Memberships,
     node: str,
-    changes: Iterable[tuple[Group, Members]],
-    parts: Iterable[tuple[Group, GroupPart]] = (),
+    changes: MemberChanges,
+    parts: GroupParts = (),
 ) -> None:
     """Refuse a frame whose definitions would exceed a limit of its child. Raises: WireError."""
     for group, part in parts:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edge_agent.algebra.frame import Frame
-from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
-from edge_agent.machines.downlink.group_membership import GroupMembership
-
-Memberships = Mapping[Group, GroupMembership]
+from edge_agent.machines.downlink.group_membership import Memberships
 
 
 def check_names(memberships: Memberships, node: str, frame: Frame, gateways_only: bool | None) -> None:

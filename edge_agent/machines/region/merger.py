@@ -34,7 +34,6 @@ from edge_agent.machines.checkpoint.slots import (
     WAITING,
     epoch_key,
 )
-from edge_agent.machines.downlink.bad_messages import unreadable
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.clock_steps import ClockSteps
 from edge_agent.machines.downlink.definitions import MOST_TEXTS, Definitions
@@ -42,6 +41,7 @@ from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
+from edge_agent.machines.downlink.losses.bad_messages import unreadable
 from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import (
     Action,

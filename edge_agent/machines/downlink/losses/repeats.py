@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, GroupPart, Members, Plan
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Plan
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.counting import ALL, NONE, Counting
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
-from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
-Memberships = Mapping[Group, GroupMembership]
-Changes = Iterable[tuple[Group, Members]]
-Parts = Iterable[tuple[Group, GroupPart]]
 MOST_OLDER: Final = 64  # epochs of older lines; of one before these, rows before the present line count no more
 
 
@@ -42,7 +39,7 @@ def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> No
     member.since_us, member.live = at_us, False
 
 
-def look_below(effect: Effect, changes: Changes, parts: Parts, of: Memberships, lost: Iterable[int]) -> bool:
+def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Memberships, lost: Iterable[int]) -> bool:
     """Take a frame's statements about leaves below a child whose journal was lost. Returns whether its rows may be
     repeats.
 

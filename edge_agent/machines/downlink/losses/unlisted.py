@@ -7,13 +7,13 @@ does its leave.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from edge_agent.algebra.frame import DAMAGED, Frame, Gap, Members
+from edge_agent.algebra.frame import DAMAGED, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames, stands_in
-from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
 
 
 class LostListing(NamedTuple):
@@ -50,8 +50,8 @@ class Unlisted:
         self,
         effect: Effect,
         frame: Frame,
-        changes: Iterable[tuple[Group, Members]],
-        memberships: Mapping[Group, GroupMembership],
+        changes: MemberChanges,
+        memberships: Memberships,
         epoch: EpochFrames | None,
     ) -> Iterator[Gap]:
         """The losses of leaves that a frame lists and their parent does not know yet.

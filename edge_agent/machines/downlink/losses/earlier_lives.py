@@ -7,15 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap
-from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink import loss_records
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
-from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.group_membership import Memberships
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.events import BadFrame
 
 
-def losses_before(node: str, frame: Frame, inbox: Inbox, memberships: Mapping[Group, GroupMembership]) -> Iterator[Gap]:
+def losses_before(node: str, frame: Frame, inbox: Inbox, memberships: Memberships) -> Iterator[Gap]:
     """The losses of a gateway that reports the beginning of listening while frames of an earlier life of it wait.
 
     They wait for births that never took effect here, nor will: the content of these epochs is not known, and no row of
