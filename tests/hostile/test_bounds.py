@@ -41,9 +41,11 @@ from edge_agent.machines.downlink.moves import Moves
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 from edge_agent.machines.events import Arrived, Tick
 from edge_agent.machines.region import merger as of_merger
-from edge_agent.machines.region import partial_store
+from edge_agent.machines.region import partial_store, sent_upward
+from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.region.partial_store import PartialStore
+from edge_agent.machines.region.sent_upward import SentUpward
 from edge_agent.root import bounds
 from edge_agent.root.completeness import Decider
 from edge_agent.runtime.region import heard
@@ -86,14 +88,14 @@ GROWS: dict[type, dict[str, str]] = {
         "leaves": "room.MOST_LEAVES, refused frames in `refused`",
         "serving": "room.MOST_SERVINGS, refused frames in `refused`",
         "exceptions": "room.MOST_LEAVES, refused frames in `refused`",
-        "unsaid": "of `leaves`",
-        "anew": "of `unsaid`",
         "begins": "of `serving` and `leaves`",
         "ends": "of `serving` and `leaves`",
         "hints": "keys of an epoch",
         "held": "keys of an epoch",
         "reached": "of `leaves`",
         "unlisted": "of `leaves`",
+        "unsaid": "of `leaves`, when its journal was lost",
+        "anew": "of `unsaid`",
         "older": "repeats.MOST_OLDER",
         "moved": "of `leaves`",
         "unheeded": "of `serving`",
@@ -127,16 +129,14 @@ GROWS: dict[type, dict[str, str]] = {
         "_after": COMMIT,
         "_gaps": COMMIT,
         "_retired": ITSELF,
-        "_rivals": OWN_ID,
-        "_went_back": OWN_ID,
-        "_alarmed": OWN_ID,
         "_sensors": "merger.MOST_TEXTS, `beyond_bounds`",
-        "groups": GROUPS,
         "_child_keys": LINES,
         "_spooled_hints": GROUPS,
         "_late": "node.MOST_LATE",
         **dict.fromkeys(("_tokens", "_in_commit", "_told", "_failed"), COMMIT),
     },
+    ChildAlarms: {"alarmed": "line_watch.MOST_NAMED", "_rivals": OWN_ID, "_went_back": OWN_ID},
+    SentUpward: {"groups": GROUPS, "ended": "sent_upward.MOST_ENDED, `beyond_bounds`"},
     Decider: {
         "gaps": "bounds.MOST_GAPS and MOST_UNDATED, `beyond_bounds`",
         "alarms": OWN_ID,
@@ -264,6 +264,21 @@ def test_definitions_of_sensors_are_bounded_and_counted() -> None:
         region.hears("c", Frame(7, 1, define=Define(sensors=texts)))
         assert len(region.merger._sensors) == 10
         assert region.merger.counters()["beyond_bounds"]["definitions"] == 15
+
+
+def test_groups_of_which_only_a_promise_is_left_are_bounded_and_the_oldest_are_forgotten() -> None:
+    with mock.patch.object(sent_upward, "MOST_ENDED", 10):
+        region = Region()
+        region.hears("c", region.birth("c", COUNTED))
+        for n in range(1, 25):
+            group = Define(groups=((n, Group(f"s-{n}", "", (), 0, "revise")),))
+            part = GroupPart(n, NOW_US)
+            region.hears("c", Frame(7, 2 * n - 1, define=group, members=(Members(n, (Leaf("c", 1),)),), groups=(part,)))
+            region.hears("c", Frame(7, 2 * n, members=(Members(n, (), ("c",)),)))
+        sent = region.merger.sent
+        assert [group.source for group in sent.ended] == [f"s-{n}" for n in range(15, 25)]
+        assert set(sent.ended.values()) == {NOW_US}
+        assert region.merger.counters()["beyond_bounds"]["groups"] == 14
 
 
 def test_texts_and_plans_of_no_open_row_go_and_open_rows_stay_what_they_are() -> None:

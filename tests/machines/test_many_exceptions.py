@@ -71,7 +71,7 @@ def told(parent: ChildFrames, child: str) -> Member:
 
 def wanted(below: SimulatedHost[Merger]) -> dict[str, tuple[int, int]]:
     membership = below.machine.parent.children.membership(GROUP)
-    found = membership.exceptions_at(below.machine.groups[GROUP].frontier_us)
+    found = membership.exceptions_at(below.machine.sent.groups[GROUP].frontier_us)
     return {each.node: (each.frontier_us, each.bound_us) for each in found}
 
 

@@ -9,12 +9,11 @@ who is below (4.6); gap records and definitions are passed on unchanged (3.5, 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from edge_agent.algebra.frame import LATEST_US, LOST, NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.frame import LOST, NEVER_US, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
@@ -40,9 +39,7 @@ from edge_agent.machines.downlink.definitions import MOST_TEXTS, Definitions
 from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
 from edge_agent.machines.downlink.losses.bad_messages import unreadable
-from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import (
     Action,
     Arrived,
@@ -51,7 +48,6 @@ from edge_agent.machines.events import (
     ChildStatus,
     Event,
     LowerLink,
-    Note,
     Quarantine,
     Restored,
     Retire,
@@ -59,19 +55,10 @@ from edge_agent.machines.events import (
 )
 from edge_agent.machines.node import Node, refuse
 from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.partial_store import PartialStore
+from edge_agent.machines.region.sent_upward import SentGroup, SentUpward, until_the_last_frame
 from edge_agent.machines.uplink.step import GroupStep, Step
-
-
-@dataclass(slots=True)
-class GroupState:
-    """The last statements sent upward about one group. frontier_us: the promise of the last commit."""
-
-    frontier_us: int = NEVER_US
-    leaves: dict[str, Leaf] = field(default_factory=dict)
-    serving: dict[QueryPlace, Serving] = field(default_factory=dict)
-    exceptions: tuple[ExcludedLeaf, ...] = ()
-    excepted: tuple[ExcludedLeaf, ...] = ()  # what holds until the last frame of the step under way (2.3)
 
 
 class Merger(Node):
@@ -113,15 +100,11 @@ class Merger(Node):
         self._after: list[Action] = []  # notes and bad bytes for after the commit under way
         self._gaps: list[Gap] = []
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
-        self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
-        self._went_back: set[str] = set()  # nodes that went on without their past, since this process started
-        self._alarmed: dict[str, str] = {}
-        self._turned_away = 0  # frames beyond the bounds, as noted
+        self._alarms = ChildAlarms()
         self._sensors: dict[str, None] = {}  # definitions of sensors in order of arrival
         if definitions is not None:
             self.parent.known = definitions
-        self.groups: dict[Group, GroupState] = {}
-        self._ended: dict[Group, int] = {}  # groups that nobody here is in any more -> what was promised, and still is
+        self.sent = SentUpward()
         self._clock_steps = ClockSteps()
         self._membership_slots = MembershipSlots(state)
         self._child_keys: dict[EpochKey, AppendOnlyTable] = {}  # of each child's epoch
@@ -145,8 +128,8 @@ class Merger(Node):
                     self._owe(child, message)
                     for applied in self.parent.take(child, message, now_us):
                         out += self._apply(child, applied, message, now_us)
-                self._begin_again()
-                out += self._alarms()
+                self.sent.begin_again(self.parent.children.memberships)
+                out += self._alarms.look(self.parent.inbox)
             case ChildStatus(node, online):
                 if online:
                     self._owed.add(EpochKey(node, self.parent.inbox.current.get(node, 0)))
@@ -161,35 +144,9 @@ class Merger(Node):
                 raise refuse(event, self.settings.node)
         return out
 
-    def _alarms(self) -> list[Action]:
-        """Notes about the children's lines for the operator, once each."""
-        inbox, out = self.parent.inbox, list[Action]()
-        if inbox.rivals or inbox.restored:
-            self._alarmed = dict(islice({**self._alarmed, **alarms_of(inbox)}.items(), MOST_NAMED))
-        for node, epochs in inbox.rivals.items():
-            if self._rivals.get(node) != epochs:
-                self._rivals[node] = epochs
-                out.append(Note("node.two_with_one_id", {"node": node, "epochs": list(epochs)}))
-        for node in inbox.restored:
-            self._went_back.add(node)
-            out.append(Note("node.went_back", {"node": node, "epoch": inbox.current.get(node, 0)}))
-        inbox.rivals.clear()
-        inbox.restored.clear()
-        if self._turned_away == 0 < inbox.refused:
-            out.append(Note("frames.turned_away", {"frames": inbox.refused}))
-        self._turned_away = inbox.refused
-        return out
-
-    def _begin_again(self) -> None:
-        """Begin a group that had ended here and has members again: the promise stands, and they are behind it (4.4)."""
-        for group in self._ended.keys() & self.parent.children.memberships.keys():
-            promised_us = self._ended.pop(group)
-            self.parent.children.memberships[group].published_us = promised_us
-            self._group(group).frontier_us = promised_us
-
     @property
     def alarms(self) -> Mapping[str, str]:
-        return self._alarmed
+        return self._alarms.alarmed
 
     def _owe(self, child: str, message: Any) -> None:
         """Owe a receipt: for a frame always, for a heartbeat only if it shows that the child lacks something."""
@@ -236,18 +193,18 @@ class Merger(Node):
             rows = self.store.flush(group)
             below = memberships[group].hints() if group in memberships else {}
             hints = self.store.hints(group, below)  # the children's registers stay sent (5.2)
-            promised_us = self._group(group).frontier_us
+            promised_us = self.sent.of(group).frontier_us
             steps.append(GroupStep(group, None, rows, promised_us=promised_us, hints=hints))
         return Step(tuple(steps))
 
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
         steps = []
         for group, membership in self.parent.children.memberships.items():
-            sent = self._group(group)
+            sent = self.sent.of(group)
             leaves = self._leaves(group)
             exceptions = membership.exceptions_at(sent.frontier_us)
             if goes_on:
-                exceptions = _until_the_last_frame(sent.excepted, leaves, sent.leaves)
+                exceptions = until_the_last_frame(sent.excepted, leaves, sent.leaves)
             if not goes_on or exceptions != sent.excepted:
                 sent.exceptions = sent.excepted = exceptions
             sent.leaves, sent.serving = leaves, self._servings(group, now_us)
@@ -263,9 +220,6 @@ class Merger(Node):
                 )
             )
         return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors))
-
-    def _group(self, group: Group) -> GroupState:
-        return self.groups.setdefault(group, GroupState())
 
     def _leaves(self, group: Group) -> dict[str, Leaf]:
         found = self.parent.children.memberships[group].leaves()
@@ -289,31 +243,31 @@ class Merger(Node):
     def _step(self, now_us: int) -> Step:
         for child, applied in self.parent.look(now_us):
             self._after += self._apply(child, applied, None, now_us)
-        self._after += self._alarms()
+        self._after += self._alarms.look(self.parent.inbox)
         self.store.absorb(self._frontiers())
         memberships, steps = self.parent.children.memberships, []
         for group, frontier_us in self.parent.children.advance_frontiers(now_us).items():
             steps.append(self._group_step(group, frontier_us, now_us))
-            over = memberships[group].gone and not self.groups[group].serving  # this step drops its leaves
+            over = memberships[group].gone and not self.sent.groups[group].serving  # this step drops its leaves
             if over and not self.store.holds(group):
-                self._ended[group] = frontier_us
-                del memberships[group], self.groups[group]
+                self.sent.end(group, frontier_us)
+                del memberships[group]
                 self._unnamed = True
         gaps = self._losses()
         self._after += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
         return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), gaps)
 
     def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
-        membership, before = self.parent.children.memberships[group], self._group(group)
+        membership, before = self.parent.children.memberships[group], self.sent.of(group)
         leaves = self._leaves(group)
-        after = self.groups[group] = GroupState(
+        after = self.sent.groups[group] = SentGroup(
             frontier_us,
             leaves,
             self._servings(group, now_us),
             membership.exceptions_at(frontier_us),
-            _until_the_last_frame(before.exceptions, leaves, before.leaves),
+            until_the_last_frame(before.exceptions, leaves, before.leaves),
         )
-        over = self._no_longer(before, after, membership)
+        over = before.no_longer(after, membership)
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in self._left(membership))
@@ -348,29 +302,13 @@ class Merger(Node):
         """Keep exceptions of a leaf that is back while its registers are missing: it would count up to the promise."""
         groups = []
         for each in super()._withhold(step).groups:
-            sent = self.groups.get(each.group)
+            sent = self.sent.groups.get(each.group)
             if sent is not None and each.exceptions is not None:
                 kept = tuple(one for one in sent.excepted if one.node in sent.leaves)
                 sent.exceptions = sent.excepted = kept
                 each = replace(each, exceptions=kept)
             groups.append(each)
         return replace(step, groups=tuple(groups))
-
-    @staticmethod
-    def _no_longer(before: GroupState, after: GroupState, membership: GroupMembership) -> list[Serving]:
-        """Ranges that were stated and no longer hold.
-
-        Without them the tier above would believe that a query continues here which only leaves that have left served.
-        """
-        out = []
-        for place in sorted(before.serving.keys() - after.serving.keys()):
-            if place.node:
-                out.append(Serving(*place.key, node=place.node))
-            elif not membership.serves(place.key):
-                out.append(Serving(*place.key, LATEST_US))
-            else:  # what is below does not count at the moment (6.5)
-                after.serving[place] = before.serving[place]
-        return out
 
     @staticmethod
     def _left(membership: GroupMembership) -> tuple[tuple[Leaf | None, Leaf], ...]:
@@ -390,8 +328,7 @@ class Merger(Node):
 
     def _state(self, now_us: int) -> Mapping[str, object]:
         parent, inbox = self.parent, self.parent.inbox
-        for sent in self.groups.values():
-            sent.excepted = sent.exceptions
+        self.sent.settle()
         self._receipts = self._owed_receipts()
         rows: dict[str, object] = {
             **JOURNAL.write(self.journal),
@@ -399,7 +336,7 @@ class Merger(Node):
             **RECEIVED.write(parent.received),
             **CHILDREN.write(parent.children.snapshot()),
             **self._membership_slots.changes(parent.snapshot_memberships()),
-            **PROMISED.write({**self._ended, **self._frontiers()}),
+            **PROMISED.write(self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():
             message = inbox.epochs[key].waiting.get(seq) if key in inbox.epochs else None
@@ -452,10 +389,7 @@ class Merger(Node):
         for membership in parent.children.memberships.values():
             membership.forget_history()
         for group, us in (PROMISED.read(state) or {}).items():
-            if group in parent.children.memberships:
-                self.groups[group] = GroupState(us)
-            else:
-                self._ended[group] = us
+            self.sent.restore(group, us, ended=group not in parent.children.memberships)
         parent.inbox.ended.update(ENDED.each(state))
         waiting: dict[EpochKey, dict[int, Frame | BadFrame]] = {}
         for name, packed in WAITING.each(state):
@@ -492,16 +426,13 @@ class Merger(Node):
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
         self.parent.inbox.stepped_back(now_us)
-        self._ended = {group: us if us <= now_us + AHEAD_US else now_us for group, us in self._ended.items()}
-        for group, membership in self.parent.children.memberships.items():
-            sent = self._group(group)
-            sent.frontier_us = min(sent.frontier_us, membership.published_us)
+        self.sent.stepped_back(now_us, self.parent.children.memberships)
 
     def _reached(self) -> Mapping[Group, int]:
         out = {}
         for group, membership in self.parent.children.memberships.items():
             frontiers = [member.frontier_us for member in membership.expected().values()]
-            out[group] = max([self._group(group).frontier_us, *frontiers])
+            out[group] = max([self.sent.of(group).frontier_us, *frontiers])
         return out
 
     def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
@@ -513,7 +444,7 @@ class Merger(Node):
         return {group: tuple(sorted(self._leaves(group))) for group in self.parent.children.memberships}
 
     def _frontiers(self) -> Mapping[Group, int]:
-        return {group: state.frontier_us for group, state in self.groups.items()}
+        return self.sent.frontiers()
 
     def book(self) -> dict[str, Any]:
         """The node's book, with readings received and open, and those that took effect of each child's line.
@@ -541,20 +472,12 @@ class Merger(Node):
             "beyond_bounds": {
                 "epochs": inbox.forgotten,
                 "definitions": self.parent.known.not_taken,
+                "groups": self.sent.forgotten,
                 **self.parent.children.forgotten(),
             },
-            **({"two_with_one_id": sorted(self._rivals)} if self._rivals else {}),
-            **({"went_back": sorted(self._went_back)} if self._went_back else {}),
+            **self._alarms.counters(),
         }
 
 
 def _no_frames(epoch: int, seq: int) -> Frame:
     raise KeyError((epoch, seq))
-
-
-def _until_the_last_frame(
-    before: tuple[ExcludedLeaf, ...], leaves: Iterable[str], known: Mapping[str, Leaf]
-) -> tuple[ExcludedLeaf, ...]:
-    """The exceptions until the last frame of a step: none ends, and new leaves are among them."""
-    new = [ExcludedLeaf(leaf, NEVER_US, NEVER_US) for leaf in leaves if leaf not in known]
-    return tuple(sorted((*before, *new), key=lambda each: each.node)) if new else before

@@ -1,0 +1,106 @@
+"""What a merger has stated to its parent about each group, and what it still holds of groups that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Serving
+from edge_agent.algebra.query.key import QueryPlace
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.group_membership import GroupMembership, Memberships
+from edge_agent.machines.downlink.member import AHEAD_US
+
+MOST_ENDED: Final = 20_000  # groups without members whose promise is remembered: children may serve a group only once
+
+
+@dataclass(slots=True)
+class SentGroup:
+    """The last statements sent upward about one group. frontier_us: the promise of the last commit."""
+
+    frontier_us: int = NEVER_US
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    serving: dict[QueryPlace, Serving] = field(default_factory=dict)
+    exceptions: tuple[ExcludedLeaf, ...] = ()
+    excepted: tuple[ExcludedLeaf, ...] = ()  # what holds until the last frame of the step under way (2.3)
+
+    def no_longer(self, after: SentGroup, membership: GroupMembership) -> list[Serving]:
+        """Ranges that were stated and no longer hold.
+
+        Without them the tier above would believe that a query continues here which only leaves that have left served.
+        """
+        out = []
+        for place in sorted(self.serving.keys() - after.serving.keys()):
+            if place.node:
+                out.append(Serving(*place.key, node=place.node))
+            elif not membership.serves(place.key):
+                out.append(Serving(*place.key, LATEST_US))
+            else:  # what is below does not count at the moment (6.5)
+                after.serving[place] = self.serving[place]
+        return out
+
+
+class SentUpward:
+    """groups: what was stated last about each. ended: groups that nobody here is in any more -> the promise, which
+    stands. forgotten: of these beyond the bound, since the process started.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[Group, SentGroup] = {}
+        self.ended: dict[Group, int] = {}
+        self.forgotten = 0
+
+    def of(self, group: Group) -> SentGroup:
+        """The statements about a group; of a new one there are none yet."""
+        return self.groups.setdefault(group, SentGroup())
+
+    def end(self, group: Group, frontier_us: int) -> None:
+        """Keep of a group that nobody is in any more only the promise. Beyond the bound the oldest is forgotten."""
+        self.groups.pop(group, None)
+        self.ended[group] = frontier_us
+        if len(self.ended) > MOST_ENDED:
+            del self.ended[next(iter(self.ended))]
+            self.forgotten += 1
+
+    def begin_again(self, memberships: Memberships) -> None:
+        """Begin a group that had ended here and has members again: the promise stands, and they are behind it (4.4)."""
+        for group in self.ended.keys() & memberships.keys():
+            promised_us = self.ended.pop(group)
+            memberships[group].published_us = promised_us
+            self.of(group).frontier_us = promised_us
+
+    def frontiers(self) -> Mapping[Group, int]:
+        """The promise of each group that has members."""
+        return {group: sent.frontier_us for group, sent in self.groups.items()}
+
+    def promised(self) -> dict[Group, int]:
+        """Every promise that stands."""
+        return {**self.ended, **self.frontiers()}
+
+    def restore(self, group: Group, promised_us: int, *, ended: bool) -> None:
+        """Take one of what `promised` returned."""
+        if ended:
+            self.end(group, promised_us)
+        else:
+            self.groups[group] = SentGroup(promised_us)
+
+    def settle(self) -> None:
+        """Note that the step under way is complete: its last frame states the exceptions that hold now (2.3)."""
+        for sent in self.groups.values():
+            sent.excepted = sent.exceptions
+
+    def stepped_back(self, now_us: int, memberships: Memberships) -> None:
+        """The clock went back: no promise that was made while it was ahead stands."""
+        self.ended = {group: us if us <= now_us + AHEAD_US else now_us for group, us in self.ended.items()}
+        for group, membership in memberships.items():
+            sent = self.of(group)
+            sent.frontier_us = min(sent.frontier_us, membership.published_us)
+
+
+def until_the_last_frame(
+    before: tuple[ExcludedLeaf, ...], leaves: Iterable[str], known: Mapping[str, Leaf]
+) -> tuple[ExcludedLeaf, ...]:
+    """The exceptions until the last frame of a step: none ends, and new leaves are among them."""
+    new = [ExcludedLeaf(leaf, NEVER_US, NEVER_US) for leaf in leaves if leaf not in known]
+    return tuple(sorted((*before, *new), key=lambda each: each.node)) if new else before
