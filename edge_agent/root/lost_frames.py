@@ -91,7 +91,7 @@ class LostFrames:
 
     def _lacking(self, key: EpochKey, ranges: SeqRanges) -> SeqRanges:
         """The part of these frames that has not arrived: inclusive ranges."""
-        if key.epoch in self._inbox.ended.get(key.node, ()):
+        if key in self._inbox.ended:
             return ()
         frames = self._inbox.epochs.get(key) or EpochFrames()
         upto, above = frames.applied.receipt(frames.waiting)

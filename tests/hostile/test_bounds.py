@@ -30,7 +30,8 @@ from edge_agent.errors import WireError
 from edge_agent.machines.downlink import inbox, moves, room, serving_agreement
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
-from edge_agent.machines.downlink.epochs import epoch_dictionary
+from edge_agent.machines.downlink.epochs import ended_epochs, epoch_dictionary
+from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -62,15 +63,14 @@ GROWS: dict[type, dict[str, str]] = {
     Inbox: {
         "epochs": LINES,
         "_lines": LINES,
-        "ended": "inbox.MOST_ENDED for each child, `beyond_bounds`",
         "current": OWN_ID,
         "changed": COMMIT,
-        "changed_ended": COMMIT,
         "rivals": OWN_ID,
         "restored": OWN_ID,
         "spoke_us": OWN_ID,
         "_unborn": OWN_ID,
     },
+    EndedEpochs: {"of": "ended_epochs.MOST_ENDED for each child, `beyond_bounds`", "changed": COMMIT},
     EpochFrames: {"waiting": WAITING, "quarantined": "the newest 16 are kept over a commit; one for each frame sent"},
     EpochDictionary: {
         **dict.fromkeys(("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused in `refused`"),
@@ -207,7 +207,7 @@ class Fed(Region):
 
 
 def test_epochs_that_a_birth_says_are_held_or_lost_are_bounded() -> None:
-    with mock.patch.object(inbox, "MOST_LOST", 30), mock.patch.object(inbox, "MOST_ENDED", 50):
+    with mock.patch.object(inbox, "MOST_LOST", 30), mock.patch.object(ended_epochs, "MOST_ENDED", 50):
         region = Fed()
         region.births(1, None)
         region.births(2, LOST, tuple(range(1_000, 3_000)))
@@ -219,7 +219,7 @@ def test_epochs_that_a_birth_says_are_held_or_lost_are_bounded() -> None:
             region.feed(Tick())
             box.check()
         assert len(box.epochs) <= 32
-        assert len(box.ended["c"]) <= 50
+        assert len(box.ended.of["c"]) <= 50
         assert region.merger.counters()["beyond_bounds"]["epochs"] == box.forgotten > 0
         assert len(region.merger.parent.dictionaries) <= 33
         assert box.current["c"] == 149

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, OTHERS_HERE, SECOND_LINE
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
-from edge_agent.machines.downlink.inbox import MOST_LINES, UNDER_WAY, Inbox
+from edge_agent.machines.downlink.inbox import MOST_LINES, Inbox
 from edge_agent.machines.events import BadFrame
 
 JOURNAL = 77
@@ -139,7 +140,7 @@ def test_any_order_and_any_duplicates_apply_every_frame_once_in_order(
 
 def restarted(inbox: Inbox) -> Inbox:
     fresh = Inbox(inbox.journal, silence_us=inbox.silence_us)
-    fresh.ended = {node: dict(epochs) for node, epochs in inbox.ended.items()}
+    fresh.ended.of = {node: dict(epochs) for node, epochs in inbox.ended.of.items()}
     for key, line in inbox.epochs.items():
         state = inbox.snapshot(key)
         assert state is not None
@@ -223,9 +224,9 @@ def test_an_epoch_is_forgotten_once_its_node_can_no_longer_send_it() -> None:
         predecessor = (epoch - 1, 0) if epoch > 1 else None
         held = tuple(e for e in (5, epoch - 1) if e < epoch)
         inbox.take("a", Frame(epoch, 0, Birth(epoch << 32, JOURNAL, predecessor, "1", held=held)))
-    assert len(inbox.ended["a"]) == UNDER_WAY + 1
-    assert 5 in inbox.ended["a"]
-    assert 6 not in inbox.ended["a"]
+    assert len(inbox.ended.of["a"]) == UNDER_WAY + 1
+    assert 5 in inbox.ended.of["a"]
+    assert 6 not in inbox.ended.of["a"]
 
 
 def test_frames_that_wait_have_a_bound_and_what_takes_effect_at_once_needs_no_room() -> None:

@@ -478,7 +478,7 @@ class ChildFrames:
                 [*key, encode(self.inbox.snapshot(key)), [[s, pack(f)] for s, f in frames.waiting.items()]]
                 for key, frames in epochs
             ],
-            "ended": [[node, list(map(list, epochs.items()))] for node, epochs in self.inbox.ended.items()],
+            "ended": [[node, list(map(list, epochs.items()))] for node, epochs in self.inbox.ended.of.items()],
             "spoke": [[node, us] for node, us in self.inbox.spoke_us.items()],
             "books": [[*key, encode(dictionary.snapshot())] for key, dictionary in self.dictionaries.items()],
             "beats": [
@@ -491,7 +491,7 @@ class ChildFrames:
         self.children.restore(decode(ChildrenState, state["household"]))
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
-        self.inbox.ended.update((node, dict(epochs)) for node, epochs in state.get("ended", ()))
+        self.inbox.ended.of.update((node, dict(epochs)) for node, epochs in state.get("ended", ()))
         for node, epoch, plain, waiting in state["lines"]:
             frames = decode(EpochFramesState, plain)
             self.inbox.restore(EpochKey(node, epoch), frames, {s: unpack(f) for s, f in waiting})

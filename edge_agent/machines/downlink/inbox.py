@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final
 
-from edge_agent.algebra.frame import LOST, Frame, Receipt
+from edge_agent.algebra.frame import LOST, Frame
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.checkpoint.slots import EpochFramesState
+from edge_agent.machines.downlink.epochs.child_epochs import ChildEpochs
 from edge_agent.machines.downlink.epochs.epoch_frames import (
     AFTER_FLUSH,
     OTHERS_HERE,
@@ -25,15 +26,11 @@ from edge_agent.machines.downlink.epochs.epoch_frames import (
     EpochFrames,
     earliest,
 )
-from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
 
-RECEIPT_QUARANTINED: Final = 16  # the newest seqs of bad frames that a receipt names
-UNDER_WAY: Final = 1_024  # ended epochs of a node that are known although it holds nothing of them: copies may be late
 UNEXPLAINED: Final = 100  # frames behind one whose numbers are unknown: its node has had time to say them again
 MOST_LOST: Final = 1_000  # epochs of older lines of one child: the oldest end
-MOST_ENDED: Final = 20_000  # epochs of one child that are known to have ended: the oldest are forgotten
 MOST_LINES: Final = 1_000  # epochs of one child of which frames wait; a crash loop makes two frames an epoch
 
 Explains = Callable[[EpochKey, Frame, Mapping[int, Frame | BadFrame]], bool]
@@ -48,7 +45,7 @@ def _since(frame: Frame, why: str) -> int | None:
     return earliest(frame) if why == AFTER_FLUSH else None
 
 
-class Inbox:
+class Inbox(ChildEpochs):
     """Frames of children in the order in which they take effect."""
 
     def __init__(
@@ -61,30 +58,17 @@ class Inbox:
         somebody else gives the receipts. explains: whether the numbers of a frame are known, which may be looked up in
         what waits.
         """
-        self.journal, self.silence_us, self.bounded = journal, silence_us, bounded
-        self.epochs: dict[EpochKey, EpochFrames] = {}
-        self.ended: dict[str, dict[int, int]] = {}  # node -> epoch that has ended -> all seqs below it are here
-        self.current: dict[str, int] = {}  # node -> epoch whose birth took effect last
+        super().__init__(journal)
+        self.silence_us, self.bounded = silence_us, bounded
         self.changed: set[EpochKey] = set()  # since the last snapshot of the owner
-        self.changed_ended: set[str] = set()
         self.rivals: dict[str, tuple[int, int]] = {}  # node -> (newer line that waits, the first one), not yet noted
         self.restored: set[str] = set()  # nodes that went on from an older copy of their spool, not yet noted
         self.refused = 0  # frames turned away since the process started
-        self.forgotten = 0  # epochs beyond the bounds, since the process started
+        self._forgotten = 0  # epochs of older lines beyond the bound, since the process started
         self.waiting = WaitingFrames()
-        self._lines: dict[str, dict[int, EpochFrames]] = {}  # node -> its part of `epochs`
         self.spoke_us: dict[str, int] = {}  # node -> when its line in force was heard last
         self._explains = explains
         self._unborn: set[str] = set()  # nodes with frames of an epoch that is not in force yet
-
-    def known(self, node: str, epoch: int) -> bool:
-        """Whether any frame of that epoch has arrived."""
-        return EpochKey(node, epoch) in self.epochs or epoch in self.ended.get(node, ())
-
-    def received(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether that frame has arrived before, or is of an epoch that has ended."""
-        frames = self.epochs.get(EpochKey(node, epoch))
-        return (frames is not None and seq in frames) or epoch in self.ended.get(node, ())
 
     def take(self, node: str, message: Frame | BadFrame, received_us: int = 0) -> list[Effect]:
         """Store one frame. Returns the frames that take effect now, in order; a duplicate has none."""
@@ -99,7 +83,7 @@ class Inbox:
         if frame is not None and frame.birth is not None and frame.birth.journal != self.journal:
             return  # addressed to a journal that is no more: the sender will be born again for this one
         key, seq = EpochKey(node, message.epoch), message.seq
-        if message.epoch in self.ended.get(node, ()):
+        if key in self.ended:
             yield from self._after_end(key, seq)
             return
         known = self.epochs.get(key)
@@ -151,6 +135,11 @@ class Inbox:
         return Effect(*key, frame.seq, frame, stale=False, copied=frames.copied)
 
     @property
+    def forgotten(self) -> int:
+        """Epochs beyond the bounds, since the process started."""
+        return self._forgotten + self.ended.forgotten
+
+    @property
     def unborn_of(self) -> list[str]:
         """The children of which frames of an epoch not in force wait, or may wait."""
         return sorted(self._unborn)
@@ -167,9 +156,6 @@ class Inbox:
         """Note a heartbeat of an epoch."""
         if self.current.get(node) == epoch:
             self.spoke_us[node] = max(now_us, self.spoke_us.get(node, now_us))
-
-    def _open(self, key: EpochKey, frames: EpochFrames) -> None:
-        self.epochs[key] = self._lines.setdefault(key.node, {})[key.epoch] = frames
 
     # --- storing --------------------------------------------------------------------------------------------------
 
@@ -230,10 +216,7 @@ class Inbox:
 
     def _after_end(self, key: EpochKey, seq: int) -> Iterator[Effect]:
         """Take a frame of an epoch with a successor: a duplicate, or of another line that began with that epoch."""
-        ended = self.ended[key.node]
-        if seq >= ended[key.epoch]:
-            ended[key.epoch] = seq + 1
-            self.changed_ended.add(key.node)
+        if self.ended.is_new(key, seq):
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
             yield Effect(*key, seq, None, stale=True, why=SECOND_LINE)
 
@@ -279,7 +262,7 @@ class Inbox:
                 return True
             if before is not None and before.applied.next <= predecessor[1]:
                 return False
-            if before is None and predecessor[0] not in self.ended.get(node, ()):
+            if before is None and EpochKey(node, predecessor[0]) not in self.ended:
                 return False
         if predecessor == LOST:
             if line is not None:
@@ -303,26 +286,16 @@ class Inbox:
     def _born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> None:
         self.current[key.node] = key.epoch
         self.spoke_us[key.node] = now_us
-        if frames.held is None:
-            return
-        ended, held = self.ended.get(key.node, {}), set(frames.held)
-        for epoch in [epoch for epoch in list(ended)[:-UNDER_WAY] if epoch not in held]:
-            del ended[epoch]
-            self.changed_ended.add(key.node)
+        if frames.held is not None:
+            self.ended.born(key.node, set(frames.held))
 
     def _end(self, key: EpochKey, frames: EpochFrames) -> None:
         """End an epoch whose successor takes effect: all of it did, and what still comes of it is a duplicate."""
         for seq in list(frames.waiting):
             self._drop(key, frames, seq)
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
-        del self.epochs[key], self._lines[key.node][key.epoch]
-        ended = self.ended.setdefault(key.node, {})
-        ended[key.epoch] = frames.applied.next
-        if len(ended) > MOST_ENDED:
-            del ended[next(iter(ended))]
-            self.forgotten += 1
+        self._close(key)
         self.changed.add(key)
-        self.changed_ended.add(key.node)
 
     def retire(self, node: str) -> bool:
         """A node that will not come back has no line in force any more. Returns whether none of its frames waits."""
@@ -337,7 +310,7 @@ class Inbox:
 
     def _lose(self, successor: EpochKey) -> Iterator[Effect]:
         """Let older epochs, here or still to come, count for their data only; births that wait continue to wait."""
-        older = set(self.epochs[successor].held or ()) - self.ended.get(successor.node, {}).keys()
+        older = set(self.epochs[successor].held or ()) - self.ended.of.get(successor.node, {}).keys()
         lines = self._lines[successor.node]
         room = max(MOST_LOST - sum(frames.lost for frames in lines.values()), 0)
         for epoch in sorted(older - lines.keys())[:room]:  # its birth may come late: it is none of a newer line
@@ -353,7 +326,7 @@ class Inbox:
         lost = [epoch for epoch, frames in self._lines[successor.node].items() if frames.lost]
         for epoch in lost[:-MOST_LOST]:  # what still comes of it is declared
             self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
-            self.forgotten += 1
+            self._forgotten += 1
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
         """Yields the frames that follow the prefix. force: settle also a frame with unexplained numbers, as bad."""
@@ -427,113 +400,27 @@ class Inbox:
                 frames.since_us = of(frames.since_us)
                 self.changed.add(key)
 
-    # --- asked ----------------------------------------------------------------------------------------------------
-
-    def count(self, node: str, readings: int | None) -> None:
-        """Adds the readings of a frame that took effect (None: it had none) to the line of epochs in force."""
-        frames = self._lines.get(node, {}).get(self.current.get(node, 0))
-        if frames is None:
-            return
-        if readings is None:
-            frames.refused += 1
-        elif frames.readings is not None:
-            frames.readings += readings
-
-    def lines(self) -> dict[str, EpochFrames]:
-        """Child -> its epoch in force, whose counts are those of the whole line."""
-        return {
-            node: self.epochs[key]
-            for node, epoch in self.current.items()
-            if (key := EpochKey(node, epoch)) in self.epochs
-        }
-
-    def lines_of(self, node: str) -> Mapping[int, EpochFrames]:
-        """All epochs of a child that have not ended."""
-        return self._lines.get(node, {})
-
     def waits(self, node: str) -> bool:
         """Whether frames of a child wait for others."""
         if node in self._unborn:
             return True
-        current = self._lines.get(node, {}).get(self.current.get(node, 0))
+        current = self.in_force(node)
         return current is not None and bool(current.waiting)
 
-    def lost_epochs(self, node: str) -> list[int]:
-        """Epochs of older lines, whose frames still count for their data."""
-        return [epoch for epoch, frames in self._lines.get(node, {}).items() if frames.lost]
-
-    def reached(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether everything up to seq of the epoch in force took effect (a heartbeat holds then; 2.5)."""
-        frames = self.epochs.get(EpochKey(node, epoch))
-        return frames is not None and self.current.get(node) == epoch and frames.applied.next > seq
-
-    def ended_before(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether a flush has that seq: then a heartbeat that names it is of another device (1.4)."""
-        frames = self.epochs.get(EpochKey(node, epoch))
-        return frames is not None and frames.flushed(seq)
-
-    def unborn(self, node: str, epoch: int) -> bool:
-        """Whether the birth of an epoch was settled as bad: its node must hear of it, and begins anew (2.4)."""
-        frames = self.epochs.get(EpochKey(node, epoch))
-        return frames is not None and 0 in frames.quarantined
-
-    def receipt(self, node: str, epoch: int) -> Receipt:
-        """The frames received of an epoch; of an unknown one an empty receipt, which names the journal (3.2, 3.7)."""
-        if epoch in self.ended.get(node, ()):
-            return Receipt(epoch, self.journal, self.ended[node][epoch])
-        frames = self.epochs.get(EpochKey(node, epoch)) or EpochFrames()
-        upto, above = frames.applied.receipt(frames.waiting)  # those that wait for a predecessor are received too (1.2)
-        return Receipt(epoch, self.journal, upto, above, tuple(sorted(frames.quarantined)[-RECEIPT_QUARANTINED:]))
+    # --- the spool ------------------------------------------------------------------------------------------------
 
     def snapshot(self, key: EpochKey) -> EpochFramesState | None:
         """The state of one epoch, without the frames that wait; None once it has ended."""
         frames = self.epochs.get(key)
-        if frames is None:
-            return None
-        return EpochFramesState(
-            next=frames.applied.next,
-            predecessor=frames.predecessor,
-            born=frames.born,
-            closed=frames.lost,
-            lost=frames.lost,
-            applied=sorted(frames.applied.above),
-            quarantined=sorted(frames.quarantined)[-RECEIPT_QUARANTINED:],
-            current=self.current.get(key.node) == key.epoch,
-            readings=frames.readings,
-            refused=frames.refused,
-            birth_frames=frames.birth_frames,
-            held=None if frames.held is None else list(frames.held),
-            ordinary=frames.ordinary,
-            flush=frames.flush,
-            copied=frames.copied,
-            since_us=frames.since_us,
-            unheard=frames.unheard,
-        )
+        return None if frames is None else frames.snapshot(current=self.current.get(key.node) == key.epoch)
 
     def restore(self, key: EpochKey, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> None:
         """From what `snapshot` returns, with the frames that wait."""
         if state.closed and not state.lost:  # written by a version that kept epochs that had ended
-            self.ended.setdefault(key.node, {})[key.epoch] = state.next
+            self.ended.add(key, state.next)
             self.changed.add(key)
-            self.changed_ended.add(key.node)
             return
-        frames = EpochFrames(
-            ReceivedSeqs(state.next, set(state.applied)),
-            dict(waiting),
-            state.predecessor,
-            state.born,
-            state.lost,
-            set(state.quarantined),
-            state.birth_frames,
-            None if state.held is None else tuple(state.held),
-            state.next - 1 if state.ordinary is None else state.ordinary,
-            state.flush,
-            state.copied,
-            state.since_us,
-            unheard=state.unheard,
-            readings=state.readings,
-            refused=state.refused,
-        )
+        frames = EpochFrames.restore(state, waiting)
         self._open(key, frames)
         for message in waiting.values():
             self.waiting.add(key, message)
@@ -547,6 +434,6 @@ class Inbox:
         for key, frames in self.epochs.items():
             assert all(seq >= frames.applied.next for seq in frames.waiting), key
             assert not (set(frames.waiting) & frames.applied.above), key
-            assert key.epoch not in self.ended.get(key.node, ()), key
+            assert key not in self.ended, key
         for node, epoch in self.current.items():
             assert not self.epochs[EpochKey(node, epoch)].lost, (node, epoch)

@@ -342,9 +342,9 @@ class Merger(Node):
             message = inbox.epochs[key].waiting.get(seq) if key in inbox.epochs else None
             packed: Any = None if message is None else self._pack(message)
             rows |= WAITING.write(packed, *key, seq)
-        for node in inbox.changed_ended:
-            rows |= ENDED.write(inbox.ended[node], node)
-        inbox.changed_ended.clear()
+        for node in inbox.ended.changed:
+            rows |= ENDED.write(inbox.ended.of[node], node)
+        inbox.ended.changed.clear()
         for key in inbox.changed:
             state = inbox.snapshot(key)
             rows |= EPOCH.write(state, *key)
@@ -390,7 +390,7 @@ class Merger(Node):
             membership.forget_history()
         for group, us in (PROMISED.read(state) or {}).items():
             self.sent.restore(group, us, ended=group not in parent.children.memberships)
-        parent.inbox.ended.update(ENDED.each(state))
+        parent.inbox.ended.of.update(ENDED.each(state))
         waiting: dict[EpochKey, dict[int, Frame | BadFrame]] = {}
         for name, packed in WAITING.each(state):
             of, _, seq = name.rpartition("/")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge_agent.algebra.frame import Frame
+from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
+RECEIPT_QUARANTINED: Final = 16  # the newest seqs of bad frames that are kept, and that a receipt names
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
 SECOND_LINE = "a second line of its node: this epoch has a successor"
 AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
@@ -125,6 +127,49 @@ class EpochFrames:
         there = self.waiting.get(frame.seq)
         waits = isinstance(there, Frame) and there.flush is not None
         return waits or (self.flushed(frame.seq) and there is None)
+
+    def snapshot(self, *, current: bool) -> EpochFramesState:
+        """The state without the frames that wait. current: whether this epoch is the one in force."""
+        return EpochFramesState(
+            next=self.applied.next,
+            predecessor=self.predecessor,
+            born=self.born,
+            closed=self.lost,
+            lost=self.lost,
+            applied=sorted(self.applied.above),
+            quarantined=sorted(self.quarantined)[-RECEIPT_QUARANTINED:],
+            current=current,
+            readings=self.readings,
+            refused=self.refused,
+            birth_frames=self.birth_frames,
+            held=None if self.held is None else list(self.held),
+            ordinary=self.ordinary,
+            flush=self.flush,
+            copied=self.copied,
+            since_us=self.since_us,
+            unheard=self.unheard,
+        )
+
+    @classmethod
+    def restore(cls, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> EpochFrames:
+        """From what `snapshot` returns, with the frames that wait."""
+        return cls(
+            ReceivedSeqs(state.next, set(state.applied)),
+            dict(waiting),
+            state.predecessor,
+            state.born,
+            state.lost,
+            set(state.quarantined),
+            state.birth_frames,
+            None if state.held is None else tuple(state.held),
+            state.next - 1 if state.ordinary is None else state.ordinary,
+            state.flush,
+            state.copied,
+            state.since_us,
+            unheard=state.unheard,
+            readings=state.readings,
+            refused=state.refused,
+        )
 
 
 def earliest(frame: Frame) -> int | None:

@@ -78,7 +78,7 @@ class LetGo:
         be one for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
         """
         inbox, speaks_in = self._inbox, None if beat is None else beat.epoch
-        if beat is not None and beat.epoch not in inbox.ended.get(node, ()):
+        if beat is not None and EpochKey(node, beat.epoch) not in inbox.ended:
             frames = inbox.epochs.get(EpochKey(node, beat.epoch)) or EpochFrames()
             if frames.applied.next <= beat.last_seq and not (frames.lost or frames.waiting):
                 yield (beat.epoch, frames.applied.next), beat.last_seq
@@ -90,7 +90,7 @@ class LetGo:
                 yield (epoch, first), min(frames.waiting) - 1
             if first == 0 in frames.waiting:  # a birth takes effect whole
                 yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
-            if first or not isinstance(predecessor, tuple) or predecessor[0] in inbox.ended.get(node, ()):
+            if first or not isinstance(predecessor, tuple) or EpochKey(node, predecessor[0]) in inbox.ended:
                 continue
             before, last = inbox.epochs.get(EpochKey(node, predecessor[0])), predecessor[1]
             if before is None:
