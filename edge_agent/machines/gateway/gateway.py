@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap, Leaf
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf
 from edge_agent.algebra.partials.partial import readings_in
 from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
 from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut, TimeCut
@@ -29,7 +29,8 @@ from edge_agent.machines.checkpoint.slots import (
     slot_name,
 )
 from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
-from edge_agent.machines.gateway.group_state import GroupState
+from edge_agent.machines.gateway.group_frontier import advanced_us, promise_anew
+from edge_agent.machines.gateway.group_state import GroupState, moved_queries
 from edge_agent.machines.gateway.held_readings import HeldReadings
 from edge_agent.machines.gateway.silent_keys import SilentKeys
 from edge_agent.machines.gateway.source import Source
@@ -209,7 +210,7 @@ class Gateway(Node):
         for query in event.queries:
             if query.source in sensors:
                 by_group.setdefault(query.group_at(self.settings.node), []).append(query)
-        moved = self._moved(by_group)
+        moved = moved_queries(by_group, self.groups, self.sources)
         out: list[Action] = []
         for group in [*self.groups, *(g for g in by_group if g not in self.groups)]:
             try:
@@ -221,27 +222,6 @@ class Gateway(Node):
         if first:  # what waited for the clock since before the start
             self._clock_changed(self.clock)
         return out
-
-    def _moved(self, by_group: Mapping[Group, list[Query]]) -> dict[str, int | None]:
-        """Queries whose new revision is of another group (another filter, say) -> from when it holds; None: no change.
-
-        The revision before is fed until its last window ends, as within a group (docs/protocol.md 6.3): so the time
-        lies after all that either group has read or promised.
-        """
-        groups = {query.id: (group, query) for group, queries in by_group.items() for query in queries}
-        moved: dict[str, int | None] = dict.fromkeys(groups)
-        for before, state in self.groups.items():
-            for name in state.slicer.open_queries & groups.keys():
-                group, query = groups[name]
-                known = self.groups.get(group)
-                if group == before or (known is not None and known.slicer.in_force.get(name) == query):
-                    continue
-                newest_us = max(state.slicer.newest_us, self.sources[query.source].newest_us)
-                frontier_us = max(state.slicer.frontier_us, NEVER_US if known is None else known.slicer.frontier_us)
-                from_us = NEVER_US if query.effective_from_us is None else query.effective_from_us
-                after_us = newest_us + 1 if newest_us > NEVER_US else NEVER_US
-                moved[name] = max(after_us, frontier_us, from_us, moved[name] or NEVER_US)
-        return moved
 
     def _regroup(
         self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None, moved: Mapping[str, int | None]
@@ -268,12 +248,7 @@ class Gateway(Node):
         from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):
             return ()
-        since_us = source.heard_us
-        if not self.clock.known:
-            self.undated.began(group, self.clock.boot, since_us - self.clock.offset_us)
-            return ()
-        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # those under way come in part
-        return (Gap((group,), start_us, since_us, -1, (self.settings.node,), BEGAN),)
+        return self.undated.listening(group, source, self.clock, self.settings.node)
 
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
         """Restore groups and sources. A source counts as silent from now on, not since it was last heard."""
@@ -316,17 +291,13 @@ class Gateway(Node):
         With the clock behind the last commit the length of the stop is not known: the record then covers all the times
         that readings may be given until the clock is past that commit.
         """
-        out = []
+        out: list[Gap] = []
         committed_us = COMMITTED.read(self._restored)
         for name, source in self.sources.items():
             groups = tuple(g for g in self.groups if g.source == name)
             if not groups or source.sensor.rereadable or committed_us is None:
                 continue
-            if not self.clock.known:
-                self.undated.stopped(groups, committed_us, now_us - self.clock.offset_us)
-            else:
-                start_us, end_us = sorted((committed_us, now_us))
-                out.append(Gap(groups, start_us, end_us + 1, -1, (self.settings.node,), "stopped"))
+            out += self.undated.stopped(groups, committed_us, now_us, self.clock, self.settings.node)
         return tuple(out)
 
     def _promise_anew(self, now_us: int) -> None:
@@ -336,11 +307,7 @@ class Gateway(Node):
             if not source.sensor.own_clock:
                 source.newest_us = min(source.newest_us, now_us)
         for group, state in self.groups.items():
-            sources = [self.sources.get(name) for name in (group.source, *_marker_sources(group))]
-            if all(source is not None and not source.own_clock and source.mark_us is None for source in sources):
-                if state.slicer.promise_anew(self._aligned(state, now_us - group.lateness_us)):
-                    state.serves(state.slicer.servings)
-                state.frontier_us = min(state.frontier_us, state.slicer.frontier_us)
+            promise_anew(group, state, self.sources, now_us, step_us=self.settings.frontier_step_us)
 
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
         del goes_on
@@ -421,19 +388,8 @@ class Gateway(Node):
         return [*super()._after_commit(), *notes]
 
     def _frontier(self, group: Group, state: GroupState, now_us: int) -> int:
-        source, before = self.sources.get(group.source), max(state.slicer.frontier_us, state.frontier_us)
-        reached_us = source.reached_us(now_us) if source is not None else now_us
-        for name in _marker_sources(group):  # the least of its sources (4.1): a marker may still be on its way
-            if (marking := self.sources.get(name)) is not None:
-                reached_us = min(reached_us, marking.reached_us(now_us))
-        if reached_us <= NEVER_US or not (self.clock.known or (source is not None and source.own_clock)):
-            return before
-        return max(before, self._aligned(state, reached_us - group.lateness_us))
-
-    def _aligned(self, state: GroupState, frontier_us: int) -> int:
-        """The frontier, as a multiple of the frontier step if all window edges of the group are such multiples."""
-        step_us = self.settings.frontier_step_us
-        return frontier_us - frontier_us % step_us if state.slicer.unit_us % step_us == 0 else frontier_us
+        step_us, known = self.settings.frontier_step_us, self.clock.known
+        return advanced_us(group, state, self.sources, now_us, clock_known=known, step_us=step_us)
 
     def _state(self, now_us: int) -> Mapping[str, object]:
         self.silent_keys.tidy(self.outbox.encoder)
@@ -505,11 +461,6 @@ class Gateway(Node):
             "undated": {"held": len(self.held), "dropped": self.held.dropped},
             "groups": {slot_name(group): dict(state.slicer.counters) for group, state in self.groups.items()},
         }
-
-
-def _marker_sources(group: Group) -> tuple[str, ...]:
-    """The sensor whose changes are the markers of a group, if it has one."""
-    return (group.cut.marker_source,) if isinstance(group.cut, PunctuationCut) and group.cut.marker_source else ()
 
 
 def _no_frames(epoch: int, seq: int) -> Frame:

@@ -1,12 +1,14 @@
-"""The state of one group at a gateway."""
+"""The state of one group at a gateway, and the queries whose new revision is of another group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.checkpoint.slots import GroupSlots
+from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.machines.uplink.step import StepRows
 
@@ -42,3 +44,27 @@ def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serv
     known = {each.key for each in serving}
     ended = (each for each in sent if each.key not in known and each.start_until_us is None)
     return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)
+
+
+def moved_queries(
+    by_group: Mapping[Group, Sequence[Query]], states: Mapping[Group, GroupState], sources: Mapping[str, Source]
+) -> dict[str, int | None]:
+    """Queries whose new revision is of another group (another filter, say) -> from when it holds; None: no change.
+
+    The revision before is fed until its last window ends, as within a group (docs/protocol.md 6.3): so the time lies
+    after all that either group has read or promised.
+    """
+    groups = {query.id: (group, query) for group, queries in by_group.items() for query in queries}
+    moved: dict[str, int | None] = dict.fromkeys(groups)
+    for before, state in states.items():
+        for name in state.slicer.open_queries & groups.keys():
+            group, query = groups[name]
+            known = states.get(group)
+            if group == before or (known is not None and known.slicer.in_force.get(name) == query):
+                continue
+            newest_us = max(state.slicer.newest_us, sources[query.source].newest_us)
+            frontier_us = max(state.slicer.frontier_us, NEVER_US if known is None else known.slicer.frontier_us)
+            from_us = NEVER_US if query.effective_from_us is None else query.effective_from_us
+            after_us = newest_us + 1 if newest_us > NEVER_US else NEVER_US
+            moved[name] = max(after_us, frontier_us, from_us, moved[name] or NEVER_US)
+    return moved

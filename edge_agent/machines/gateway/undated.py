@@ -1,4 +1,4 @@
-"""Gap records without a time, because the node's clock is not known yet (docs/protocol.md 3.1, 4.3)."""
+"""Gap records of a beginning or a stop, which wait until the node's clock is known (docs/protocol.md 3.1, 4.3)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from edge_agent.algebra.frame import BEGAN, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import UNDATED, UndatedState
+from edge_agent.machines.events import ClockChanged
+from edge_agent.machines.gateway.source import Source
 
 
 class UndatedRecords:
@@ -19,14 +21,24 @@ class UndatedRecords:
         self._stopped: list[tuple[tuple[Group, ...], int, int]] = []  # groups, last commit, time since boot
         self._changed = False
 
-    def began(self, group: Group, boot: str, since_us: int) -> None:
-        """Note that listening began, that long after the boot."""
-        self._boot, self._changed = boot, True
-        self._began.append((group, since_us))
+    def listening(self, group: Group, source: Source, clock: ClockChanged, node: str) -> tuple[Gap, ...]:
+        """The record for a group whose source is listened to from now on, unless it has to wait for its time."""
+        since_us = source.heard_us
+        if not clock.known:
+            self._boot, self._changed = clock.boot, True
+            self._began.append((group, since_us - clock.offset_us))
+            return ()
+        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # those under way come in part
+        return (Gap((group,), start_us, since_us, -1, (node,), BEGAN),)
 
-    def stopped(self, groups: tuple[Group, ...], committed_us: int, since_us: int) -> None:
-        """Note that the process stood still from a commit until that long after the boot."""
-        self._stopped.append((groups, committed_us, since_us))
+    def stopped(
+        self, groups: tuple[Group, ...], committed_us: int, now_us: int, clock: ClockChanged, node: str
+    ) -> tuple[Gap, ...]:
+        """The record for groups whose process stood still from a commit until now, unless it has to wait as well."""
+        if not clock.known:
+            self._stopped.append((groups, committed_us, now_us - clock.offset_us))
+            return ()
+        return (_stopped(groups, committed_us, now_us, node),)
 
     def gaps(self, offset_us: int, node: str) -> list[Gap]:
         """All records with their times. offset_us: of the node's time from the time since boot."""
@@ -35,8 +47,7 @@ class UndatedRecords:
             at_us = offset_us + since_us
             out.append(Gap((group,), at_us - 1 - group.lateness_us, at_us, -1, (node,), BEGAN))
         for groups, committed_us, since_us in self._stopped:
-            start_us, end_us = sorted((committed_us, offset_us + since_us))
-            out.append(Gap(groups, start_us, end_us + 1, -1, (node,), "stopped"))
+            out.append(_stopped(groups, committed_us, offset_us + since_us, node))
         self._changed = self._changed or bool(self._began)
         self._began, self._stopped = [], []
         return out
@@ -57,3 +68,8 @@ class UndatedRecords:
             same = found.boot == boot
             self._boot, self._changed = boot, True
             self._began = [(group, us if same else since_us) for group, us in found.began]
+
+
+def _stopped(groups: tuple[Group, ...], committed_us: int, now_us: int, node: str) -> Gap:
+    start_us, end_us = sorted((committed_us, now_us))
+    return Gap(groups, start_us, end_us + 1, -1, (node,), "stopped")
