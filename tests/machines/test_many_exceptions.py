@@ -30,7 +30,7 @@ from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import Arrived, Beat, LowerLink, Receipted, SendReceipt, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.uplink import quota
+from edge_agent.machines.uplink import gap_records
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 from edge_agent.wire.frames import decode, encode
@@ -325,8 +325,8 @@ def test_a_gap_record_for_dropped_frames_says_what_they_said_of_exceptions(seed:
     pair.hear(frames)
     rest, spool = 0, {(frame.epoch, frame.seq): frame for frame in frames}
     while spool:
-        run = quota.oldest_run(spool, spool.__getitem__, 1_000) or list(spool.values())[:1]
-        record = quota.record_of(run, {0: GROUP}, [GROUP])
+        run = gap_records.oldest_run(spool, spool.__getitem__, 1_000) or list(spool.values())[:1]
+        record = gap_records.record_of(run, {0: GROUP}, [GROUP])
         for _ in run:
             del spool[next(iter(spool))]
         (heard,) = crossed([record], MAX_FRAME_BYTES)

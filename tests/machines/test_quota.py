@@ -15,7 +15,7 @@ from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges, Re
 from edge_agent.machines.events import Committed, LinkDown, LinkUp, Publish, Receipted, Sent, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
-from edge_agent.machines.uplink.quota import QUOTA
+from edge_agent.machines.uplink.gap_records import QUOTA
 from edge_agent.wire.frames import decode, encode
 from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, Disk, S, SimulatedHost, gateway_host, read
 

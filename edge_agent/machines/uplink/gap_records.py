@@ -1,11 +1,221 @@
-"""Makes the gap record that replaces one frame that is given up (docs/protocol.md 3.5, 3.6)."""
+"""Makes the gap records that take the place of frames (docs/protocol.md 3.5, 3.6).
+
+Of a run of frames that a full spool drops one record contains what they stated besides their rows: definitions,
+members, the last frontier and exceptions of each group, and for each key with a piece or a register in them the
+register as it stood after them. Of their rows it keeps their range of time and the number of their readings. The record
+for a single frame that is given up contains only the latter.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart
+from edge_agent.algebra.frame import NEVER_US, Define, ExcludedLeaf, Frame, Gap, GroupPart, Section
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+
+QUOTA: Final = "quota"  # reason of the record
+MOST_FRAMES: Final = 500  # of one run: each is read and decoded while the node waits
+MOST_BYTES: Final = 32_000  # of what one record keeps of its frames, estimated: far below the frame limit
+MOST_LISTED: Final = 64_000  # beside it of exceptions: of each group the last list, and what changed in it since
+PLAN_BYTES, PART_BYTES, REGISTER_BYTES, GAP_BYTES = 400, 200, 14, 300
+
+
+def may_go(frame: Frame) -> bool:
+    """Whether a gap record may replace the frame: births and flushes count whole or not at all (1.2, 1.3)."""
+    return frame.birth is None and frame.flush is None and frame.leave is None
+
+
+def size_bytes(frame: Frame) -> int:
+    """About how many bytes of a frame its record keeps."""
+    define = frame.define or Define()
+    texts = (*define.keys[1], *define.nodes[1], *define.queries, *define.sensors)
+    registers = sum(len(part.registers) for part in frame.groups)
+    keys = sum(len(section.partials) for part in frame.groups for section in (*part.sections, *part.late))
+    parts = len(define.groups) + len(frame.members) + sum(len(m.leaves) + len(m.serving) for m in frame.members)
+    return (
+        sum(len(text.encode()) + 5 for text in texts)
+        + PLAN_BYTES * len(define.plans)
+        + PART_BYTES * parts
+        + REGISTER_BYTES * (registers + keys)
+        + GAP_BYTES * len(frame.gaps)
+    )
+
+
+def _listed(frame: Frame, known: Mapping[int, int]) -> dict[int, int]:
+    """How many bytes of exceptions a record keeps of each group with one more frame. known: without it."""
+    out = dict(known)
+    for part in frame.groups:
+        if part.exceptions is not None:
+            out[part.group] = promises.exception_bytes(part.exceptions)
+        more = promises.exception_bytes(part.more) + sum(len(name) + 3 for name in part.ended)
+        if more:
+            out[part.group] = out.get(part.group, 0) + more
+    return out
+
+
+def covers(frame: Frame) -> int:
+    """How many frames a frame stands for: more than one if it is such a record already."""
+    return max([1, *(gap.run for gap in frame.gaps)])
+
+
+def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]], Frame], count: int) -> list[Frame]:
+    """The first run of consecutive frames that one record may replace, about `count` of them; [] if there is none.
+
+    keys: (epoch, seq) of frames never published, oldest first. A record that already stands for frames counts only
+    together with others: replacing it alone would gain nothing.
+    """
+    run: list[Frame] = []
+    total_bytes, next_key, listed = 0, -1, dict[int, int]()
+    for epoch, seq in keys:
+        frame = read((epoch, seq))
+        names = (frame.define or Define()).keys
+        goes_on = (
+            may_go(frame)
+            and bool(run)
+            and (epoch, seq) == (run[0].epoch, run[-1].seq + covers(run[-1]))
+            and (not names[1] or next_key in (-1, names[0]))  # the numbers of a record are consecutive
+            and total_bytes + size_bytes(frame) <= MOST_BYTES
+            and sum(_listed(frame, listed).values()) <= MOST_LISTED
+        )
+        if not goes_on:
+            if _gains(run):
+                break
+            run, total_bytes, next_key, listed = [], 0, -1, {}
+        if may_go(frame):
+            run.append(frame)
+            total_bytes += size_bytes(frame)
+            listed = _listed(frame, listed)
+            next_key = names[0] + len(names[1]) if names[1] else next_key
+        if len(run) > min(count, MOST_FRAMES):
+            break
+    return run if _gains(run) else []
+
+
+def _gains(run: Sequence[Frame]) -> bool:
+    """Whether a record for these frames frees any space."""
+    return len(run) > 1 or (len(run) == 1 and not any(gap.run for gap in run[0].gaps))
+
+
+@dataclass(slots=True)
+class _Loss:
+    """The time range and readings of dropped rows of one group, on time or late."""
+
+    start_us: int
+    end_us: int
+    readings: int
+
+    def add(self, start_us: int, end_us: int, readings: int) -> None:
+        self.start_us, self.end_us = min(self.start_us, start_us), max(self.end_us, end_us)
+        self.readings = -1 if min(self.readings, readings) < 0 else self.readings + readings
+
+
+@dataclass(slots=True)
+class _Part:
+    """The statements of the frames about one group."""
+
+    last: GroupPart
+    registers: dict[int, int | None] = field(default_factory=dict)
+    changes: dict[str, ExcludedLeaf | None] = field(default_factory=dict)  # of the exceptions since the last list
+
+    def stated(self) -> GroupPart:
+        """All of it."""
+        changes = self.changes.items()
+        return replace(
+            self.last,
+            registers=tuple(sorted(self.registers.items())),
+            more=tuple(each for _, each in changes if each is not None),
+            ended=tuple(name for name, each in changes if each is None),
+        )
+
+
+def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_groups: Collection[Group]) -> Frame:
+    """The gap record for consecutive frames of an epoch that `may_go`, at the seq of the first.
+
+    groups: by their numbers in that epoch; None: not known any more, then the loss concerns all_groups.
+    """
+    parts: dict[int, _Part] = {}
+    losses: dict[tuple[tuple[Group, ...], bool], _Loss] = {}
+    kept: list[Gap] = []
+    for frame in frames:
+        for part in frame.groups:
+            _say(parts, part, groups)
+            named = tuple(all_groups) if groups is None or part.group not in groups else (groups[part.group],)
+            for late, sections in ((False, part.sections), (True, part.late)):
+                for section in sections:
+                    _lose(losses, (named, late), section)
+        for gap in frame.gaps:
+            if gap.reason == QUOTA and gap.groups:
+                _add(losses, (gap.groups, False), gap.start_us, gap.end_us, gap.readings)
+            elif gap.reason != QUOTA:
+                kept.append(replace(gap, run=0))
+    run = sum(map(covers, frames))
+    lost = [
+        Gap(of, loss.start_us, loss.end_us, loss.readings, (), QUOTA, 0, "") for (of, _), loss in losses.items()
+    ] or [Gap((), 0, 0, 0, (), QUOTA, 0, "")]
+    return Frame(
+        frames[0].epoch,
+        frames[0].seq,
+        define=_defined(frame.define for frame in frames if frame.define is not None),
+        members=tuple(member for frame in frames for member in frame.members),
+        groups=tuple(part.stated() for part in parts.values()),
+        gaps=(replace(lost[0], run=run), *lost[1:], *kept),
+    )
+
+
+def _say(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] | None) -> None:
+    known = parts.setdefault(part.group, _Part(GroupPart(part.group)))
+    frontier_us = known.last.frontier_us if part.frontier_us is None else part.frontier_us
+    exceptions, known.changes = (
+        (known.last.exceptions, known.changes) if part.exceptions is None else (part.exceptions, {})
+    )
+    known.changes.update({each.node: each for each in part.more} | dict.fromkeys(part.ended))
+    known.last = GroupPart(part.group, frontier_us, exceptions=exceptions)
+    if groups is not None and part.group in groups and groups[part.group].cut.gap_us:
+        for section in (*part.sections, *part.late):  # a piece clears the register of its key (5.2)
+            known.registers.update(dict.fromkeys(section.pieces()[0].tolist()))
+    known.registers.update(part.registers)
+
+
+def _lose(
+    losses: dict[tuple[tuple[Group, ...], bool], _Loss], of: tuple[tuple[Group, ...], bool], rows: Section
+) -> None:
+    partials = rows.partials
+    if len(partials):
+        _add(losses, of, int(partials.start.min()), int(partials.end.max()), rows.readings)
+
+
+def _add(
+    losses: dict[tuple[tuple[Group, ...], bool], _Loss],
+    of: tuple[tuple[Group, ...], bool],
+    start_us: int,
+    end_us: int,
+    readings: int,
+) -> None:
+    known = losses.get(of)
+    if known is None:
+        losses[of] = _Loss(start_us, end_us, readings)
+    else:
+        known.add(start_us, end_us, readings)
+
+
+def _defined(sections: Iterable[Define]) -> Define | None:
+    found = list(sections)
+    if not found:
+        return None
+    keys = [define.keys for define in found if define.keys[1]]
+    nodes = [define.nodes for define in found if define.nodes[1]]
+    return Define(
+        (keys[0][0] if keys else 0, tuple(text for _, texts in keys for text in texts)),
+        (nodes[0][0] if nodes else 0, tuple(text for _, texts in nodes for text in texts)),
+        tuple(group for define in found for group in define.groups),
+        tuple(plan for define in found for plan in define.plans),
+        tuple(text for define in found for text in define.queries),
+        tuple(text for define in found for text in define.sensors),
+    )
 
 
 def promises_of(frame: Frame) -> tuple[GroupPart, ...]:

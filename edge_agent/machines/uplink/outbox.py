@@ -19,11 +19,10 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.slots import OutboxState
 from edge_agent.machines.events import Note, SpooledFrame
-from edge_agent.machines.uplink import quota
+from edge_agent.machines.uplink import gap_records
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS, FormerLine, leave_frames
 from edge_agent.machines.uplink.frame_queue import FrameQueue
-from edge_agent.machines.uplink.gap_records import gap_of, promises_of
 from edge_agent.machines.uplink.journal_change import (
     Load,
     first_frontiers,
@@ -291,7 +290,7 @@ class Outbox(FrameQueue):
 
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """Replace a frame by a gap record with all that a reader needs of the frame (3.6)."""
-        gap = gap_of(frame, self.encoder, POISON)
+        gap = gap_records.gap_of(frame, self.encoder, POISON)
         if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
             gap = replace(gap, groups=tuple(self.encoder.groups))
         self.replaced.append(
@@ -301,7 +300,7 @@ class Outbox(FrameQueue):
                 frame.birth,
                 frame.define,
                 frame.members,
-                promises_of(frame),
+                gap_records.promises_of(frame),
                 (*(each for each in frame.gaps if each.reason != POISON), gap),  # it may be given up again
                 frame.flush,
             )
@@ -367,17 +366,17 @@ class Outbox(FrameQueue):
         count: about so many. Those never published go first, the oldest first, in one run; published ones each get a
         record of their own. load: see `receipt`. Nothing is dropped if no frame may be.
         """
-        run = quota.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load), count)
+        run = gap_records.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load), count)
         if run:
             records = [self._record_of(run)]
-            for seq in range(run[0].seq + 1, run[-1].seq + quota.covers(run[-1])):
+            for seq in range(run[0].seq + 1, run[-1].seq + gap_records.covers(run[-1])):
                 if (run[0].epoch, seq) in self.pending:  # what an earlier record stands for is not there
                     del self.pending[run[0].epoch, seq]
                     self.forget.append((run[0].epoch, seq))
         else:
             on_the_way = (key for key in self.pending.marked if key not in self._flying)
             read = (self._read(key, load) for key in on_the_way)
-            run = list(islice((f for f in read if quota.may_go(f) and not any(g.run for g in f.gaps)), count))
+            run = list(islice((f for f in read if gap_records.may_go(f) and not any(g.run for g in f.gaps)), count))
             records = [self._record_of([frame]) for frame in run]
         self.replaced += records
         readings = sum(frame.readings for frame in run)
@@ -394,7 +393,7 @@ class Outbox(FrameQueue):
     def _record_of(self, frames: list[Frame]) -> Frame:
         known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(frames[0].epoch)
         groups = None if known is None else {number: group for group, number in known.groups.items()}
-        return quota.record_of(frames, groups, self.encoder.groups)
+        return gap_records.record_of(frames, groups, self.encoder.groups)
 
     # --- the spool --------------------------------------------------------------------------------------------------
 
