@@ -36,6 +36,7 @@ from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
@@ -79,10 +80,9 @@ GROWS: dict[type, dict[str, str]] = {
     ChildFrames: {
         "dictionaries": LINES,
         "changed_dictionaries": COMMIT,
-        "_forgetful": OWN_ID,
-        "_rebuilt": OWN_ID,
         "_beats": OWN_ID,
     },
+    LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
     GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
     Member: {
         "leaves": "room.MOST_LEAVES, refused frames in `refused`",
@@ -173,6 +173,8 @@ def made(of: type) -> Any:
             return Inbox(1)
         case "ChildFrames":
             return ChildFrames(1, 60 * S)
+        case "LostPasts":
+            return LostPasts(Children(60 * S), Inbox(1))
         case "GroupMembership":
             return GroupMembership(60 * S)
         case "ServingAgreement":

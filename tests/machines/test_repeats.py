@@ -11,8 +11,8 @@ import pytest
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.downlink.child_frames import READ_AGAIN
 from edge_agent.machines.downlink.losses import loss_records
+from edge_agent.machines.downlink.losses.lost_pasts import READ_AGAIN
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender

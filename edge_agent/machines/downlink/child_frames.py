@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from edge_agent.algebra.frame import (
-    BEGAN,
     JOURNAL_LOST,
     LEAF_READINGS,
-    LOST,
     NEVER_US,
     Frame,
     Gap,
     GroupPart,
     Heartbeat,
     Leaf,
-    Members,
     Plan,
     Serving,
 )
@@ -45,14 +42,10 @@ from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.earlier_lives import losses_before
 from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
-from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again
-from edge_agent.machines.downlink.member import AHEAD_US
+from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.room import check_room
 from edge_agent.machines.downlink.senders import check_names
 from edge_agent.machines.events import BadFrame
-
-PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap records that a parent makes (1.2, 1.3)
-READ_AGAIN: Final = "its readings may have come before"  # what may be a repeat does not count
 
 
 class Applied(NamedTuple):
@@ -92,10 +85,7 @@ class ChildFrames:
         self.received = 0  # readings in all frames that took effect
         self.ahead_us = 0  # how far the time of receipt may be ahead of the right one
         self.let_go = LetGo(self.inbox) if bounded else None  # else the lander says what it has received
-        # the last birth of a child whose past neither it nor this parent knows, and how many frames it takes (1.2)
-        self._strange = (EpochKey("", 0), 0)
-        self._forgetful: set[str] = set()  # children that may send again what they had sent
-        self._rebuilt: set[str] = set()  # children that lost their journal, with all that they had heard
+        self.pasts = LostPasts(self.children, self.inbox)
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
@@ -198,19 +188,8 @@ class ChildFrames:
         self.received += readings
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = effect.forgot
-        self._look_back(effect, received_us, anew=anew)
-        if effect.node in self._rebuilt and not effect.stale:
-            of, lost = self.children.memberships, self.inbox.lost_epochs(effect.node)
-            if look_below(effect, changes, parts, of, lost):
-                self._forgetful.add(effect.node)
-        if effect.unheard or effect.node in self._forgetful:
-            plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
-            found = counting(key, plans, self.children.memberships, unheard=effect.unheard)
-            effect = effect._replace(counting=found)
-        losses = (
-            *self._of_strangers(effect, frame, changes, received_us),
-            *self._again(effect, parts, changes, received_us, anew=anew),
-        )
+        effect = self.pasts.repeats(effect, changes, parts, dictionary.plans, received_us)
+        losses = tuple(self.pasts.losses(effect, changes, parts, received_us))
         if effect.stale:
             return Applied(effect, dictionary, losses)
         losses += tuple(losses_before(effect.node, frame, self.inbox, self.children.memberships))
@@ -236,23 +215,6 @@ class ChildFrames:
             self._left(effect, frame.leave)
         return Applied(effect, dictionary, losses)
 
-    def _of_strangers(
-        self, effect: Effect, frame: Frame, changes: list[tuple[Group, Members]], now_us: int
-    ) -> Iterator[Gap]:
-        """The losses of a gateway whose past neither it nor this parent knows (1.2).
-
-        The frames of its birth take effect together, with the groups that it serves.
-        """
-        if frame.birth is not None and frame.birth.predecessor == LOST and not effect.stale:
-            known = (membership.members.get(effect.node) for membership in self.children.memberships.values())
-            if all(member is None or member.frontier_us == NEVER_US for member in known):
-                self._strange = (EpochKey(effect.node, effect.epoch), frame.birth.frames)
-        of, frames = self._strange
-        if of == (effect.node, effect.epoch) and effect.seq < frames:
-            for group, change in changes:
-                if any(leaf.node == effect.node for leaf in change.leaves):
-                    yield loss_records.of_past(group, (effect.node,), now_us)
-
     def _dictionary(self, key: EpochKey) -> EpochDictionary:
         found = self.dictionaries.get(key)
         if found is None:
@@ -269,76 +231,6 @@ class ChildFrames:
                 membership.leave(effect.node, Leaf(leaf.node, epoch, effect.epoch))
             if member is not None:  # what it had open goes on elsewhere
                 member.hints, member.held = {}, {}
-
-    def _look_back(self, effect: Effect, now_us: int, *, anew: bool) -> None:
-        """Take the birth of a node that does not know its past: it may send again what its parent had (1.2).
-
-        A merger without a past has no rows that it sent before; a copy of a merger may. Readings of a source that a gap
-        record reports as heard from its beginning on cannot be read again.
-        """
-        if effect.frame is None or effect.stale:
-            return
-        if anew:
-            lost = self.inbox.lost_epochs(effect.node)
-            for membership in self.children.memberships.values():
-                member = membership.members.get(effect.node)
-                if member is not None:
-                    if effect.copied or effect.node in member.leaves or member.anew:
-                        cut(member, lost, now_us)
-                        self._forgetful.add(effect.node)
-                    member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
-                    member.lose(effect.node, now_us)
-                    self._rebuilt.add(effect.node)
-        for gap in effect.frame.gaps:
-            for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
-                members = self.children.membership(group).members
-                if effect.node in gap.nodes and effect.node in members:
-                    never_read_again(members[effect.node])
-
-    def _again(
-        self,
-        effect: Effect,
-        parts: list[tuple[Group, GroupPart]],
-        changes: list[tuple[Group, Members]],
-        now_us: int,
-        *,
-        anew: bool,
-    ) -> Iterator[Gap]:
-        """What a node that does not know its past may have lost, and which of its rows are repeats or may be.
-
-        changes: a frame may list for the first time the leaves whose rows it contains.
-        """
-        if anew:
-            for group, membership in self.children.memberships.items():
-                member = membership.members.get(effect.node)
-                if member is None:
-                    continue
-                if member.frontier_us == NEVER_US:  # what it had sent was nothing yet
-                    if effect.node in member.leaves and self._strange[0] != (effect.node, effect.epoch):
-                        yield loss_records.of_past(group, member.leaves, now_us)
-                else:
-                    start_us = max(min(member.lowest_us, now_us), 0)
-                    end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
-                    yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), PAST_LOST)
-        counted = effect.counting
-        for group, part in parts:
-            member = self.children.membership(group).members.get(effect.node)
-            if member is None:
-                continue
-            for section in (*part.sections, *part.late):
-                end_us = section.end_us
-                member.reach_us = max(member.reach_us, end_us)
-                if effect.stale:
-                    member.past_us = max(member.past_us, min(end_us, now_us + AHEAD_US))
-                found = counted.get(section.plan) if counted else None
-                if found is None and member.again_us == NEVER_US:
-                    continue
-                start_us = section.span_us[0]
-                before_us = end_us if effect.stale or found is not None else min(end_us, member.again_us)
-                if start_us < before_us and (found is None or found.cuts(start_us, end_us)):
-                    listed = {leaf.node for of, change in changes if of == group for leaf in change.leaves}
-                    leaves = tuple(sorted(listed.union(member.leaves)))
-                    yield Gap((group,), max(start_us, 0), before_us, -1, leaves, READ_AGAIN)
 
     def _defined(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -465,8 +357,7 @@ class ChildFrames:
         """From what `snapshot_memberships` returns."""
         for group, each in state.items():
             membership = self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
-            self._forgetful.update(n for n, m in membership.members.items() if m.since_us > NEVER_US or m.older)
-            self._rebuilt.update(n for n, m in membership.members.items() if m.unsaid or m.anew)
+            self.pasts.restored(membership)
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """Everything as plain values, for an owner that writes it whole (the root's decision row)."""
