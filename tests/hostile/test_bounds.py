@@ -96,7 +96,7 @@ GROWS: dict[type, dict[str, str]] = {
         "unlisted": "of `leaves`",
         "unsaid": "of `leaves`, when its journal was lost",
         "anew": "of `unsaid`",
-        "older": "repeats.MOST_OLDER",
+        "older": "inbox.MOST_LOST",
         "moved": "of `leaves`",
         "unheeded": "of `serving`",
     },

@@ -98,6 +98,22 @@ def test_three_lines_count_each_for_its_own_time() -> None:
     assert tree.counts() == {0: 2, 5: 1, 10: 2, 15: 1, 20: 2, 25: 1}, "late readings of each line, in its own time only"
 
 
+@pytest.mark.parametrize("heard", [False, True])
+def test_of_however_many_older_lines_each_counts_for_its_own_time_only(heard: bool) -> None:
+    """A gateway that starts again and again with damaged slots. heard: whether its parent hears the lines in between.
+
+    Rows of the first one, beyond the cut, were read again: they come when all the others are known.
+    """
+    tree, lines = Tree(), [Sender("a", QUERY) for _ in range(150)]
+    for seed, line in enumerate(lines):
+        line.outbox.random.seed(seed)
+    births = [lines[0].birth(), *(lost(line) for line in lines[1:-1])]
+    tree.hear(births[0], rows(lines[0], 0, upto=5), *(births[1:] if heard else ()), now=6)
+    tree.hear(lost(lines[-1], *(birth.epoch for birth in births)), rows(lines[-1], 5, 10, upto=15), now=15)
+    tree.hear(rows(lines[0], 0, 5, upto=10), *(() if heard else births[1:]), now=16)
+    assert tree.counts() == {0: 2, 5: 1, 10: 1}
+
+
 def test_a_source_that_is_heard_from_its_beginning_only_repeats_nothing() -> None:
     """protocol 3.1: its gap record says so."""
     tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)

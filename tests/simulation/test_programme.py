@@ -50,6 +50,7 @@ ONCE_WRONG = [
         | {"clock.step", "clock.unset", "frames.birth", "frames.flush", "merger.move", "network.late", "parent.away"},
     ),
     (5041, {"disk.wiped", "process.crash", "source.tokens"}),
+    (22807, LOSSY - {"network.repeat"} | {"command.sent", "disk.flip_slot", "epochs.many", "node.late"}),
 ]
 
 
@@ -236,3 +237,6 @@ def test_a_damaged_birth_for_a_journal_that_is_lost_ends_no_process() -> None:
 def test_epochs_that_follow_the_first_one_are_no_life_before_it_though_a_birth_between_has_not_come(seed: int) -> None:
     """protocol 1.2: nothing was lost, and no row is incomplete for it."""
     assert programme.run(seed).wrong == ()
+def test_a_gateway_that_lost_its_slots_at_most_of_70_starts_counts_once() -> None:
+    """protocol 1.2: its region knew the lines of the last 64 only, and took rows of the others for the present one."""
+    assert programme.run(24239, {"disk.flip_slot", "epochs.many"}, Shape(tiers=1, gateways=1, seconds=12)).wrong == ()

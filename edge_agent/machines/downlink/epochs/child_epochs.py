@@ -67,8 +67,9 @@ class ChildEpochs:
         return self._lines.get(node, {})
 
     def lost_epochs(self, node: str) -> list[int]:
-        """Epochs of older lines, whose frames still count for their data."""
-        return [epoch for epoch, frames in self._lines.get(node, {}).items() if frames.lost]
+        """Epochs of older lines of which a frame took effect, and whose frames still count for their data."""
+        lines = self._lines.get(node, {})
+        return [epoch for epoch, frames in lines.items() if frames.lost and not frames.unheard]
 
     def reached(self, node: str, epoch: int, seq: int) -> bool:
         """Whether everything up to seq of the epoch in force took effect (a heartbeat holds then; 2.5)."""

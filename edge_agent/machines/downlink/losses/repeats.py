@@ -8,7 +8,6 @@ across counts in neither and is declared lost. So no reading counts twice, in wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Plan
 from edge_agent.algebra.query.key import EpochKey
@@ -18,24 +17,22 @@ from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
-MOST_OLDER: Final = 64  # epochs of older lines; of one before these, rows before the present line count no more
 
 
 def cut(member: Member, lost: Iterable[int], now_us: int) -> None:
-    """Set the cut for a new line that does not know what its child had sent. lost: epochs of the lines before.
+    """Set the cut for a new line that does not know what its child had sent.
 
-    Earlier rows may lie far ahead because a clock was wrong: no row more than AHEAD_US after now counts as a repeat.
+    lost: all epochs of the lines before of which a frame took effect. Earlier rows may lie far ahead because a clock
+    was wrong: no row more than AHEAD_US after now counts as a repeat.
     """
     at_us = max(member.since_us, member.frontier_us, min(member.reach_us, now_us + AHEAD_US))
     _divide(member, lost, at_us, max(at_us, member.reach_us))
 
 
 def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> None:
-    """Let rows of the present line count from at_us on, those of the lines before up to upto_us."""
-    for epoch in lost:
-        member.older.setdefault(epoch, (member.since_us, upto_us))
-    while len(member.older) > MOST_OLDER:
-        del member.older[next(iter(member.older))]
+    """Let rows of the present line count from at_us on, those of the lines before up to upto_us. lost: all of them."""
+    present = member.since_us, upto_us  # of an epoch that is left out, rows would count as those of the present line
+    member.older = {epoch: member.older.get(epoch, present) for epoch in lost}
     member.since_us, member.live = at_us, False
 
 
