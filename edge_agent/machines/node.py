@@ -8,7 +8,6 @@ acknowledged after it; it comes early when messages wait for it and none has com
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
@@ -51,13 +50,13 @@ from edge_agent.machines.events import (
 )
 from edge_agent.machines.parents import NodeSettings, Parents
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
+from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
 
 FAILED: Final = "a function failed"  # reason of a record of lost answers: of no group, for no reading is lost
 STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
-MOST_LATE: Final = 1_000  # sendings of late rows that are remembered
 MOVED_AT_ONCE: Final = 200  # frames moved to a new journal in one commit: bounds its memory
 QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
 
@@ -92,7 +91,7 @@ class Node(Parents):
         self._spooled_hints = {n: AppendOnlyTable(f"{slots.REGISTERS}/{n}", restored.state) for n in numbers}
         self._dirty = False  # something must be committed at the next chance
         self._declared: tuple[Gap, ...] = ()  # losses with a journal of the parent, for the next step
-        self._late: deque[tuple[int, Group, int, int]] = deque(maxlen=MOST_LATE)  # when sent, group, start, end
+        self._late = LateSendings(restored.state)
         self._moving = False  # this process has begun to move frames to a new journal
         # an operator asks for it, or a frame of this epoch is damaged: another one begins, which says everything anew
         self._renew = False
@@ -185,6 +184,7 @@ class Node(Parents):
             self._elapsed(self._now_us, now_us)
         if isinstance(event, ClockChanged):
             self._dirty = True
+            self._late.shift(event.by_us)
             self._stepped(event.by_us)
         if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
             out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))
@@ -264,7 +264,7 @@ class Node(Parents):
             **self._state(now_us),
             **slots.OUTBOX.write(self.outbox.snapshot()),
         }
-        state |= self._numbers() | slots.HORIZON.write(self.horizon_us)
+        state |= self._late.changes(now_us) | self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
         self._in_commit, self._tokens = self._tokens, []
         forget = tuple(self.outbox.take_forgotten())
@@ -357,7 +357,7 @@ class Node(Parents):
             spans = [rows.partials for rows in each.rows if rows.late and len(rows.partials)]
             if spans:
                 start_us, end_us = min(int(p.start.min()) for p in spans), max(int(p.end.max()) for p in spans)
-                self._late.append((now_us, each.group, start_us, end_us))
+                self._late.note(now_us, each.group, start_us, end_us)
 
     def _parts(self, step: Step) -> Iterator[Step]:
         """A step in parts, each with no more keys than an epoch numbers."""

@@ -7,19 +7,16 @@ a parent with a new journal is a new parent, and what the old journal may have c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
 
 from edge_agent.algebra.frame import IN_DOUBT, MAX_FRAME_BYTES, MAX_KEYS, Frame, Gap, Heartbeat, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Action, Beat, Note
+from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import Step, without_promise
-
-LATE_US: Final = 900_000_000  # late rows sent this long ago are taken to have left the parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class GivenUp:
 class Parents(ABC):
     """The part of a node that chooses its parent.
 
-    _declared: losses for the next step. _late: when late rows of a group were sent, and their range of event time.
+    _declared: losses for the next step. _late: the late rows that were sent.
     _moving: this process has begun to move frames to another parent or journal. given_up: by the last `AcceptLoss`.
     """
 
@@ -76,7 +73,7 @@ class Parents(ABC):
     _renew: bool
     _moving: bool
     _declared: tuple[Gap, ...]
-    _late: deque[tuple[int, Group, int, int]]
+    _late: LateSendings
     given_up: tuple[GivenUp, ...] = ()
 
     def _receipted(self, receipt: Receipt, now_us: int) -> list[Note]:
@@ -147,13 +144,13 @@ class Parents(ABC):
         nodes = self._leaf_names()
         late = tuple(
             Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
-            for sent_us, group, start_us, end_us in self._late
-            if now_us - sent_us < LATE_US
+            for group, start_us, end_us in self._late.recent(now_us)
         )
         new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
         for gap in declared:  # stated again should this journal be lost before it passed them on
             if gap.reason == IN_DOUBT:
-                self._late.extend((now_us, group, gap.start_us, gap.end_us) for group in gap.groups)
+                for group in gap.groups:
+                    self._late.note(now_us, group, gap.start_us, gap.end_us)
         self._declared = (*declared, *late)
         if not new:
             return []

@@ -48,6 +48,7 @@ from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.region.sent_upward import SentUpward
+from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.root import bounds
 from edge_agent.root.completeness import Decider
 from edge_agent.runtime.region import heard
@@ -132,11 +133,11 @@ GROWS: dict[type, dict[str, str]] = {
         "_sensors": "merger.MOST_TEXTS, `beyond_bounds`",
         "_child_keys": LINES,
         "_spooled_hints": GROUPS,
-        "_late": "node.MOST_LATE",
         **dict.fromkeys(("_tokens", "_in_commit", "_told", "_failed"), COMMIT),
     },
     ChildAlarms: {"alarmed": "line_watch.MOST_NAMED", "_rivals": OWN_ID, "_went_back": OWN_ID},
     SentUpward: {"groups": GROUPS, "ended": "sent_upward.MOST_ENDED, `beyond_bounds`"},
+    LateSendings: {"_of": f"{GROUPS}; late_sendings.MOST of each"},
     Decider: {
         "gaps": "bounds.MOST_GAPS and MOST_UNDATED, `beyond_bounds`",
         "alarms": OWN_ID,
@@ -183,6 +184,8 @@ def made(of: type) -> Any:
             return Children(60 * S)
         case "Decider":
             return Decider(1, 60 * S)
+        case "LateSendings":
+            return LateSendings({})
         case "Merger":
             return Region().merger
     return of()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
 
 from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
 from edge_agent.algebra.partials.partial import Batch
@@ -108,6 +109,25 @@ def test_what_the_old_journal_had_is_declared_before_any_row_goes_to_the_new_one
     merger.do(Tick(), T0 + 14 * S)
     first = next(i for i, frame in enumerate(merger.frames) if frame.readings)
     assert any(gap.reason == JOURNAL_LOST for frame in merger.frames[:first] for gap in frame.gaps)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_late_rows_that_the_old_journal_had_are_in_doubt(again: bool) -> None:
+    """protocol 3.7: no frontier above says where they lie. again: whether the gateway is started again meanwhile."""
+    host = at_work(published=True)
+    read(host, T0 - 20 * S, 1, T0 + 6 * S)
+    host.do(Tick(), T0 + 7 * S)
+    assert any(section for frame in host.frames for part in frame.groups for section in part.late)
+    box = host.machine.outbox
+    host.do(Receipted(Receipt(box.epoch, JOURNAL, box.seq)), T0 + 8 * S)
+    host.do(Tick(), T0 + 9 * S)
+    assert not any(part.late for frame, _ in host.disk.frames.values() for part in frame.groups), "it has its receipt"
+    if again:
+        host = gateway_host(host.disk, T0 + 10 * S)
+        host.do(Tick(), T0 + 11 * S)
+    frames = meet(host, NEW, T0 + 12 * S)
+    in_doubt = [gap for gap in gaps(frames) if gap.reason == IN_DOUBT]
+    assert any(gap.start_us <= T0 - 20 * S < gap.end_us <= T0 for gap in in_doubt), in_doubt
 
 
 def test_what_was_never_published_goes_to_the_new_journal_as_it_is() -> None:

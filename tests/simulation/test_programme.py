@@ -240,3 +240,9 @@ def test_epochs_that_follow_the_first_one_are_no_life_before_it_though_a_birth_b
 def test_a_gateway_that_lost_its_slots_at_most_of_70_starts_counts_once() -> None:
     """protocol 1.2: its region knew the lines of the last 64 only, and took rows of the others for the present one."""
     assert programme.run(24239, {"disk.flip_slot", "epochs.many"}, Shape(tiers=1, gateways=1, seconds=12)).wrong == ()
+
+
+def test_what_a_gateway_sent_late_before_it_was_started_again_is_lost_with_the_journal_of_its_region() -> None:
+    """protocol 3.7: the gateway had forgotten where it lay, and nobody declared it."""
+    on = LOSSY | {"disk.wiped"}
+    assert programme.run(32242, on, Shape(tiers=1, gateways=1, seconds=24, share=0.5)).wrong == ()

@@ -26,8 +26,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
 # the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
 # of a leaf, and where late rows lie, 14 what leaves on their way served, 15 leaves that lost frames listed,
-# and leaves below a lost journal
-VERSION: Final = 15
+# and leaves below a lost journal, 16 when late rows were sent
+VERSION: Final = 16
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -117,6 +117,7 @@ OUTBOX: Final = Slot("outbox", OutboxState)
 NUMBERS: Final = Slot("numbering", NumbersState)
 # the root's correction horizon [us], from the last receipt
 HORIZON: Final = Slot("horizon", int, without="the longest horizon until the next receipt")
+LATE_SENT: Final = Slot("late_sent", dict[Group, list[tuple[int, int, int]]])  # when, and the range of event time
 KEYS: Final = "numbers"  # table: keys of the epoch
 REGISTERS: Final = "registers"  # table for each group number: hints of open sessions as they were sent
 
