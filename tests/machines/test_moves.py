@@ -315,6 +315,29 @@ def test_a_leaf_whose_next_line_was_here_and_has_left_in_a_later_epoch_is_not_on
     assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
 
 
+@pytest.mark.parametrize("order", ["mmgg", "mgmg", "mggm", "gmmg", "gmgm", "ggmm"])
+def test_epochs_in_which_nothing_was_ever_sent_are_not_awaited(order: str) -> None:
+    """protocol 1.5: g goes to and fro, and is started again before it has sent anything: its leaves state the epochs
+    of that, and each names the last epoch that was sent to that parent.
+    """
+    group = family(g=10 * S)
+    group.change("g", left(2, 1))
+    group.change("m", Members(0, (Leaf("g", 2, 1),)))
+    group.change("m", left(3, 2))
+    group.change("g", Members(0, (Leaf("g", 3, 2),)))
+    group.member("g").promise(20 * S, 20 * S)
+    sent_g = iter([(Leaf("g", 3, 2), left(4, 3)), (Leaf("g", 5, 2), left(6, 3))])
+    sent_m = iter([(Leaf("g", 4, 3), left(5, 2)), (Leaf("g", 6, 3), None)])
+    for member in order:
+        entry, report = next(sent_g if member == "g" else sent_m)
+        group.change(member, Members(0, (entry,)))
+        if report is not None:
+            group.change(member, report)
+    assert group.moves.transit == {}
+    group.member("m").promise(40 * S, 40 * S)
+    assert GroupMembership.restore(60 * S, group.snapshot()).leaf_frontiers() == {"g": (40 * S, 40 * S)}
+
+
 def test_a_leaf_on_its_way_stays_expected_when_an_older_move_is_reported_late() -> None:
     """protocol 1.5: reports of two members come in any order; a group that still has a leaf does not end."""
     group = family(a=10 * S, b=30 * S)

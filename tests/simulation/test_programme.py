@@ -246,3 +246,7 @@ def test_what_a_gateway_sent_late_before_it_was_started_again_is_lost_with_the_j
     """protocol 3.7: the gateway had forgotten where it lay, and nobody declared it."""
     on = LOSSY | {"disk.wiped"}
     assert programme.run(32242, on, Shape(tiers=1, gateways=1, seconds=24, share=0.5)).wrong == ()
+def test_a_gateway_that_moves_to_and_fro_before_it_has_sent_anything_is_not_awaited_there() -> None:
+    """protocol 1.5: its leaves state epochs in which nothing was sent, and name the last one in which something was."""
+    on = {"frames.flush", "frames.step", "node.move", "process.crash"}
+    assert programme.run(22650, on, Shape(tiers=1, gateways=2, seconds=24, share=0.5)).wrong == ()

@@ -105,6 +105,8 @@ class Moves:
         went_on = epoch in self.carried.get(name, ())  # its next line was here and has left, maybe in a later epoch
         self._has_left(name, epoch)
         if listed is not None:
+            if listed.epoch != report.epoch:  # else a merger has moved, with all nodes below it
+                self._has_left(name, listed.epoch)  # of which nothing may ever have been sent: then no leave names it
             if listed.before_move is not None and self.awaited(listed):
                 self.carried[name] = [*self.carried.get(name, ())[1 - KEPT_LEAVES :], listed.before_move]
             if len(self.served) < MOST_SERVED and (served := member.served_by(name)):
