@@ -401,6 +401,42 @@ def test_a_merger_that_lists_another_line_of_a_leaf_does_not_say_that_the_former
     assert group.moves.left == {"g": [3, 6]}
 
 
+def test_a_leaf_has_arrived_also_where_a_merger_lists_another_line_of_it_before_its_former_parent_reports() -> None:
+    """protocol 1.5: of the two lines below m the one that came from a is not the one that m lists now."""
+    group = family(a=10 * S)
+    group.change("m", Members(0, (Leaf("g", 1, 7),)))
+    group.change("m", Members(0, (Leaf("g", 2, 8),)))
+    group.member("m").promise(30 * S, 30 * S)
+    group = GroupMembership.restore(60 * S, group.snapshot())
+    group.change("a", left(1, 7))
+    assert group.moves.transit == {}
+    group.change("b", left(2, 8))
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
+def test_the_tier_above_hears_of_a_line_that_a_merger_no_longer_listed_when_it_moved_on() -> None:
+    """protocol 1.5: g began anew below m1, which had come from the root. m1 and m2 are below m, and list it."""
+    m, root, other = GroupMembership(60 * S), family(m1=10 * S), Leaf("g", 5, 19)
+    m.change("m2", Members(0, (other,)))
+    m.change("m1", Members(0, (Leaf("g", 3, 20),)))
+    m.change("m1", Members(0, (Leaf("g", 6, 21),)))
+    assert m.leaves()["g"] == other
+    root.change("m", Members(0, (other,)))
+    root.member("m").promise(10 * S, 10 * S)
+    root.change("m1", left(3, 20))
+    assert root.moves.transit["g"].keys() == {20}
+    m.leave("m1", Leaf("g", 6, 22))
+    above: set[str] = set()
+    for entry, report in m.moves.passed_on():
+        assert entry is not None
+        root.change("m", Members(0, (entry,)), above)
+        root.change("m", Members(0, (report,), ("g",)), above)
+    root.change("m", Members(0, (other,)), above)
+    assert root.moves.transit == {"g": {22: (6, 10 * S, 10 * S)}}
+    root.change("m1", Members(0, (Leaf("g", 6, 22),)))
+    assert root.moves.transit == {}
+
+
 def test_a_child_that_is_listed_by_the_merger_from_which_it_came_has_come_as_far_as_both() -> None:
     """protocol 1.5: what is passed on is the older line, and that not all of the newer one's past is here."""
     group = GroupMembership(60 * S)

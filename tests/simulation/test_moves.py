@@ -77,6 +77,15 @@ def test_leaves_whose_end_a_merger_had_still_to_report_when_it_moved_itself_are_
     assert Tree(1147, Chaos.of(on, 20_000, 131_072), Shape(tiers=3, gateways=2, seconds=8, share=0.0625)).run() == []
 
 
+def test_a_gateway_that_began_anew_below_a_merger_that_two_lines_list_and_that_both_move_on_does_not_stay_missing() -> (
+    None
+):
+    """protocol 1.5: the entry that led on from the root had been replaced, and nobody above had heard of it."""
+    on = {"clock.step": 0.01, "frames.birth": 1, "frames.step": 1, "keys.many": 1}
+    on |= {"network.drop": 0.4, "parent.unreached": 0.03}
+    assert Tree(1063, Chaos.of(on, 20_000, 500), Shape(tiers=3, gateways=2, seconds=24)).run() == []
+
+
 def test_a_leaf_that_comes_to_a_merger_which_all_others_had_left_does_not_count_as_far_as_they_had_come() -> None:
     """protocol 1.5, 4.4"""
     on = {"clock.step": 0.03, "link.down": 0.01, "network.drop": 0.1, "node.move": 0.01}

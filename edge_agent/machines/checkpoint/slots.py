@@ -367,6 +367,7 @@ class MovesState:
     carried: dict[str, list[int]]
     ways: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     served: list[Serving] = field(default_factory=list)
+    replaced: dict[str, list[tuple[str, Leaf]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,8 @@ class Moves:
     left: leaf -> epochs whose leave has come. transit: leaf -> epoch left -> (successor, frontier, bound), while nobody
     lists that successor; reports come in any order. reports: what the tier above must be told: the entry that ended,
     and (leaf, next epoch, epoch left). carried: leaf -> epochs whose leave has not come, of entries that ended. served:
-    leaf in transit -> ranges of queries that it did not serve for all time.
+    leaf in transit -> ranges of queries that it did not serve for all time. replaced: leaf -> (merger, entry that this
+    listed before another one) while several members listed the leaf: the tier above may know nothing of that entry.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Moves:
     carried: dict[str, list[int]] = field(default_factory=dict)
     forgotten: int = 0  # beyond the bounds, since the process started
     served: dict[str, dict[QueryKey, Serving]] = field(default_factory=dict)
+    replaced: dict[str, list[tuple[str, Leaf]]] = field(default_factory=dict)
     _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> the member that reported it last, since then
 
     def listed(self, leaf: Leaf, before: Leaf | None, member: str, members: Mapping[str, Member]) -> None:
@@ -53,8 +55,17 @@ class Moves:
             self._has_left(leaf.node, before.epoch)
         if leaf.before_move is not None and leaf.before_move in self.left.get(leaf.node, ()):
             self._has_left(leaf.node, leaf.before_move)  # the newest are kept
+        if before is not None and before.before_move not in (None, leaf.before_move) and leaf.node != member:
+            self._replace(before, member, members)
         if (ways := self.transit.get(leaf.node)) is not None:
             self._on_way(leaf.node, self._not_here(ways, _entries(leaf.node, members)))
+
+    def _replace(self, before: Leaf, member: str, members: Mapping[str, Member]) -> None:
+        """Remember the entry that a merger has replaced, if the tier above may know the leaf by that of another one."""
+        name = before.node
+        if any(name in each.leaves for of, each in members.items() if of != member):
+            known = [each for each in self.replaced.get(name, ()) if each != (member, before)]
+            self.replaced[name] = [*known[1 - KEPT_LEAVES :], (member, before)]
 
     def _not_here(self, ways: Mapping[int, Way], entries: Iterable[Leaf]) -> dict[int, Way]:
         """Returns the ways of one leaf except those on which it has arrived, by its entries.
@@ -101,6 +112,7 @@ class Moves:
         assert epoch is not None
         own = None if name in new else member.leaf_frontiers().get(name)
         listed = member.leaves.get(name)
+        self._report_replaced(node, name, epoch)
         self.reports.append((listed, report))
         went_on = epoch in self.carried.get(name, ())  # its next line was here and has left, maybe in a later epoch
         self._has_left(name, epoch)
@@ -118,16 +130,26 @@ class Moves:
             self.carried[name] = awaited
         ways = {of: way for of, way in self.transit.get(name, {}).items() if way[0] != epoch}
         if not went_on and report.epoch not in self.left[name]:  # else it has gone on from there
-            frontier_us, bound_us = own or (NEVER_US, NEVER_US)
+            _, *before = ways.get(epoch, (0, NEVER_US, NEVER_US))  # of a former entry with the same end
+            frontier_us, bound_us = own or before
             if len(ways) >= KEPT_LEAVES:
                 del ways[next(iter(ways))]
                 self.forgotten += 1
             ways[epoch] = (report.epoch, frontier_us, min(bound_us, member.lowest_us))
+        arrived = {entry.before_move for _, entry in self.replaced.get(name, ())}  # and has gone on from there
+        ways = {of: way for of, way in ways.items() if of not in arrived}
         elsewhere = {of: each for of, each in members.items() if of != node}
         self._on_way(name, self._not_here(ways, _entries(name, elsewhere)))
         self._reporters[name] = node
         if len(self.left) > MOST_MOVED:
             self._forget({leaf for each in members.values() for leaf in each.leaves})
+
+    def _report_replaced(self, node: str, name: str, epoch: int) -> None:
+        """Report the former entries of a leaf below a merger with the one that ends: it did arrive in their lines."""
+        known = self.replaced.pop(name, ())
+        self.reports += [(entry, Leaf(name, entry.epoch, epoch)) for member, entry in known if member == node]
+        if others := [each for each in known if each[0] != node]:
+            self.replaced[name] = others
 
     def _forget(self, listed: Container[str]) -> None:
         """Keep 7 of 8 of those that may be kept: the leaf with most reports loses its oldest first, and is not expected
@@ -148,7 +170,7 @@ class Moves:
             for names in by_member.values():
                 for name in names[: max(len(names) - share, 0)]:
                     self.forgotten += 1
-                    for known in (self.left, self.transit, self.carried, self.served, self._reporters):
+                    for known in (self.left, self.transit, self.carried, self.served, self.replaced, self._reporters):
                         known.pop(name, None)
 
     def _has_left(self, name: str, epoch: int) -> None:
@@ -190,7 +212,7 @@ class Moves:
             found[name] = NEVER_US, NEVER_US
 
     def snapshot(self) -> MovesState | None:
-        if not (self.left or self.transit or self.reports):
+        if not (self.left or self.transit or self.reports or self.replaced):
             return None
         return MovesState(
             left=dict(self.left),
@@ -199,6 +221,7 @@ class Moves:
             carried=dict(self.carried),
             ways=[(name, of, *way) for name, ways in self.transit.items() for of, way in ways.items()],
             served=[serving for servings in self.served.values() for serving in servings.values()],
+            replaced=dict(self.replaced),
         )
 
     @classmethod
@@ -208,7 +231,7 @@ class Moves:
         transit = {name: {way[1]: (way[0], way[2], way[3])} for name, way in state.transit.items()}
         for name, of, *way in state.ways:
             transit.setdefault(name, {})[of] = (way[0], way[1], way[2])
-        moves = cls(dict(state.left), transit, list(state.reports), dict(state.carried))
+        moves = cls(dict(state.left), transit, list(state.reports), dict(state.carried), replaced=dict(state.replaced))
         for serving in state.served:
             moves.served.setdefault(serving.node, {})[serving.key] = serving
         return moves
