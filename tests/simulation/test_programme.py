@@ -237,6 +237,8 @@ def test_a_damaged_birth_for_a_journal_that_is_lost_ends_no_process() -> None:
 def test_epochs_that_follow_the_first_one_are_no_life_before_it_though_a_birth_between_has_not_come(seed: int) -> None:
     """protocol 1.2: nothing was lost, and no row is incomplete for it."""
     assert programme.run(seed).wrong == ()
+
+
 def test_a_gateway_that_lost_its_slots_at_most_of_70_starts_counts_once() -> None:
     """protocol 1.2: its region knew the lines of the last 64 only, and took rows of the others for the present one."""
     assert programme.run(24239, {"disk.flip_slot", "epochs.many"}, Shape(tiers=1, gateways=1, seconds=12)).wrong == ()
@@ -246,6 +248,8 @@ def test_what_a_gateway_sent_late_before_it_was_started_again_is_lost_with_the_j
     """protocol 3.7: the gateway had forgotten where it lay, and nobody declared it."""
     on = LOSSY | {"disk.wiped"}
     assert programme.run(32242, on, Shape(tiers=1, gateways=1, seconds=24, share=0.5)).wrong == ()
+
+
 def test_a_gateway_that_moves_to_and_fro_before_it_has_sent_anything_is_not_awaited_there() -> None:
     """protocol 1.5: its leaves state epochs in which nothing was sent, and name the last one in which something was."""
     on = {"frames.flush", "frames.step", "node.move", "process.crash"}

@@ -201,6 +201,8 @@ class Host:
         if self.machine is None or self.executor is None:
             return
         self._turn_clock(now_us)
+        if self.executor is None:  # it died when its clock was set
+            return
         if self._starts_left or (not faults.hits["epochs.many"] and faults.happens("epochs.many")):
             self._start_again(now_us)
         elif self.executor.stuck:

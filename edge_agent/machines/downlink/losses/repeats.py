@@ -18,7 +18,6 @@ from edge_agent.machines.downlink.group_membership import GroupParts, MemberChan
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 
-
 def cut(member: Member, lost: Iterable[int], now_us: int) -> None:
     """Set the cut for a new line that does not know what its child had sent.
 
