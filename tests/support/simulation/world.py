@@ -198,10 +198,10 @@ class Host:
 
     def tick(self, now_us: int) -> None:
         faults = self.world.faults
-        if self.machine is None or self.executor is None:
+        if _dead(self):
             return
         self._turn_clock(now_us)
-        if self.executor is None:  # it died when its clock was set
+        if self.machine is None or self.executor is None:  # it died when its clock was set
             return
         if self._starts_left or (not faults.hits["epochs.many"] and faults.happens("epochs.many")):
             self._start_again(now_us)
