@@ -120,6 +120,7 @@ GROWS: dict[type, dict[str, str]] = {
         "carried": "of `left`, KEPT_LEAVES of each",
         "served": "moves.MOST_SERVED leaves of `transit`",
         "_reporters": "of `left`",
+        "replaced": "of `left`, KEPT_LEAVES of each",
         "reports": COMMIT,
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
