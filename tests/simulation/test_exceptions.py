@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from tests.support.effort import exploring, seeds
 from tests.support.simulation.trees import Shape, Tree
 from tests.support.simulation.world import Chaos
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.seeded

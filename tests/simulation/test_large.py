@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.simulation import cost_plot
 from tests.support.simulation.large import LargeFleet
 from tests.support.simulation.steady_gateways import SteadyGateway
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_every_row_is_exact_while_mergers_and_gateways_are_killed() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from edge_agent.algebra.frame import Heartbeat
@@ -27,13 +24,6 @@ FOUND_AFTER = [
     (8313, LIVE | {"frames.birth"}, Shape(tiers=2, gateways=1, seconds=16, share=0.0625)),
 ]
 KNOWN = FOUND_AFTER[2]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def two_lives() -> tuple[Lives, bytes]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,13 +12,6 @@ from tests.support.simulation.trees import Shape, Tree
 from tests.support.simulation.world import Chaos
 
 ROUGH = {"network.drop": 0.1, "network.repeat": 0.1, "process.crash": 0.005}
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def hits(first: int, count: int, chances: dict[str, float]) -> Counter[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
@@ -52,13 +49,6 @@ ONCE_WRONG = [
     (5041, {"disk.wiped", "process.crash", "source.tokens"}),
     (22807, LOSSY - {"network.repeat"} | {"command.sent", "disk.flip_slot", "epochs.many", "node.late"}),
 ]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.seeded
