@@ -13,6 +13,7 @@ from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.events import Arrived, LinkDown, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.uplink.step import GroupStep, Step
 from tests.support.machines.scripted_child import GRACE, SUM, Sender, journalled, leaving
 from tests.support.machines.simulated_host import T0, Disk, S, SimulatedHost
 
@@ -65,6 +66,28 @@ def test_who_comes_to_a_merger_that_all_of_its_group_had_left_is_behind_what_it_
     host.do(Arrived((("b", two.send(frontier_us=T0 + 20 * S), None),)), T0 + 13 * S)
     host.do(Tick(), T0 + 15 * S)
     assert list(host.machine._frontiers().values()) == [T0 + 30 * S]
+
+
+def test_a_leaf_in_another_line_is_an_exception_until_the_last_frame_of_the_step_that_lists_it() -> None:
+    """protocol 2.3, 1.5: late rows of that line are in the frames behind the first."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, by=("k",), lateness_us=0)
+    below = Sender("n", query, leaves=("g",))
+    host = SimulatedHost(Merger(NodeSettings("m", frame_bytes=500), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("n", journalled(below.birth(), host.machine), None),)), T0)
+    host.do(Arrived((("n", below.send(frontier_us=T0 + 20 * S), None),)), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    before = len(host.frames)
+    (listed,) = below.outbox.put(Step((GroupStep(query.group, leaves=(Leaf("g", 2, 8),)),)))
+    late = below.send(*((T0, T0 + 10 * S, f"k={i:040}", 1.0) for i in range(40)), late=True)
+    host.do(Arrived((("n", listed, None), ("n", late, None))), T0 + 4 * S)
+    host.do(Tick(), T0 + 6 * S)
+    first, *_, last = frames = host.frames[before:]
+    assert [[leaf for each in frame.members for leaf in each.leaves] for frame in frames[:1]] == [[Leaf("g", 2, 8)]]
+    assert [part.exceptions for part in first.groups] == [(ExcludedLeaf("g", NEVER_US, NEVER_US),)]
+    assert [part.exceptions for frame in frames[1:-1] for part in frame.groups if part.exceptions is not None] == []
+    assert [part.exceptions for part in last.groups] == [()]
 
 
 def test_what_comes_to_a_merger_while_its_frames_move_is_in_the_commit_that_receipts_it() -> None:

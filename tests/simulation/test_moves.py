@@ -77,6 +77,12 @@ def test_a_gateway_that_began_anew_below_a_merger_that_two_lines_list_and_that_b
     assert Tree(1063, Chaos.of(on, 20_000, 500), Shape(tiers=3, gateways=2, seconds=24)).run() == []
 
 
+def test_a_gateway_that_a_region_lists_in_another_line_is_not_complete_between_two_frames_of_the_step() -> None:
+    """protocol 2.3, 1.5: the root decided between the frame that listed it and the late rows of that line."""
+    on = {"network.drop": 0.4, "parent.unreached": 0.01, "frames.step": 1, "parent.away": 0.02}
+    assert Tree(88, Chaos.of(on, 20_000, 500), Shape(tiers=3, gateways=1, seconds=12)).run() == []
+
+
 def test_a_leaf_that_comes_to_a_merger_which_all_others_had_left_does_not_count_as_far_as_they_had_come() -> None:
     """protocol 1.5, 4.4"""
     on = {"clock.step": 0.03, "link.down": 0.01, "network.drop": 0.1, "node.move": 0.01}

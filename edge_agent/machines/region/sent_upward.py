@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -99,8 +99,13 @@ class SentUpward:
 
 
 def until_the_last_frame(
-    before: tuple[ExcludedLeaf, ...], leaves: Iterable[str], known: Mapping[str, Leaf]
+    before: tuple[ExcludedLeaf, ...], leaves: Mapping[str, Leaf], known: Mapping[str, Leaf]
 ) -> tuple[ExcludedLeaf, ...]:
-    """The exceptions until the last frame of a step: none ends, and new leaves are among them."""
-    new = [ExcludedLeaf(leaf, NEVER_US, NEVER_US) for leaf in leaves if leaf not in known]
-    return tuple(sorted((*before, *new), key=lambda each: each.node)) if new else before
+    """The exceptions until the last frame of a step: none ends; leaves that are new or in another line begin."""
+    new = {
+        name: ExcludedLeaf(name, NEVER_US, NEVER_US)
+        for name, leaf in leaves.items()
+        if name not in known or leaf.before_move != known[name].before_move
+    }
+    rest = (each for each in before if each.node not in new)
+    return tuple(sorted((*rest, *new.values()), key=lambda each: each.node)) if new else before
