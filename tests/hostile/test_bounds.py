@@ -120,7 +120,7 @@ GROWS: dict[type, dict[str, str]] = {
         "carried": "of `left`, KEPT_LEAVES of each",
         "served": "moves.MOST_SERVED leaves of `transit`",
         "_reporters": "of `left`",
-        "replaced": "of `left`, KEPT_LEAVES of each",
+        "replaced": "moves.MOST_MOVED, KEPT_LEAVES of each, `beyond_bounds`",
         "reports": COMMIT,
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
@@ -328,6 +328,17 @@ def said(region: Region) -> list[tuple[str, int]]:
                 column = next(iter(section.partials.states.values()))
                 out += [(keys[k], int(c)) for k, c in zip(section.partials.key.tolist(), column.tolist(), strict=True)]
     return sorted(out)
+
+
+def test_entries_that_mergers_replaced_are_bounded() -> None:
+    """protocol 1.5: a leaf below two mergers is listed in a new epoch by one of them, again and again."""
+    known = Moves()
+    with mock.patch.object(moves, "MOST_MOVED", 80):
+        for number in range(100):
+            listed = {str(number): Leaf(str(number), 1)}
+            known._replace(Leaf(str(number), 1), "m1", {"m1": Member(leaves=listed), "m2": Member(leaves=listed)})
+    assert (len(known.replaced), known.forgotten) == (80, 20)
+    assert "99" in known.replaced
 
 
 def test_leaves_that_moved_are_bounded_and_who_reports_most_forgets_first() -> None:

@@ -66,6 +66,9 @@ class Moves:
         if any(name in each.leaves for of, each in members.items() if of != member):
             known = [each for each in self.replaced.get(name, ()) if each != (member, before)]
             self.replaced[name] = [*known[1 - KEPT_LEAVES :], (member, before)]
+            if len(self.replaced) > MOST_MOVED:
+                del self.replaced[next(iter(self.replaced))]
+                self.forgotten += 1
 
     def _not_here(self, ways: Mapping[int, Way], entries: Iterable[Leaf]) -> dict[int, Way]:
         """Returns the ways of one leaf except those on which it has arrived, by its entries.
