@@ -37,7 +37,7 @@ help:
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make deb    the Debian packages, into build/debs; make deb-test installs, upgrades, removes and purges them in a trixie"
 	@echo "            (SUITE=bookworm for that, with make deb-libs)"
-	@echo "make oci    OCI images of gateway, region and lander, into build/oci (ROLES=root: that one); make oci-test runs a gateway in its own"
+	@echo "make oci    OCI images of gateway, region and lander, into build/oci (ROLES=root: that one); make oci-test runs a gateway in its own (ROLES=root: a root too)"
 	@echo "make image  the gateway's flashable image, into build/image; make image-test boots it in QEMU and uses it (both as root)"
 	@echo "make container-test  the image's units in a container of trixie, without emulation: updates, a way back, power cuts (as root)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
@@ -107,7 +107,7 @@ oci:  # ROLES='gateway root' for some; root fetches Spark
 	@gateway_image/build-oci build/oci $(ROLES)
 
 oci-test:
-	@gateway_image/test-oci build/oci
+	@gateway_image/test-oci build/oci $(ROLES)
 
 IMAGE_TOOLS := mmdebstrap genimage mcopy mkfs.vfat arch-test qemu-aarch64-static
 IMAGE_PACKAGES := mmdebstrap genimage mtools dosfstools e2fsprogs arch-test qemu-user-static

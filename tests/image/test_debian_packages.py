@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -124,3 +125,16 @@ def test_the_command_prefers_those_libraries_to_debians(folder: Path) -> None:
     assert all(f"{name} | headwater-libs" in needs for name in ("(>= 1:2.2)", "(>= 5.9)", "(>= 2.1)"))
     text = (ROOT / "gateway_image" / "debian" / "headwater").read_text()
     assert text.index("sys.path[0] = PACKAGES") < text.index("sys.path.insert(1, LIBS)") < text.index("import main")
+
+
+def test_what_needs_spark_runs_with_its_python_and_sparks_workers_find_the_code(tmp_path: Path) -> None:
+    spark, command = tmp_path / "python", tmp_path / "headwater"
+    spark.write_text("#!/bin/sh\necho $PYTHONPATH\n")
+    spark.chmod(0o755)
+    text = (ROOT / "gateway_image" / "debian" / "headwater").read_text()
+    command.write_text(text.replace("/opt/headwater-spark/bin/python", str(spark)))
+    for before, path in (("", "/usr/lib/headwater"), ("/elsewhere", "/usr/lib/headwater:/elsewhere")):
+        done = subprocess.run(
+            [sys.executable, command, "root"], env={"PYTHONPATH": before}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == path + "\n"
