@@ -20,7 +20,7 @@ from cloud_job.spark.job import JobSettings
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError
 from edge_agent.root.completeness import Decider
-from edge_agent.root.decision import decide
+from edge_agent.root.decision import decide, transition
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
@@ -137,7 +137,7 @@ def test_a_record_with_which_no_decision_can_be_taken_is_found_and_left_out(
             raise RecursionError("injected")
         return work
 
-    monkeypatch.setattr(decide, "step", raises)
+    monkeypatch.setattr(transition, "step", raises)
     names = [root.second(n) for n in range(1, 4)]
     for at in range(0, 3, files):
         root.guard.process(names[at : at + files])
@@ -234,7 +234,7 @@ def test_where_every_file_fails_it_is_not_the_files(root: Root) -> None:
 
 def test_an_error_of_the_state_itself_blames_no_record(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     root.guard.process([root.births()])
-    raising_on(monkeypatch, decide, "step", lambda *args, **named: True)
+    raising_on(monkeypatch, transition, "step", lambda *args, **named: True)
     with pytest.raises(RuntimeError, match="injected"):
         root.guard.process([root.second(0)])
     assert root.quarantined() == []

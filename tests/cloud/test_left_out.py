@@ -12,7 +12,7 @@ from cloud_job.delta import tables
 from cloud_job.spark import batch_guard
 from cloud_job.spark.batch_guard import BatchGuard
 from edge_agent.root.completeness import Decider
-from edge_agent.root.decision import decide
+from edge_agent.root.decision import transition
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import FragileJob, Roots
 
@@ -55,7 +55,7 @@ def test_a_batch_is_made_without_what_raises_at_any_stage_before_its_decision(
     raising(monkeypatch, Decider, "take", lambda _d, node, message, _us: is_frame(node, message, 2))
     raising(
         monkeypatch,
-        decide,
+        transition,
         "step",
         lambda _s, decision, *_, **__: any(is_frame(e.node, e.frame, 3) for e in decision.effects),
     )

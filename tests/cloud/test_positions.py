@@ -163,7 +163,7 @@ def test_what_comes_below_the_frontier_that_gave_positions_is_set_aside() -> Non
         *("gw-1", "site=a", START + 1, START + 2),
         1,
     )
-    assert "place" in gone["reason"]
+    assert "positions" in gone["reason"]
 
 
 def test_a_new_revision_goes_on_from_the_next_position() -> None:

@@ -49,6 +49,7 @@ BEGIN_US: Final = 1_790_000_000 * S
 JOURNAL: Final = 77
 HORIZON_US: Final = DAY
 TICK_US: Final = 2 * S
+LOOK_US, LOOKS = 8 * S, 9
 SENSOR: Final = Sensor("boiler", 1, "simulated", scale=-1, timeout_us=DAY, rereadable=True, own_clock=True)
 MEAN: Final = (Aggregate("avg", "avg"),)
 STAYS: Final = Query("stays", 1, "boiler", Tumbling(3_600 * S), MEAN, by=("k",))
@@ -107,6 +108,9 @@ class ChangingFleet:
             batch = Batch(times, times // S % 50, np.zeros(len(times), np.int64), labels)
             self._do(leaf, Read("boiler", batch, self.now_us, clock_us=self.now_us))
         self._tick()
+        for _ in range(LOOKS):  # after a pause a region takes no promise for a minute (4.4)
+            self.now_us += LOOK_US
+            self._do("region", Tick())
         for _ in range(3):
             self._exchange()
             self.now_us += 2 * S
