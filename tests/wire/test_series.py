@@ -116,7 +116,7 @@ def but(at: int, item: object) -> list[Any]:
         ([True, 2, 0, [1, 0, 0], [0, 0], [None, [1, 2]]], "not in the order"),
         ([True, 1, 0, [1, 0, 1], [0, 0], [None, 1]], "no row has two readings"),
         (but(5, 7), "wanted floats"),
-        (but(5, [86, deflated(bytes(17))]), "wanted 16 bytes"),
+        (but(5, [86, deflated(bytes(17))]), "wanted exactly 16 bytes"),
         (but(5, [86, b"\x00\x00"]), "inflated"),
         (but(5, [64, deflated(bytes(2))]), "wanted floats"),
         (but(5, [4, [1, 2]]), "decimals"),
