@@ -28,7 +28,6 @@ import psutil
 
 from cloud_job.audit.root_book import root_book
 from cloud_job.sql import delta_rs
-from edge_agent.algebra.windows import Session
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.raw_frames import Reading, naive, raw_rows
@@ -46,7 +45,7 @@ folder = "landing"
 tables = "tables"
 trigger = "100ms"
 revise_every = "0s"
-horizon = "1m"
+horizon = "2m"
 upkeep = "1s"
 keep_versions = "1s"
 keep_ops = "1s"
@@ -61,7 +60,6 @@ MOMENT_S: Final = 3.0  # of every other kill, after its last step has begun, at 
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
 COUNT: Final = 10  # readings of a count window
-GAP_US: Final = 2 * SECOND  # of sessions
 LEFT_OUT: Final = re.compile(r" left_out=(\d+)")
 ROWS: Final = 'select query, key, start, "values", readings from gold.results where not withdrawn'
 DELETED: Final = "select sum(readings) from bronze.messages where kind = 'expired'"
@@ -70,25 +68,22 @@ RowKey = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Fleet:
-    """Gateways with windows of a second, whose late readings revise them; with count windows; and one with sessions."""
+    """Gateways with windows of a second, whose late readings revise them, and others with count windows."""
 
     landing: Path
     chance: random.Random
     files: int = 0
     rows: dict[RowKey, list[int]] = field(default_factory=dict)  # values of each window of a second
     readings: list[Reading] = field(default_factory=list)  # of count windows
-    sessions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # key -> (time, value)
     _timed: list[Child] = field(init=False)
     _counted: list[Child] = field(init=False)
-    _active: Child = field(init=False)
     _again: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._timed = [Child(f"gw-{i}", (query(fns=("sum", "count")),), KEYS) for i in range(3)]
         counted = query("c", CountTumbling(COUNT), ("sum", "first", "last"), source="t")
         self._counted = [Child(f"gw-c{i}", (counted,), KEYS) for i in range(2)]
-        self._active = Child("gw-s", (query("s", Session(GAP_US), ("sum", "count"), source="u"),), KEYS)
-        self.land([record(each, START, each.birth()) for each in (*self._timed, *self._counted, self._active)])
+        self.land([record(each, START, each.birth()) for each in (*self._timed, *self._counted)])
 
     def land(self, records: Sequence[bytes]) -> None:
         """A landing file, there whole or not at all."""
@@ -98,12 +93,11 @@ class Fleet:
         part.rename(path)
         self.files += 1
 
-    def second(self, *, active: bool = True) -> None:
-        """One more second of readings, some late ones, and a frame that came before. active: also of sessions."""
+    def second(self) -> None:
+        """One more second of readings, some late ones, and a frame that came before."""
         start_us, now_us = START + (self.files - 1) * SECOND, START + self.files * SECOND
         found = [frame for child in self._timed for frame in self._windows(child, start_us, now_us)]
         found += [self._raw(child, start_us, now_us) for child in self._counted]
-        found += self._pieces(start_us, now_us) if active else [record(self._active, now_us, self._active.rows(now_us))]
         self._again = [*self._again[-20:], *found]
         self.land([*found, self.chance.choice(self._again)])
 
@@ -122,22 +116,6 @@ class Fleet:
                 out.append(record(child, now_us, late))
         return out
 
-    def _pieces(self, start_us: int, now_us: int) -> list[bytes]:
-        """A reading of some keys, and one that comes late and may join sessions that have their rows."""
-        late_us = max(start_us - self.chance.randint(1, 8) * SECOND + SECOND // 2, START)
-        out = []
-        for at_us, likely, late in ((start_us, 0.4, False), (late_us, 0.1, True)):
-            keys = [i for i in range(len(KEYS)) if self.chance.random() < likely]
-            value = [self.chance.randint(-99, 99) for _ in keys]
-            for i, each in zip(keys, value, strict=True):
-                self.sessions.setdefault(KEYS[i], []).append((at_us, each))
-            times = np.full(len(keys), at_us)
-            rows = self._active.rows(
-                now_us, times, np.array(value, float), np.array(keys, np.int64), length_us=1, late=late
-            )
-            out.append(record(self._active, now_us, rows))
-        return out
-
     def _raw(self, child: Child, start_us: int, now_us: int) -> bytes:
         first = len(self.readings)
         for key in KEYS:
@@ -153,24 +131,9 @@ class Fleet:
             for place, values in self.rows.items()
         }
         asked = self._counted[0].queries[0]
-        for place, (_end, counted) in naive(asked, self.readings, COUNT, COUNT).items():
-            out[place] = ({name: float(value) for name, value in counted.items() if value is not None}, COUNT)
-        for key, found in self.sessions.items():
-            for session in sessions_of(sorted(found)):
-                values = [value for _, value in session]
-                out["s", key, session[0][0]] = ({"sum": float(sum(values)), "count": float(len(values))}, len(values))
+        for place, (_end, found) in naive(asked, self.readings, COUNT, COUNT).items():
+            out[place] = ({name: float(value) for name, value in found.items() if value is not None}, COUNT)
         return out
-
-
-def sessions_of(found: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Readings in the order of time, cut where more than the gap lies between two."""
-    out: list[list[tuple[int, int]]] = []
-    for each in found:
-        if out and each[0] - out[-1][-1][0] <= GAP_US:
-            out[-1].append(each)
-        else:
-            out.append([each])
-    return out
 
 
 @dataclass(slots=True)
@@ -284,8 +247,6 @@ class Killed:
             log.write("\nupkeep.nothing killed\n" * (self._seen("upkeep.step") - self._ended()))
 
     def _last(self) -> None:
-        for _ in range(2 * GAP_US // SECOND):  # what is open ends
-            self.fleet.second(active=False)
         process, steps = self._started(), self._ended()
         landing = self.folder / "landing"
         until(lambda: not any(landing.glob("0*.cborseq")) or self._ended() > steps + 10, DRAIN_S)
