@@ -16,7 +16,7 @@ LATE_US: Final = 900_000_000  # late rows sent this long ago are taken to have l
 MOST: Final = 64  # entries of a group; if there are more, those sent within one minute share an entry
 MINUTE_US: Final = 60_000_000
 
-Sending = tuple[int, int, int]  # when, and the range of event time
+LateSending = tuple[int, int, int]  # when, and the range of event time
 
 
 class LateSendings:
@@ -24,7 +24,7 @@ class LateSendings:
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the slots of the spool."""
-        self._of: dict[Group, list[Sending]] = slots.LATE_SENT.read(state) or {}
+        self._of: dict[Group, list[LateSending]] = slots.LATE_SENT.read(state) or {}
         self._changed = False
 
     def note(self, now_us: int, group: Group, start_us: int, end_us: int) -> None:
@@ -59,9 +59,9 @@ class LateSendings:
         return slots.LATE_SENT.write(self._of)
 
 
-def _shared(entries: list[Sending]) -> list[Sending]:
+def _shared(entries: list[LateSending]) -> list[LateSending]:
     """One entry for all that were sent within one minute; no more than MOST of the newest."""
-    minutes: dict[int, Sending] = {}
+    minutes: dict[int, LateSending] = {}
     for sent_us, start_us, end_us in entries:
         minute = sent_us // MINUTE_US
         _, first_us, last_us = minutes.get(minute, (sent_us, start_us, end_us))
