@@ -1,7 +1,8 @@
 """Decides which readings that took effect are in no result. Pure.
 
-Rules (docs/protocol.md): rows all of whose windows ended before the correction horizon (4.2); raw readings below a
-frontier that gave positions (7.4). ops.late holds them instead.
+Rules (docs/protocol.md): rows all of whose windows ended before the correction horizon (4.2), or belong to an older
+revision that their node no longer feeds (6.3); raw readings below a frontier that gave positions (7.4). ops.late holds
+them instead.
 
 The row to which they would have belonged may still be written: of a session longer than the horizon, of a window whose
 revision was put off. The root therefore remembers them until no such row can come (`needed_us`), and decoding leaves
@@ -51,18 +52,32 @@ def beyond(
         return
     if view is None or view.frontier_us == NEVER_US:
         return
+    from_us = min(_starts_from_us(state, view, query, part) for query in queries)
     settled_us = min(closed_us, state.floor_us(group, view.frontier_us))
     if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # it may have begun long ago: its end counts
-        before_us = settled_us - max(extent_us(query.window) for query in queries) + 1
+        before_us = max(settled_us - max(extent_us(query.window) for query in queries) + 1, from_us)
         begun_us = state.begun.get(group, NEVER_US)
         early = part.first_start_us < begun_us
         if part.earliest_end_us - 1 < before_us or early:
             until_us = part.latest_end_us if early else NEVER_US
             yield TooLate(*place, source, before_us, lasting=True, begun_us=begun_us, until_us=until_us)
-    elif part.first_start_us < settled_us:
-        before_us = min(_first_open_us(query.time_window, settled_us) for query in queries)
+    elif part.first_start_us < max(settled_us, from_us):
+        before_us = max(min(_first_open_us(query.time_window, settled_us) for query in queries), from_us)
         if part.first_start_us < before_us:
             yield TooLate(*place, source, before_us)
+
+
+def _starts_from_us(state: RootState, view: GroupView, query: Query, part: Part) -> int:
+    """The start of the first window of a revision, for late rows; NEVER_US where no older one had windows before.
+
+    A node that no longer feeds an older revision gives its late readings to the one after it (6.3).
+    """
+    serving = view.serving.get(query.key)
+    from_us = None if serving is None else serving.start_from_us
+    if not part.late or from_us is None or part.first_start_us >= from_us:
+        return NEVER_US
+    older = any(key.query == query.id and key.revision < query.revision for key in state.queries)
+    return from_us if older else NEVER_US
 
 
 def begun_before(decider: Decider, state: RootState, decision: Decision) -> list[tuple[str, Gap]]:
