@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Frame, Heartbeat
+from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
@@ -72,8 +72,9 @@ class Device:
                 self.parent.take("a", self.disk.load(action.epoch, action.seq), now_us)
             elif isinstance(action, Beat):
                 self.parent.take("a", action.heartbeat, now_us)
-        for receipt in self.parent.receipts(host.machine.outbox.epoch):
-            host.do(Receipted(receipt), now_us)
+        outbox = host.machine.outbox
+        for epoch in sorted(outbox.pending.epochs() | {outbox.epoch}):
+            host.do(Receipted(self.parent.receipt(epoch)), now_us)
 
 
 class Parent:
@@ -98,9 +99,9 @@ class Parent:
         else:
             self.merger.do(Arrived(((node, message, None),)), now_us)
 
-    def receipts(self, epoch: int) -> list[Any]:
+    def receipt(self, epoch: int) -> Receipt:
         inbox = self.root.decider.parent.inbox if self.merger is None else self.merger.machine.parent.inbox
-        return [inbox.receipt("a", epoch)]
+        return inbox.receipt("a", epoch)
 
     def second(self, now_us: int) -> None:
         if self.merger is not None:

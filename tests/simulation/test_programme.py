@@ -108,6 +108,24 @@ def test_what_waits_of_a_line_before_a_wiped_spool_does_not_take_the_place_of_th
     assert programme.run(2771, on, Shape(tiers=1, gateways=2, seconds=12, share=0.25)).wrong == ()
 
 
+@pytest.mark.parametrize(
+    ("seed", "on", "shape"),
+    [
+        (9146, {"clock.skew", "frames.flush", "process.crash", "source.tokens"}, Shape(1, 2, 12, 0.25)),
+        (
+            8242,
+            {"link.lower", "network.drop", "node.late", "node.move", "process.crash", "source.tokens"},
+            Shape(1, 2, 24),
+        ),
+    ],
+)
+def test_frames_of_a_new_gateway_that_come_before_its_first_birth_are_of_no_earlier_life(
+    seed: int, on: set[str], shape: Shape
+) -> None:
+    """protocol 1.2: all before them was declared lost."""
+    assert programme.run(seed, on, shape).wrong == ()
+
+
 def test_a_world_in_which_a_twin_counts_as_a_successor_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control, protocol 1.4: a parent that takes every birth for the next one of its child must be found."""
     monkeypatch.setattr(EpochFrames, "leads_to", lambda *_: True)
