@@ -390,6 +390,7 @@ class Decider:
             "behind": encode([(of, leaf, us) for of, leaves in self._behind.items() for leaf, us in leaves.items()]),
             "texts": list(self._texts.texts),
             "held": list(self._texts.held),
+            "unnamed": encode(sorted(self._texts.unnamed)),
             "published": [each.plain() for each in self._texts.published()],
             "sensor_texts": sorted(self._sensor_texts),
             "lost_frames": self.lost_frames.snapshot(),
@@ -409,6 +410,7 @@ class Decider:
             self._behind.setdefault(group, {})[leaf] = frontier_us
         published = map(Publication.of_plain, state.get("published", ()))  # a state of an older root has none
         self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
+        self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
         self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # an older root kept them together
         self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # a state of an older root has none

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import HORIZON_US, ExcludedLeaf, Frame, Serving
+from edge_agent.algebra.frame import HORIZON_US, ExcludedLeaf, Frame, Leaf, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Sliding, Tumbling
+from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.transition import SWEEP_US
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.root.punctuation_state import PunctuationWindows
@@ -62,6 +65,26 @@ def test_frames_take_effect_in_their_order_and_once() -> None:
     assert told(root.step(S)) == [("k=x", 0, 3.0, 0)]
     root.take("a", second, S)
     assert root.step(S) == []
+
+
+def test_a_definition_stands_until_the_frames_after_it_name_it() -> None:
+    """protocol 8.4: a large step states it in one frame, and its leaves and rows in later ones, which may come late."""
+    a = Sender("a", TEN)
+    root = NumpyRoot(JOURNAL, grace_us=GRACE)
+    a.outbox.draw()
+    (birth,) = a.outbox.open(Step(queries=(canonical_query(TEN),)))
+    root.take("a", birth, 0)
+    root.step(0)
+    root.step(SWEEP_US)
+    decider, state = root.decider, root.state
+    root = NumpyRoot(JOURNAL, grace_us=GRACE)  # a start takes up what was known
+    root.decider.restore(decider.snapshot(lambda frame: frame), lambda frame: frame)
+    root.state = state
+    root.step(2 * SWEEP_US)
+    listed = GroupStep(TEN.group, leaves=(Leaf("a", 1),), serving=(Serving("ten", 1),))
+    for frame in (*a.outbox.put(Step((listed,))), a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S)):
+        root.take("a", frame, 2 * SWEEP_US)
+    assert told(root.step(2 * SWEEP_US)) == [("k=x", 0, 1.0, 0)]
 
 
 def test_a_late_partial_revises_the_row_and_is_counted() -> None:

@@ -176,6 +176,8 @@ class ChildFrames:
                 self._learn(key, frame)
                 if frame.define.queries:
                     self.defined(frame.define.queries)
+                self.known.name(key for _, _, plan in frame.define.plans for key in plan.keys)
+            self.known.name(serving.key for change in frame.members for serving in change.serving)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             check_names(self.children.memberships, effect.node, frame, self._gateways_only)
@@ -245,6 +247,14 @@ class ChildFrames:
         for membership in self.children.memberships.values() if wanted else ():
             wanted = {key for key in wanted if not membership.serves(key)}
         return self.known.forget(wanted) if wanted else []
+
+    def name_known(self) -> None:
+        """Note which definitions are named here, after a start: all were taken anew."""
+        for dictionary in self.dictionaries.values():
+            self.known.name(key for _group, plan in dictionary.plans.values() for key in plan.keys)
+        for membership in self.children.memberships.values():
+            for member in membership.members.values():
+                self.known.name(member.serving)
 
     def serving(self, group: Group, now_us: int) -> dict[QueryKey, Serving]:
         """The ranges in which the members of a group feed each query, as far as their statements count (6.3, 6.5)."""

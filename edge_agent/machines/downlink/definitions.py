@@ -35,8 +35,13 @@ class Definitions(Protocol):
     def revisions(self) -> Set[QueryKey]:
         """Those whose texts are here, as far as they can be told apart."""
 
+    def name(self, keys: Iterable[QueryKey]) -> None:
+        """Note that a plan or a member names these."""
+
     def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
-        """Forget the texts of these, but for what is published at present. Returns whose it was."""
+        """Forget the texts of these, but for what is published at present, or what a frame stated of which the next
+        ones will name it. Returns whose it was.
+        """
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         """How a plan contradicts the definitions of its queries; '' if it does not."""
@@ -67,6 +72,9 @@ class HeardDefinitions:
 
     def revisions(self) -> Set[QueryKey]:
         return frozenset()
+
+    def name(self, keys: Iterable[QueryKey]) -> None:
+        del keys
 
     def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
         del keys

@@ -411,6 +411,7 @@ class Merger(Node):
         queries, sensors = TEXTS.read(state) or ([], [])
         for text in queries:
             parent.known.add(text)
+        parent.name_known()
         self._sensors = dict.fromkeys(sensors)
         self.store.restore(state)
         received = RECEIVED.read(state)
