@@ -57,6 +57,7 @@ FILES_A_RUN: Final = 12  # of a second each: a run that starts meets fewer of th
 FEED_S: Final = 0.3  # between two
 STEPS: Final = (1, 1, 1, 2)  # of a run before it is killed; each run begins with others, after each is a pause
 MOMENT_S: Final = 3.0  # of every other kill, after its last step has begun, at most: it may meet the batch after it
+LAST_STEPS: Final = 2
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
 COUNT: Final = 10  # readings of a count window
@@ -247,9 +248,10 @@ class Killed:
             log.write("\nupkeep.nothing killed\n" * (self._seen("upkeep.step") - self._ended()))
 
     def _last(self) -> None:
-        process, steps = self._started(), self._ended()
-        landing = self.folder / "landing"
-        until(lambda: not any(landing.glob("0*.cborseq")) or self._ended() > steps + 10, DRAIN_S)
+        process, landing = self._started(), self.folder / "landing"
+        until(lambda: len([*landing.glob("0*.cborseq")]) <= 1, DRAIN_S)
+        steps = self._ended()
+        until(lambda: self._ended() > steps + LAST_STEPS, DRAIN_S)  # the last file stays until another batch
         process.send_signal(signal.SIGTERM)
         try:
             self.outcome.hung += process.wait(180) != 0
