@@ -115,6 +115,7 @@ class Decider:
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """Take one message, in the order of the landing files. received_us: the lander's time."""
         self._note(node, self.parent.take(node, message, received_us))
+        self._new_gaps += self.parent.lives.take_found()
         self._raise_alarms(received_us)
 
     def _raise_alarms(self, received_us: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Heartbeat
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.uplink.step import Step
@@ -37,7 +37,7 @@ def lives(count: int) -> list[Sender]:
     return out
 
 
-def lost(frames: Sequence[Frame]) -> list[tuple[int, int]]:
+def lost(frames: Sequence[Frame | Heartbeat]) -> list[tuple[int, int]]:
     """What the root declares lost of an earlier life."""
     root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
     for frame in frames:
@@ -91,3 +91,26 @@ def test_frames_of_an_epoch_that_follows_are_no_life_before_though_its_birth_has
     first = [new.birth(), began(new)]
     new.birth()
     assert lost([rows(new, 10, upto=15), *first]) == []
+
+
+def test_what_waits_may_be_of_an_epoch_that_follows_until_the_birth_of_the_present_one_is_here() -> None:
+    """A sensor may send readings of before the beginning; the births were lost on the way and come again."""
+    (new,) = lives(1)
+    first = [new.birth(), began(new)]
+    second = [new.birth(), rows(new, 0, upto=15)]
+    third = [new.birth(), rows(new, 15, upto=20)]
+    speaks = Heartbeat(new.outbox.epoch, 1, ())
+    assert lost([second[1], speaks, *first]) == []
+    assert lost([second[1], speaks, *first, third[0], speaks]) == []
+    assert lost([second[1], speaks, *first, *second, *third]) == []
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_of_that(restarts: int) -> None:
+    old, new = lives(2)
+    old.birth()
+    waiting = [rows(old, 0, upto=5), Heartbeat(old.outbox.epoch, 1, ())]
+    frames = [*waiting, new.birth(), began(new)]
+    assert lost(frames) == []
+    frames += [new.birth()] if restarts else []
+    assert lost([*frames, Heartbeat(new.outbox.epoch, 1 - restarts, ())]) == [(0, 9 * S)]

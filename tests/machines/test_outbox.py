@@ -100,22 +100,6 @@ def test_nothing_is_published_ahead_of_its_commit_and_sent_is_marked_before() ->
     box.check()
 
 
-def test_the_first_epoch_of_a_line_has_its_receipts_before_later_ones_are_sent() -> None:
-    """protocol 1.2: else the parent takes their frames for those of an earlier life of this node."""
-    box = opened()
-    first, upto = box.epoch, box.seq
-    box.draw()
-    box.open(Step())
-    assert box.marks() == []
-    box.link(up=False)
-    box.receipt(Receipt(first, 7, upto), no_frame)
-    box.link(up=True)
-    assert box.marks() == [(box.epoch, 0)]
-    box.draw()
-    box.open(Step())
-    assert box.marks() == [(box.epoch, 0)], "the epoch before names one before it"
-
-
 def test_flight_is_bounded_by_what_the_broker_confirms_and_a_puback_frees_nothing_else() -> None:
     """protocol 3."""
     box = opened()

@@ -7,7 +7,7 @@ import pytest
 from edge_agent.algebra.frame import Heartbeat
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.downlink import child_frames
+from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.wire.frames import encode, encode_heartbeat, envelope
 from tests.support.machines.scripted_child import Sender
 from tests.support.simulation import programme
@@ -95,7 +95,7 @@ def test_what_a_gateway_lost_with_its_spool_is_declared_where_anyone_knows_of_it
 
 def test_a_parent_that_forgets_what_it_knows_of_a_life_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control, protocol 1.2."""
-    monkeypatch.setattr(child_frames, "losses_before", lambda *_: ())
+    monkeypatch.setattr(EarlierLives, "losses", lambda *_: ())
     seed, on, shape = KNOWN
     wrong = programme.run(seed, on, shape).wrong
     assert any(line.startswith("missing") for line in wrong), wrong

@@ -26,7 +26,7 @@ from edge_agent.machines.checkpoint.slot import Slot
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
 # the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
 # of a leaf, and where late rows lie, 14 what leaves on their way served, 15 leaves that lost frames listed,
-# and leaves below a lost journal, 16 when late rows were sent
+# and leaves below a lost journal, 16 when late rows were sent, and gateways that may have lived before
 VERSION: Final = 16
 
 
@@ -345,6 +345,7 @@ class MemberState:
     past_us: int = NEVER_US
     unsaid: dict[str, int] = field(default_factory=dict)
     anew: list[str] = field(default_factory=list)
+    began_us: int = NEVER_US
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
-from edge_agent.machines.downlink.losses.earlier_lives import losses_before
+from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.room import check_room
@@ -86,6 +86,7 @@ class ChildFrames:
         self.ahead_us = 0  # how far the time of receipt may be ahead of the right one
         self.let_go = LetGo(self.inbox) if bounded else None  # else the lander says what it has received
         self.pasts = LostPasts(self.children, self.inbox)
+        self.lives = EarlierLives(self.inbox)
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
@@ -100,6 +101,7 @@ class ChildFrames:
             self._beats[node] = (message, received_us)
             self.inbox.spoke(node, message.epoch, received_us)
             self._beat(node)
+            self.lives.heard(node, message.epoch, self.children.memberships)
             out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         else:
             out = self.settle(node, message, received_us)
@@ -194,7 +196,9 @@ class ChildFrames:
         losses = tuple(self.pasts.losses(effect, changes, parts, received_us))
         if effect.stale:
             return Applied(effect, dictionary, losses)
-        losses += tuple(losses_before(effect.node, frame, self.inbox, self.children.memberships))
+        beat = self._beats.get(effect.node)
+        speaks_in = None if beat is None else beat[0].epoch
+        losses += tuple(self.lives.losses(effect.node, frame, self.children.memberships, speaks_in))
         self.inbox.count(effect.node, readings)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
             gaps = tuple(
@@ -368,6 +372,7 @@ class ChildFrames:
         for group, each in state.items():
             membership = self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
             self.pasts.restored(membership)
+        self.lives.restore(self.children.memberships)
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """Everything as plain values, for an owner that writes it whole (the root's decision row)."""

@@ -38,6 +38,7 @@ class Member:
     past_us: int = NEVER_US  # the end of what came before its journal was lost
     unsaid: dict[str, int] = field(default_factory=dict)  # leaf -> epoch then, until it says that it knows its past
     anew: set[str] = field(default_factory=set)  # of these, listed in another epoch: they may read again
+    began_us: int = NEVER_US  # when it began, if it is still open whether it had lived before (1.2)
     moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
     unheeded: set[QueryKey] = field(default_factory=set)  # what it says it serves and does not count (6.5)
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
@@ -242,6 +243,7 @@ class Member:
             self.past_us,
             dict(self.unsaid),
             sorted(self.anew),
+            self.began_us,
         )
 
     @classmethod
@@ -266,6 +268,7 @@ class Member:
             state.past_us,
             dict(state.unsaid),
             set(state.anew),
+            state.began_us,
         )
         member.moved = {leaf.node for leaf in state.leaves or () if leaf.before_move is not None}
         for query, revision, leaf, start_us in state.begins or ():

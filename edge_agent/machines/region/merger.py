@@ -128,6 +128,7 @@ class Merger(Node):
                     self._owe(child, message)
                     for applied in self.parent.take(child, message, now_us):
                         out += self._apply(child, applied, message, now_us)
+                self._gaps += (gap for _, gap in self.parent.lives.take_found())
                 self.sent.begin_again(self.parent.children.memberships)
                 out += self._alarms.look(self.parent.inbox)
             case ChildStatus(node, online):

@@ -7,7 +7,7 @@ another journal has lost the frames it had: then they are in doubt (3.7).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -109,13 +109,13 @@ class FormerLines:
         for line in self.lines.values():
             line.void()
 
-    def marks(self, only: Callable[[PendingFrames], Container[int] | None]) -> list[FrameKey]:
-        """Frames to mark as sent in the commit under way (3.3). only: see `FrameQueue._of_first`."""
+    def marks(self) -> list[FrameKey]:
+        """Frames to mark as sent in the commit under way (3.3)."""
         return [
             key
             for line in self.lines.values()
             if line.up
-            for key in line.pending.mark(max(MARK_AHEAD - len(line.pending.marked), 0), only=only(line.pending))
+            for key in line.pending.mark(max(MARK_AHEAD - len(line.pending.marked), 0))
         ]
 
     def publish(self, now_us: int, in_flight: int, waiting: Set[FrameKey], random: Random) -> list[Publish]:

@@ -13,7 +13,7 @@ spooled nor receipted (2.5).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -155,8 +155,7 @@ class FrameQueue:
     def marks(self) -> list[tuple[int, int]]:
         """Frames to mark as sent in the commit under way, because they are published for the first time after it."""
         ready = self.link_up and self.journal is not None
-        fresh = self.former_lines.marks(self._of_first)
-        fresh += self.pending.mark(self._markable, only=self._of_first(self.pending)) if ready else ()
+        fresh = [*self.former_lines.marks(), *(self.pending.mark(self._markable) if ready else ())]
         self._uncommitted += fresh
         return fresh
 
@@ -164,21 +163,11 @@ class FrameQueue:
     def _markable(self) -> int:
         return max(MARK_AHEAD - len(self.pending.marked), 0)
 
-    def _of_first(self, pending: PendingFrames) -> Container[int] | None:
-        """The epochs that may be sent before the others: the first of a line that names none before it, until it is
-        receipted. None: all.
-
-        Frames of later epochs that the parent had first would be of an earlier life of this node for it (1.2).
-        """
-        epoch = next((epoch for epoch, _ in pending), 0)
-        born = self._born.get(epoch)
-        return None if born is None or isinstance(born.predecessor, tuple) else (epoch,)
-
     def relieve(self) -> Relieve | None:
         """Deletions and marks that let frames be published while a full disk refuses the commit under way."""
         fresh: list[tuple[int, int]] = []
         if self.link_up and self.journal is not None and not self.births:
-            fresh = self.pending.mark(self._markable, frozenset(self._uncommitted), self._of_first(self.pending))
+            fresh = self.pending.mark(self._markable, frozenset(self._uncommitted))
             self._uncommitted += fresh
         forget = self.take_forgotten()
         return Relieve(tuple(forget), tuple(fresh)) if forget or fresh else None

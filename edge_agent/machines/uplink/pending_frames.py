@@ -5,7 +5,7 @@ of the rest. A month of outage is one range.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -48,13 +48,11 @@ class PendingFrames:
         else:
             ranges.append([first, first + run - 1])
 
-    def mark(
-        self, most: int, without: Set[FrameKey] = frozenset(), only: Container[int] | None = None
-    ) -> list[FrameKey]:
-        """Mark the next frames, in order, up to the first that is in `without`. Returns them. only: of these epochs."""
+    def mark(self, most: int, without: Set[FrameKey] = frozenset()) -> list[FrameKey]:
+        """Mark the next frames, in order, up to the first that is in `without`. Returns them."""
         out: list[FrameKey] = []
         for epoch, seq in self.unmarked():
-            if len(out) >= most or (epoch, seq) in without or (only is not None and epoch not in only):
+            if len(out) >= most or (epoch, seq) in without:
                 break
             out.append((epoch, seq))
         for key in out:

@@ -4,43 +4,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import Memberships
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
+from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import BadFrame
 
 
-def losses_before(node: str, frame: Frame, inbox: Inbox, memberships: Memberships) -> Iterator[Gap]:
-    """The losses of a gateway that reports the beginning of listening while frames of an earlier life of it wait.
+class EarlierLives:
+    """What children say of the beginning of listening, against what waits of them."""
 
-    They wait for births that never took effect here, nor will: the content of these epochs is not known, and no row of
-    them counts. The losses of a line that this parent knows are declared from where that line stood.
-    """
-    began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
-    lines = inbox.lines_of(node) if began else {}
-    strangers = _strangers(lines, frame.epoch)
-    own = lines.get(frame.epoch)
-    first = own is not None and own.predecessor is None and not own.copied
-    for gap in began:
-        if not any(_earlier(message, gap.end_us) for each in strangers for message in each.waiting.values()):
-            continue
-        for group in gap.groups:
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._undecided: set[str] = set()  # of these a member knows when they began
+        self._found: list[tuple[str, Gap]] = []
+
+    def losses(self, node: str, frame: Frame, memberships: Memberships, speaks_in: int | None) -> Iterator[Gap]:
+        """The losses of a gateway that reports the beginning of listening while frames of an earlier life of it wait.
+
+        They wait for births that never took effect here, nor will: the content of these epochs is not known, and no row
+        of them counts. The losses of a line that this parent knows are declared from where that line stood.
+
+        speaks_in: the epoch of its newest heartbeat, if frames that this names have not come. While its birth has not,
+        what waits may be of epochs between: a later frame or heartbeat decides.
+        """
+        began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
+        if not began and node not in self._undecided:
+            return
+        lines = self._inbox.lines_of(node)
+        strangers, own = _strangers(lines, frame.epoch), lines.get(frame.epoch)
+        first = own is not None and own.predecessor is None and not own.copied
+        known = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
+        for group, began_us in [(group, gap.end_us) for gap in began for group in gap.groups]:
             member = memberships[group].members.get(node) if group in memberships else None
-            if first or member is None or member.frontier_us == NEVER_US:
-                yield loss_records.of_past(group, gap.nodes, gap.end_us - 1)
+            new = first or member is None or member.frontier_us == NEVER_US
+            if not new or not _waits(strangers, began_us):
+                continue
+            if known or member is None:
+                yield loss_records.of_past(group, (node,), began_us - 1)
+            else:
+                member.began_us = began_us
+                self._undecided.add(node)
+        if known and node in self._undecided:
+            yield from self._decided(node, strangers, memberships)
+
+    def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
+        """Take the epoch of a heartbeat: if its birth is here, and it was open what waits, that is decided now."""
+        if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
+            self._found += ((node, gap) for gap in self._decided(node, _strangers(lines, epoch), memberships))
+
+    def take_found(self) -> list[tuple[str, Gap]]:
+        """The losses that heartbeats have shown since the last call, each with the child."""
+        out, self._found = self._found, []
+        return out
+
+    def _decided(self, node: str, strangers: Sequence[EpochFrames], memberships: Memberships) -> Iterator[Gap]:
+        self._undecided.discard(node)
+        for group, member in _undecided(node, memberships):
+            if _waits(strangers, member.began_us):
+                yield loss_records.of_past(group, (node,), member.began_us - 1)
+            member.began_us = NEVER_US
+
+    def restore(self, memberships: Memberships) -> None:
+        """Take up what the members know, after a start."""
+        nodes = {node for membership in memberships.values() for node in membership.members}
+        self._undecided = {node for node in nodes if any(_undecided(node, memberships))}
+
+
+def _undecided(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
+    for group, membership in memberships.items():
+        member = membership.members.get(node)
+        if member is not None and member.began_us > NEVER_US:
+            yield group, member
+
+
+def _waits(strangers: Iterable[EpochFrames], began_us: int) -> bool:
+    return any(_earlier(message, began_us) for each in strangers for message in each.waiting.values())
 
 
 def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames]:
-    """The epochs of which frames wait here and which do not follow this one, according to their births.
+    """The epochs of which frames wait here and which are not of the life of this one, according to their births.
 
-    They may follow it all the same, where a birth between has not come yet.
+    They may be all the same, where a birth between has not come yet. A birth names epochs of its own life only, as its
+    predecessor or as still held; if this epoch names none, a birth that names it is of its life too.
     """
     others = {other: each for other, each in lines.items() if other != epoch and each.waiting and not each.lost}
-    known = {epoch}
+    known, own = {epoch}, lines.get(epoch, EpochFrames())
+    known.update(own.held or ())
+    known.update(own.predecessor[:1] if isinstance(own.predecessor, tuple) else ())
+    if own.predecessor is None:
+        later = [(other, each.held) for other, each in others.items() if each.held and epoch in each.held]
+        known.update(each for other, held in later for each in (other, *held))
     while True:
         following = {
             other
