@@ -109,7 +109,7 @@ def test_what_waits_may_be_of_an_epoch_that_follows_until_the_birth_of_the_prese
 def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_of_that(restarts: int) -> None:
     old, new = lives(2)
     old.birth()
-    waiting = [rows(old, 0, upto=5), Heartbeat(old.outbox.epoch, 1, ())]
+    waiting: list[Frame | Heartbeat] = [rows(old, 0, upto=5), Heartbeat(old.outbox.epoch, 1, ())]
     frames = [*waiting, new.birth(), began(new)]
     assert lost(frames) == []
     frames += [new.birth()] if restarts else []
