@@ -180,6 +180,7 @@ class Node(Parents):
     def _time(self, event: Event, now_us: int) -> list[Action]:
         """Handle a change of the time itself: the clock stepped, became known, or is no longer known."""
         out: list[Action] = []
+        found = self._now_us is None or not self.clock.known
         if self._now_us is not None and (self.clock.known or not isinstance(event, ClockChanged)):
             self._elapsed(self._now_us, now_us)
         if isinstance(event, ClockChanged):
@@ -196,6 +197,8 @@ class Node(Parents):
         if isinstance(event, ClockChanged):
             self.clock = event
             self._clock_changed(event)
+        if found and self.clock.known:
+            self._clock_found(now_us)
         return out
 
     @property
@@ -451,6 +454,10 @@ class Node(Parents):
     def _clock_changed(self, event: ClockChanged) -> None:
         """The clock became known, or is no longer known."""
         del event
+
+    def _clock_found(self, now_us: int) -> None:
+        """The time is known for the first time in this process, or again."""
+        del now_us
 
     @abstractmethod
     def _stepped_back(self, now_us: int) -> None:

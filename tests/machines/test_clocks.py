@@ -10,12 +10,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, Leaf, Members
+from edge_agent.algebra.frame import BEGAN, Heartbeat, Leaf, Members
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Aggregate, Group, Query, Sensor
 from edge_agent.algebra.windows import CountTumbling, Session, Sliding, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.clock_steps import ClockSteps
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.events import Action, Arrived, Beat, ClockChanged, Configured, Quarantine, Read, Tick
@@ -255,6 +256,46 @@ def test_a_child_that_is_as_far_ahead_as_its_region_is_believed_once_that_has_st
         (membership,) = host.machine.parent.children.memberships.values()
         doubted = known and 20 <= second < 80
         assert membership.members["a"].frontier_us == (T0 + 18 * S if doubted else now_us - S), second
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_region_that_was_an_hour_ahead_with_its_child_costs_no_silence_once_both_are_right(restart: bool) -> None:
+    """protocol 4.1, 4.4: also where the process ended while its clock was ahead, and the next one sees no step."""
+    ahead_us, query = 3_600 * S, Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0)
+    child = Sender("a", query)
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    for second in range(200):
+        now_us = T0 + second * S + (ahead_us if second < 150 else 0)
+        if second == 150 and restart:
+            restored = host.disk.restored()
+            host = SimulatedHost(
+                Merger(NodeSettings("m"), Random(3), restored, grace_us=GRACE, pack=pack, unpack=unpack), host.disk
+            )
+            host.do(Tick(), now_us)
+        if second in (0, 150):
+            birth = child.birth()
+            assert birth.birth is not None
+            birth = replace(birth, birth=replace(birth.birth, journal=host.machine.journal))
+            host.do(Arrived((("a", birth, None),)), now_us)
+        host.do(Arrived((("a", child.send(frontier_us=now_us - S), None),)), now_us)
+        host.do(Tick(), now_us)
+        assert host.machine.sent.of(query.group).frontier_us <= now_us, second
+    assert host.machine.sent.of(query.group).frontier_us == now_us - S
+
+
+def test_a_heartbeat_that_a_parent_heard_while_its_clock_was_ahead_is_judged_by_the_right_one() -> None:
+    """protocol 4.1, 4.4: the frames that it names come once both clocks are right."""
+    month_us, query = 30 * DAY, Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0)
+    child = Sender("a", query)
+    birth, frame = child.birth(), child.send((T0, T0 + S, "", 1.0))
+    parent = ChildFrames(child.outbox.journal or 0, GRACE)
+    number = child.outbox.encoder.groups[query.group]
+    beat = Heartbeat(child.outbox.epoch, 1, ((number, T0 + month_us),))
+    parent.take("a", birth, T0 + month_us)
+    parent.take("a", beat, T0 + month_us)
+    parent.take("a", frame, T0)
+    assert parent.children.memberships[query.group].members["a"].frontier_us < T0
 
 
 def test_what_a_lander_writes_after_short_stops_again_and_again_puts_no_child_off() -> None:

@@ -411,3 +411,17 @@ def test_a_clock_that_steps_makes_no_line_wait_longer() -> None:
     inbox.take("a", born(3), 1_000_100)
     inbox.stepped_back(100)
     assert [e.epoch for e in inbox.look("a", 160)] == [3]
+
+
+def test_a_line_that_waits_since_a_time_ahead_of_the_clock_waits_from_now_on() -> None:
+    """protocol 1.4, 4.3: a parent started again with a clock of 1970; once it is set, its times go on with it."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    inbox.take("a", born(1), 1_000)
+    inbox.take("a", born(2), 1_010)
+    assert inbox.current["a"] == 1
+    again = restarted(inbox)
+    assert list(again.look("a", 5)) == []
+    again.shift(1_100 - 5)
+    assert list(again.look("a", 1_150)) == []
+    assert [(e.epoch, e.seq) for e in again.look("a", 1_161)] == [(2, 0)]
+    assert again.current["a"] == 2

@@ -100,7 +100,7 @@ class ChildFrames:
         if isinstance(message, Heartbeat):
             self._beats[node] = (message, received_us)
             self.inbox.spoke(node, message.epoch, received_us)
-            self._beat(node)
+            self._beat(node, received_us)
             self.lives.heard(node, message.epoch, self.children.memberships)
             out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         else:
@@ -118,17 +118,18 @@ class ChildFrames:
             effects = self.inbox.look(node, now_us)
             yield from ((node, self._apply(effect, None, now_us)) for effect in effects)
             if effects and node in self._beats:
-                self._beat(node)
+                self._beat(node, now_us)
 
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
         """`take` a frame that somebody else declares: whether the child counts as silent does not change."""
         out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message, received_us)]
         if out and node in self._beats:
-            self._beat(node)
+            self._beat(node, received_us)
         return out
 
-    def _beat(self, node: str) -> None:
+    def _beat(self, node: str, now_us: int) -> None:
         beat, received_us = self._beats[node]
+        received_us = min(received_us, now_us)  # by a clock that was ahead then
         if not self.inbox.reached(node, beat.epoch, beat.last_seq):
             return
         del self._beats[node]

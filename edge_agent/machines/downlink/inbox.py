@@ -272,7 +272,8 @@ class Inbox(ChildEpochs):
             self._born(key, frames, now_us)
             return True
         # a second successor, a last seq below what is here, or a spool without a past: a copy, or another device
-        since_us = frames.since_us = now_us if frames.since_us is None else frames.since_us
+        # from before a start with a clock that was ahead of the present one: else that start would wait for its time
+        since_us = frames.since_us = now_us if frames.since_us is None else min(frames.since_us, now_us)
         spoke_us = self.spoke_us.setdefault(node, now_us)  # unknown after a restart: it is given another time
         if now_us - max(spoke_us, since_us) < self.silence_us:
             self.rivals[node] = (key.epoch, line)

@@ -40,6 +40,7 @@ from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.losses.bad_messages import unreadable
+from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import (
     Action,
     Arrived,
@@ -424,6 +425,13 @@ class Merger(Node):
     def _stepped(self, by_us: int) -> None:
         self.parent.children.shift(by_us)
         self.parent.inbox.shift(by_us)
+
+    def _clock_found(self, now_us: int) -> None:
+        memberships = self.parent.children.memberships.values()
+        promises = [member.frontier_us for membership in memberships for member in membership.members.values()]
+        if max((*self.sent.promised().values(), *promises), default=now_us) > now_us + AHEAD_US:
+            self._reborn = self._dirty = True  # the process before had a wrong clock
+            self._stepped_back(now_us)
 
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
