@@ -157,6 +157,7 @@ GROWS: dict[type, dict[str, str]] = {
     KnownDefinitions: {
         "texts": "MOST_TEXTS, `beyond_bounds`",
         "_text": "MOST_TEXTS, `beyond_bounds`",
+        "unnamed": "of `_text`",
         "_queries": "of `_text` and `_published`",
         "_answers": "MOST_KNOWN",
         "_published": ITSELF,

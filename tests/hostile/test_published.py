@@ -378,5 +378,7 @@ def test_a_definition_that_is_published_is_not_forgotten() -> None:
     known.add(canonical_query(old))
     known.publish(of(new))
     known.add(canonical_query(new))
+    assert known.forget([old.key, new.key]) == [], "frames that name it may be under way"
+    known.name([old.key, new.key])
     assert known.forget([old.key, new.key]) == [old.key]
     assert [*known.texts] == [canonical_query(new)]

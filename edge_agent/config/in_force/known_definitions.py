@@ -100,7 +100,7 @@ class KnownDefinitions:
         self.texts: dict[str, None] = {}
         self.version = 0
         self.not_taken = 0  # texts beyond the bounds, since the process started
-        self.unnamed: set[QueryKey] = set()  # stated by a frame, and named neither by a plan nor by a member since
+        self.unnamed: set[QueryKey] = set()  # new, and named neither by a plan nor by a member so far
         self.released: list[str] = []  # texts that had waited and count now, for the owner to take
         self.corrected: list[str] = []  # published texts that take the place of others, for the owner to take
         self._text: dict[QueryKey, str] = {}
@@ -196,7 +196,6 @@ class KnownDefinitions:
                     self.not_taken += 1
                 return ""
             text = self._content(key) or text
-            self.unnamed.add(key)
         else:
             key = None
         if text in self.texts:
@@ -207,6 +206,7 @@ class KnownDefinitions:
         self.texts[text] = None
         if key is not None:
             self._text.setdefault(key, text)
+            self.unnamed.add(key)
             self._changed()
         return text
 
@@ -218,9 +218,7 @@ class KnownDefinitions:
         self.unnamed.difference_update(keys)
 
     def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
-        """Forget the texts of these, but for what is published at present, or what a frame stated of which the next
-        ones will name it. Returns whose it was.
-        """
+        """Forget the texts of these, but for what is published at present, or is new. Returns whose it was."""
         out = [key for key in keys if self._content(key) is None and key not in self.unnamed]
         for key in out:
             text = self._text.pop(key, None)

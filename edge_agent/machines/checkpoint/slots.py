@@ -463,6 +463,7 @@ ENDED: Final = Slot("ended", dict[int, int])  # node: epoch that has ended -> al
 DICTIONARY: Final = Slot("book", DictionaryState)  # node, epoch
 CHILD_KEYS: Final = "names"  # table for each node and epoch: its keys
 TEXTS: Final = Slot("texts", tuple[list[str], list[str]])  # definition texts of queries and sensors
+UNNAMED: Final = Slot("unnamed", list[QueryKey])  # of these queries, those that nothing has named yet
 PLAN: Final = Slot("plan", Plan)
 STORE: Final = Slot("store", StoreState)
 

@@ -18,10 +18,11 @@ class Definitions(Protocol):
     """texts: those that count, in the order in which they came. not_taken: how many were beyond the bounds.
 
     version: changes whenever the known definitions change, so that `contradicts` may give another result; valid in this
-    process.
+    process. unnamed: new ones that neither a plan nor a member has named so far: later frames will.
     """
 
     texts: dict[str, None]
+    unnamed: set[QueryKey]
     not_taken: int
     version: int
 
@@ -39,9 +40,7 @@ class Definitions(Protocol):
         """Note that a plan or a member names these."""
 
     def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
-        """Forget the texts of these, but for what is published at present, or what a frame stated of which the next
-        ones will name it. Returns whose it was.
-        """
+        """Forget the texts of these, but for what is published at present, or is new. Returns whose it was."""
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         """How a plan contradicts the definitions of its queries; '' if it does not."""
@@ -60,6 +59,7 @@ class HeardDefinitions:
         self.texts: dict[str, None] = {}
         self.not_taken = self.version = 0
         self.held: tuple[str, ...] = ()
+        self.unnamed: set[QueryKey] = set()
 
     def add(self, text: str) -> str:
         if text in self.texts:

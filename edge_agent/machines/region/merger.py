@@ -30,6 +30,7 @@ from edge_agent.machines.checkpoint.slots import (
     PROMISED,
     RECEIVED,
     TEXTS,
+    UNNAMED,
     WAITING,
     epoch_key,
 )
@@ -364,6 +365,7 @@ class Merger(Node):
             rows |= DICTIONARY.write(dictionary.snapshot(keys=False), *key) | spooled.changes(dictionary.keys)
         if self._forget_texts() or parent.changed_dictionaries:
             rows |= TEXTS.write(([*parent.known.texts, *parent.known.held], list(self._sensors)))
+            rows |= UNNAMED.write(sorted(parent.known.unnamed))
         parent.changed_dictionaries.clear()
         tidied, open_rows = self.store.tidied, self.store.snapshot()
         if self.store.tidied != tidied:
@@ -413,6 +415,7 @@ class Merger(Node):
         queries, sensors = TEXTS.read(state) or ([], [])
         for text in queries:
             parent.known.add(text)
+        parent.known.unnamed = set(UNNAMED.read(state) or ())
         parent.name_known()
         self._sensors = dict.fromkeys(sensors)
         self.store.restore(state)
