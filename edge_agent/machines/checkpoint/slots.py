@@ -129,7 +129,7 @@ class SourceState:
     """How far a sensor has been read. position: where to continue a source that can be read again."""
 
     newest_us: int
-    position: Any
+    position: Any = field(compare=False)  # it may hold arrays
     clock_us: int | None
     ended: bool
     readings: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -91,11 +91,7 @@ class Source:
     def changed(self) -> SourceState | None:
         """The state to commit, if it differs from the last one committed."""
         state, stored = self.snapshot(), self.stored
-        if (
-            stored is not None
-            and same_position(state.position, stored.position)
-            and replace(state, position=None) == replace(stored, position=None)
-        ):
+        if stored is not None and state == stored and same_position(state.position, stored.position):
             return None
         self.stored = state
         return state
