@@ -271,8 +271,8 @@ class Inbox(ChildEpochs):
         if line is None or predecessor == LOST:
             self._born(key, frames, now_us)
             return True
-        # a second successor, a last seq below what is here, or a spool without a past: a copy, or another device
-        # from before a start with a clock that was ahead of the present one: else that start would wait for its time
+        # a second successor, a last seq below what is here, or a spool without a past: a copy, or another device.
+        # The time noted before a start may lie ahead of the present clock: the line waits from now on then
         since_us = frames.since_us = now_us if frames.since_us is None else min(frames.since_us, now_us)
         spoke_us = self.spoke_us.setdefault(node, now_us)  # unknown after a restart: it is given another time
         if now_us - max(spoke_us, since_us) < self.silence_us:

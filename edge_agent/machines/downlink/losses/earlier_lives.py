@@ -17,7 +17,7 @@ from edge_agent.machines.events import BadFrame
 
 
 class EarlierLives:
-    """What children say of the beginning of listening, against what waits of them."""
+    """Compares where gateways began to listen with the frames of theirs that wait."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -65,7 +65,7 @@ class EarlierLives:
 
     def _decided(self, node: str, strangers: Sequence[EpochFrames], memberships: Memberships) -> Iterator[Gap]:
         self._undecided.discard(node)
-        for group, member in _undecided(node, memberships):
+        for group, member in _members_of(node, memberships):
             if _waits(strangers, member.began_us):
                 yield loss_records.of_past(group, (node,), member.began_us - 1)
             member.began_us = NEVER_US
@@ -73,10 +73,11 @@ class EarlierLives:
     def restore(self, memberships: Memberships) -> None:
         """Take up what the members know, after a start."""
         nodes = {node for membership in memberships.values() for node in membership.members}
-        self._undecided = {node for node in nodes if any(_undecided(node, memberships))}
+        self._undecided = {node for node in nodes if any(_members_of(node, memberships))}
 
 
-def _undecided(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
+def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
+    """The groups in which it is open whether a node had lived before, and the node's member in each."""
     for group, membership in memberships.items():
         member = membership.members.get(node)
         if member is not None and member.began_us > NEVER_US:
@@ -84,6 +85,7 @@ def _undecided(node: str, memberships: Memberships) -> Iterator[tuple[Group, Mem
 
 
 def _waits(strangers: Iterable[EpochFrames], began_us: int) -> bool:
+    """Whether any of the waiting frames has something of before listening began."""
     return any(_earlier(message, began_us) for each in strangers for message in each.waiting.values())
 
 
