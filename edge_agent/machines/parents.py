@@ -89,6 +89,8 @@ class Parents(ABC):
     def _choose(self, now_us: int) -> list[Action]:
         """Move to another parent if the present one is away, or is no longer configured (1.5)."""
         outbox = self.outbox
+        if len(self.choice.parents) < 2 and self.choice.parents == (outbox.parent,) == (self.wanted,):
+            return []  # at each event of most nodes
         asked = self.choice.asks(outbox.parent, now_us)
         out: list[Action] = [Beat(Heartbeat(self._probe_epoch, -1, ()), asked)] if asked else []
         waits = not outbox.link_up or outbox.owed

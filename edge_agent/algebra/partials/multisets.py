@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask, constant
 from edge_agent.algebra.partials.segments import Segments, begins_run, inner
 
 ONE: Final = np.ones(1, np.int64)
@@ -126,7 +126,7 @@ def totals(column: Array) -> Ints:
 
 def ones(k: int) -> Ints:
     """The counts of k values that occur once each."""
-    return np.broadcast_to(ONE[0], (k,))
+    return constant(1, k)
 
 
 def is_bags(column: Array) -> bool:

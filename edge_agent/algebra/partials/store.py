@@ -99,6 +99,8 @@ class Store:
 
     def view(self) -> Partials:
         """All rows, combined and in order, without removing them."""
+        if not self._rows:
+            return NOTHING
         rows = self._combined(concat(self._all()))
         self.restore(rows)
         return rows

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.partials.arrays import constant
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import Sensor
@@ -142,5 +143,5 @@ def _joined_series(run: list[Batch]) -> Any:
     """Concatenated series; a zero-stride view if every batch has the same single one, without a pass over readings."""
     first = run[0].series
     if all(b.series.strides == (0,) and b.series[0] == first[0] for b in run):
-        return np.broadcast_to(first[:1], (sum(len(b.series) for b in run),))
+        return constant(int(first[0]), sum(len(b.series) for b in run))
     return np.concatenate([b.series for b in run])

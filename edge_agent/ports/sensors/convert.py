@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints, repeated
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
@@ -134,7 +134,7 @@ class Converter:
     ) -> Batch:
         """One batch of all readings in the messages, in their order. arrivals: (messages so far, time they came)."""
         self.quality.count.messages += len(payloads)
-        came_us = _came(arrivals, len(payloads))
+        came_us = came(arrivals, len(payloads))
         if self._format == "cbor" or (
             self._format == "auto" and not self._json and any(payload[:1] in CBOR_HEADS for payload in payloads)
         ):
@@ -194,9 +194,10 @@ class Converter:
         return self.quality.batch(np.concatenate(times), together, numbers, latest_us)
 
 
-def _came(arrivals: list[tuple[int, int]], n: int) -> Ints:
-    """Arrival times of n messages, shape (n,), from marks (messages so far, time)."""
+def came(arrivals: list[tuple[int, int]], n: int) -> Ints:
+    """Arrival times of n messages, shape (n,), from marks (messages so far, time), with more messages at each."""
     if len(arrivals) == 1:
-        return np.full(n, arrivals[0][1], np.int64)
-    upto = np.array([count for count, _ in arrivals], np.int64)
-    return np.repeat(np.array([us for _, us in arrivals], np.int64), np.diff(upto, prepend=0))
+        return repeated(arrivals[0][1], n)
+    counts, times = zip(*arrivals, strict=True)
+    each = np.array(times, np.int64)
+    return each if len(each) == n else np.repeat(each, np.array(counts) - (0, *counts[:-1]))

@@ -26,7 +26,7 @@ from edge_agent.config.definitions.label_templates import POINTER, parse
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock
 from edge_agent.ports.mqtt.packets import DUP, RETAIN, Message
-from edge_agent.ports.sensors.convert import Converter
+from edge_agent.ports.sensors.convert import Converter, came
 from edge_agent.ports.sensors.filters import TopicFilter, disjoint, matches
 from edge_agent.ports.sensors.quality import MAX_SERIES
 
@@ -62,12 +62,9 @@ class MqttSource:
         """Packet ids and CRCs of messages that the broker may repeat. None at QoS 0."""
         if not self.sensor.option("qos", 1):
             return None
-        marks = [
-            *self.known,
-            *((token & 0xFFFF, crc) for held in (self.acked, self.open) for token, crc in held.items()),
-        ]
-        ids = np.fromiter((id_ for id_, _ in marks), np.int64, len(marks))
-        return {"id": ids.astype(np.uint16), "crc": np.fromiter((crc for _, crc in marks), np.uint32, len(marks))}
+        ids = [*(id_ for id_, _ in self.known), *(token & 0xFFFF for held in (self.acked, self.open) for token in held)]
+        crc = [*(crc for _, crc in self.known), *self.acked.values(), *self.open.values()]
+        return {"id": np.array(ids, np.uint16), "crc": np.array(crc, np.uint32)}
 
 
 class MqttSensors:
@@ -255,15 +252,15 @@ class MqttSensors:
         clock.
         """
         whole = source.payloads, source.topics, source.arrivals
-        dated = source.converter.dated(source.payloads)
-        if self._clock.synced or not len(source.payloads) or dated.all():
+        dated = None if self._clock.synced else source.converter.dated(source.payloads)
+        if dated is None or dated.all():
             yield whole, False
             return
-        came = np.repeat([us for _, us in source.arrivals], np.diff([upto for upto, _ in source.arrivals], prepend=0))
+        came_us = came(source.arrivals, len(source.payloads))
         for undated in (False, True):
             rows = np.flatnonzero(dated != undated).tolist()
             if rows:
-                arrivals = [(i + 1, int(came[row])) for i, row in enumerate(rows)]
+                arrivals = [(i + 1, int(came_us[row])) for i, row in enumerate(rows)]
                 yield ([source.payloads[row] for row in rows], [source.topics[row] for row in rows], arrivals), undated
 
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
+from edge_agent.algebra.partials.arrays import Floats, Ints, Mask, constant
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
@@ -150,8 +150,8 @@ class Quality:
 
         latest_us: the synced clock; readings more than 5 minutes ahead of it are refused; None: no clock to trust.
         """
-        k, single = len(value), isinstance(series, int)
-        numbers = np.broadcast_to(np.int64(series), k) if isinstance(series, int) else series
+        k = len(value)
+        numbers = constant(series, k) if isinstance(series, int) else series
         if not k:
             return Batch(time_us, self._empty(), numbers, self.labels)
         lowest = series if isinstance(series, int) else int(series.min())
@@ -163,10 +163,10 @@ class Quality:
             good = self._drop(numbers == TOO_MANY, good, "too_many_keys", value)
         if good is not None:
             time_us, value = time_us[good], value[good]
-            numbers = np.broadcast_to(numbers[:1], len(value)) if single else numbers[good]
+            numbers = constant(series, len(value)) if isinstance(series, int) else numbers[good]
         self.count.readings += len(value)
         if len(self.labels) > FEW_SERIES:
-            self._see(numbers[:1] if single else numbers)
+            self._see(numbers[:1] if isinstance(series, int) else numbers)
         return Batch(time_us, value, numbers, self.labels)
 
     def _empty(self) -> Values:
