@@ -27,6 +27,7 @@ TUPLE_TAG, ARRAY_TAG, OBJECTS_TAG, FRAME_TAG, BAGS_TAG = 63_301, 63_302, 63_303,
 SERIES_TAG: Final = 63_306
 MOST_VALUES: Final = 2**40  # of multisets: these are local files
 ARRAY_KINDS: Final = "biufUS"  # dtypes that are plain bytes
+_OWN: Final = frozenset({int, float, str, bytes, bool, type(None)})  # CBOR has these itself
 
 
 def dumps(value: object) -> bytes:
@@ -36,7 +37,7 @@ def dumps(value: object) -> bytes:
 
 def _plain(value: object) -> object:
     kind = type(value)
-    if kind in (int, float, str, bytes, bool) or value is None:
+    if kind in _OWN:
         return value
     if isinstance(value, dict):
         for key in value:
@@ -56,15 +57,15 @@ def _plain(value: object) -> object:
 
 
 def _array(array: NDArray[Any]) -> CBORTag:
+    if array.dtype.kind in ARRAY_KINDS:
+        return CBORTag(ARRAY_TAG, [array.dtype.str, list(array.shape), array.tobytes()])
     if is_bags(array):
         return CBORTag(BAGS_TAG, [len(array), multisets.encode(array, deflate=False)])
     if is_series(array):
         return CBORTag(SERIES_TAG, [len(array), series.encode(array, deflate=False)])
     if array.dtype == object:
         return CBORTag(OBJECTS_TAG, [list(array.shape), [_plain(item) for item in array.ravel().tolist()]])
-    if array.dtype.kind not in ARRAY_KINDS:
-        raise ValueError(f"an array of {array.dtype} is no plain value of state")
-    return CBORTag(ARRAY_TAG, [array.dtype.str, list(array.shape), array.tobytes()])
+    raise ValueError(f"an array of {array.dtype} is no plain value of state")
 
 
 def loads(content: bytes) -> Any:

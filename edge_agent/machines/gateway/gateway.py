@@ -29,7 +29,7 @@ from edge_agent.machines.checkpoint.slots import (
     slot_name,
 )
 from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
-from edge_agent.machines.gateway.group_frontier import advanced_us, promise_anew
+from edge_agent.machines.gateway.group_frontier import advanced_us, promise_anew, sensors_of
 from edge_agent.machines.gateway.group_state import GroupState, moved_queries
 from edge_agent.machines.gateway.held_readings import HeldReadings
 from edge_agent.machines.gateway.silent_keys import SilentKeys
@@ -165,15 +165,20 @@ class Gateway(Node):
     def _slice(self, source: Source) -> None:
         if not (source.batches or source.markers):
             return
+        name = source.sensor.id
+        fed = [(group, state) for group, state in self.groups.items() if name in sensors_of(group)]
+        if not fed:  # nobody asked for them
+            source.forget()
+            return
         batches = source.drain()
         markers, source.markers = source.markers, []
         changes: list[tuple[int, float]] | None = None
-        for group, state in self.groups.items():
+        for group, state in fed:
             cut = group.cut if isinstance(group.cut, PunctuationCut) else None
-            if cut is not None and cut.marker_source == source.sensor.id:
+            if cut is not None and cut.marker_source == name:
                 changes = source.changes.of(batches, source.sensor.scale) if changes is None else changes
                 self._mark(state, markers_of_changes(cut, changes))
-            if group.source == source.sensor.id and (batches or markers):
+            if group.source == name and (batches or markers):
                 state.changed = True
                 if cut is not None and not cut.marker_source:
                     self._mark(state, markers)

@@ -16,8 +16,9 @@ def advanced_us(
 ) -> int:
     """The frontier of a group now, never below the one before. step_us: see `_aligned`."""
     source, before = sources.get(group.source), max(state.slicer.frontier_us, state.frontier_us)
+    _, *marker_sources = sensors_of(group)
     reached_us = source.reached_us(now_us) if source is not None else now_us
-    for name in _marker_sources(group):  # the least of its sources: a marker may still be on its way
+    for name in marker_sources:  # the least of its sources: a marker may still be on its way
         if (marking := sources.get(name)) is not None:
             reached_us = min(reached_us, marking.reached_us(now_us))
     if reached_us <= NEVER_US or not (clock_known or (source is not None and source.own_clock)):
@@ -27,7 +28,7 @@ def advanced_us(
 
 def promise_anew(group: Group, state: GroupState, sources: Mapping[str, Source], now_us: int, *, step_us: int) -> None:
     """Lower a promise ahead of the clock: one made while the clock was wrong must not hold anything up."""
-    found = [sources.get(name) for name in (group.source, *_marker_sources(group))]
+    found = [sources.get(name) for name in sensors_of(group)]
     if all(source is not None and not source.own_clock and source.mark_us is None for source in found):
         if state.slicer.promise_anew(_aligned(state, now_us - group.lateness_us, step_us)):
             state.serves(state.slicer.servings)
@@ -39,6 +40,8 @@ def _aligned(state: GroupState, frontier_us: int, step_us: int) -> int:
     return frontier_us - frontier_us % step_us if state.slicer.unit_us % step_us == 0 else frontier_us
 
 
-def _marker_sources(group: Group) -> tuple[str, ...]:
-    """The sensor whose changes are the markers of a group, if it has one."""
-    return (group.cut.marker_source,) if isinstance(group.cut, PunctuationCut) and group.cut.marker_source else ()
+def sensors_of(group: Group) -> tuple[str, ...]:
+    """The sensor of a group and, if its markers are the changes of another sensor, that one."""
+    if isinstance(group.cut, PunctuationCut) and group.cut.marker_source:
+        return group.source, group.cut.marker_source
+    return (group.source,)

@@ -58,6 +58,10 @@ class Source:
             self.position = read.position
         self.ended = self.ended or read.ended
 
+    def forget(self) -> None:
+        """Drop what is buffered: no query is fed by this sensor."""
+        self.batches, self.markers, self.buffered = [], [], 0
+
     def drain(self) -> list[Batch]:
         """The buffered readings in arrival order, joined if they share a table of labels."""
         batches, self.batches, self.buffered = self.batches, [], 0
@@ -91,11 +95,13 @@ class Source:
 
     def changed(self) -> SourceState | None:
         """The state to commit, if it differs from the last one committed."""
-        state, stored = self.snapshot(), self.stored
-        if stored is not None and state == stored and same_position(state.position, stored.position):
-            return None
-        self.stored = state
-        return state
+        stored = self.stored
+        if stored is not None and self.readings == stored.readings:  # else it has changed, which is quickly known
+            state = self.snapshot()
+            if state == stored and same_position(state.position, stored.position):
+                return None
+        self.stored = self.snapshot()
+        return self.stored
 
     def snapshot(self) -> SourceState:
         return SourceState(
