@@ -385,11 +385,19 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """One message upward.
+class Flush:
+    """What the frames of a flush name: the last seq before them, and the epoch that follows (docs/protocol.md 1.3).
 
-    flush: the last seq before the flush frames (docs/protocol.md 1.3). leave: the successor epoch (1.5).
+    Two devices with one name flush in the same place, but draw different epochs (1.4). successor: None: not stated.
     """
+
+    after: int
+    successor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message upward. leave: the successor epoch (docs/protocol.md 1.5)."""
 
     epoch: int
     seq: int
@@ -398,7 +406,7 @@ class Frame:
     members: tuple[Members, ...] = ()
     groups: tuple[GroupPart, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    flush: int | None = None
+    flush: Flush | None = None
     leave: int | None = None
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, Frame, GroupPart, Heartbeat, Section
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, Flush, Frame, GroupPart, Heartbeat, Section
 from edge_agent.errors import WireError
 from edge_agent.wire import definitions, fields, members, sections
 from edge_agent.wire.cbor import ARRAY, UINT, an_array, an_int, dumps, head, loads, string
@@ -79,7 +79,7 @@ def _extras(frame: Frame) -> list[Any]:
         DEFINE: frame.define and definitions.define_item(frame.define),
         MEMBERS: frame.members and members.members_item(frame.members),
         GAPS: frame.gaps and members.gaps_item(frame.gaps),
-        FLUSH: frame.flush,
+        FLUSH: frame.flush and _flush_item(frame.flush),
         LEAVE: frame.leave,
         EXCEPTIONS: members.exceptions_item(frame.groups) or None,
         REGISTERS: members.registers_item(frame.groups) or None,
@@ -220,12 +220,24 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
     return frame, found
 
 
+def _flush_item(flush: Flush) -> object:
+    return flush.after if flush.successor is None else [flush.after, flush.successor]
+
+
+def _flush(value: object) -> Flush:
+    after, *successor = value if isinstance(value, list) and len(value) == 2 else (value,)
+    return Flush(
+        an_int(after, -1, fields.MAX_SEQ, "last seq before the flush"),
+        an_int(successor[0], 0, fields.EPOCH_LIMIT, "epoch after the flush") if successor else None,
+    )
+
+
 _READ: Final = {
     BIRTH: definitions.birth,
     DEFINE: definitions.define,
     MEMBERS: members.members,
     GAPS: members.gaps,
-    FLUSH: lambda value: an_int(value, -1, fields.MAX_SEQ, "last seq before the flush"),
+    FLUSH: _flush,
     LEAVE: lambda value: an_int(value, 0, fields.EPOCH_LIMIT, "successor epoch"),
     EXCEPTIONS: members.exceptions,
     REGISTERS: members.registers,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
+from edge_agent.algebra.frame import LOST, Birth, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
-from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, OTHERS_HERE, SECOND_LINE
+from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, ANOTHER_FLUSH, OTHERS_HERE, SECOND_LINE
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.downlink.inbox import MOST_LINES, Inbox
@@ -89,9 +89,9 @@ def test_a_flush_below_frames_that_are_here_is_dropped_whole() -> None:
     inbox = Inbox(JOURNAL)
     for frame in (born(1), Frame(1, 1), Frame(1, 2)):
         seqs(inbox, "a", frame)
-    effects = inbox.take("a", Frame(1, 3, flush=1))
+    effects = inbox.take("a", Frame(1, 3, flush=Flush(1)))
     assert [(e.frame, bool(e.why)) for e in effects] == [(None, True)]
-    ok = inbox.take("a", Frame(1, 4, flush=3))
+    ok = inbox.take("a", Frame(1, 4, flush=Flush(3)))
     assert [e.frame is not None for e in ok] == [True]
 
 
@@ -149,7 +149,7 @@ def restarted(inbox: Inbox) -> Inbox:
 
 
 def flush(epoch: int, seq: int, after: int) -> Frame:
-    return Frame(epoch, seq, flush=after)
+    return Frame(epoch, seq, flush=Flush(after))
 
 
 def applied(inbox: Inbox, message: Frame | BadFrame) -> list[tuple[int, int]]:
@@ -296,12 +296,12 @@ def test_of_two_lines_of_one_name_the_newer_one_waits_until_the_first_has_been_s
 def test_a_flush_behind_another_flush_of_its_epoch_is_of_another_device() -> None:
     """protocol 1.3, 1.4: a twin's flush came in the place of a frame of the first device."""
     inbox = Inbox(JOURNAL, silence_us=60)
-    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=1)):  # the last one is the twin's
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1))):  # the last one is the twin's
         inbox.take("a", frame, 0)
     # the first device goes on, and is started again behind it
     assert [e.why for e in inbox.take("a", Frame(1, 2), 1)] == [AFTER_FLUSH]
     assert inbox.take("a", Frame(1, 2), 1) == [], "declared once"
-    assert [e.frame for e in inbox.take("a", Frame(1, 3, flush=2), 2)] == [None], "quarantined, and declared"
+    assert [e.frame for e in inbox.take("a", Frame(1, 3, flush=Flush(2)), 2)] == [None], "quarantined, and declared"
     birth = replace(born(2, (1, 3)), birth=Birth(2 << 32, JOURNAL, (1, 3), "1", flush=2))
     assert inbox.take("a", birth, 3) == []
     assert inbox.rivals == {"a": (2, 1)}
@@ -316,7 +316,7 @@ def late(epoch: int, seq: int, since_us: int) -> Frame:
 def test_a_frame_where_a_flush_waits_speaks_against_that_and_what_was_in_it_is_declared() -> None:
     """protocol 1.3, 1.4: the first device was let go it for the receipt of its twin's flush."""
     inbox = Inbox(JOURNAL, silence_us=60)
-    for frame in (Frame(1, 1), Frame(1, 2, flush=1), Frame(1, 3, flush=1)):  # the last two are the twin's
+    for frame in (Frame(1, 1), Frame(1, 2, flush=Flush(1)), Frame(1, 3, flush=Flush(1))):  # the last two are the twin's
         inbox.take("a", frame, 0)
     assert inbox.take("a", late(1, 2, 5), 1) == []
     effects = inbox.take("a", born(1), 2)
@@ -333,13 +333,47 @@ def test_a_frame_where_a_flush_waits_speaks_against_that_and_what_was_in_it_is_d
 def test_what_comes_of_another_line_behind_a_flush_is_declared_from_where_it_begins() -> None:
     """protocol 1.3, 1.4: late rows lie before what its node had promised."""
     inbox = Inbox(JOURNAL)
-    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=1)):
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1))):
         inbox.take("a", frame, 0)
     for seq in (2, 3):
         assert [(e.seq, e.why, e.since_us) for e in inbox.take("a", late(1, seq, 5), 1)] == [(seq, AFTER_FLUSH, 5)]
     assert inbox.take("a", late(1, 2, 5), 2) == [], "once"
-    assert inbox.take("a", Frame(1, 2, flush=1), 2) == []
+    assert inbox.take("a", Frame(1, 2, flush=Flush(1)), 2) == []
     assert [inbox.ended_before("a", 1, seq) for seq in (1, 2)] == [False, True]
+
+
+def test_two_devices_that_flush_in_the_same_place_are_told_apart_by_the_epochs_that_follow() -> None:
+    """protocol 1.4: the flush of the second one looks like a repeat, and its birth like that of the first one."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1, 2))):
+        inbox.take("a", frame, 0)
+    other = replace(late(1, 2, 5), flush=Flush(1, 3))
+    assert [(e.frame, e.why, e.since_us) for e in inbox.take("a", other, 1)] == [(None, ANOTHER_FLUSH, 5)]
+    assert inbox.take("a", other, 1) == [], "declared once"
+    longer = replace(late(1, 3, 5), flush=Flush(1, 3))
+    assert [(e.frame, e.why, e.since_us) for e in inbox.take("a", longer, 1)] == [(None, ANOTHER_FLUSH, 5)]
+    assert inbox.take("a", copied(3, (1, 3), 1), 2) == [], "a second line: it waits"
+    assert inbox.rivals == {"a": (3, 1)}
+    assert [(e.epoch, e.copied) for e in inbox.look("a", 70)] == [(3, True)]
+
+
+def test_of_two_devices_that_flush_in_the_same_place_the_first_goes_on_as_after_any_start() -> None:
+    """protocol 1.4: the birth of the second one comes first, and names as many frames."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1, 2)), Frame(1, 2, flush=Flush(1, 3))):
+        inbox.take("a", frame, 0)
+    assert inbox.take("a", copied(3, (1, 2), 1), 2) == []
+    assert [(e.epoch, e.copied) for e in inbox.take("a", copied(2, (1, 2), 1), 3)] == [(2, False)]
+    assert inbox.current["a"] == 2
+
+
+def test_a_flush_that_waits_is_not_dropped_for_that_of_another_device() -> None:
+    """protocol 1.4."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (Frame(1, 1), Frame(1, 2, flush=Flush(1, 2))):
+        inbox.take("a", frame, 0)
+    assert [e.why for e in inbox.take("a", Frame(1, 2, flush=Flush(1, 3)), 1)] == [ANOTHER_FLUSH]
+    assert [(e.seq, e.frame is None) for e in inbox.take("a", born(1), 2)] == [(0, False), (1, False), (2, False)]
 
 
 def test_a_receipt_joins_neighbours_and_what_continues_the_prefix() -> None:

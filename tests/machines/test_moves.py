@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members, Receipt, Serving
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Flush, Frame, Leaf, Members, Receipt, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
@@ -524,7 +524,7 @@ def hinted(frame: Frame, start_us: int) -> Frame:
 def test_a_leave_has_its_effect_behind_a_flush() -> None:
     """protocol 1.5, 1.3: a node that restarts with another parent flushes, and then it leaves."""
     line = EpochFrames()
-    line.note(Frame(1, 4, flush=3))
+    line.note(Frame(1, 4, flush=Flush(3)))
     assert line.refuses(Frame(1, 5)) == AFTER_FLUSH
     assert line.refuses(Frame(1, 5, leave=2)) == ""
     line.note(Frame(1, 5, leave=2))

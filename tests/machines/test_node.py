@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.frame import Flush, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
@@ -36,7 +36,7 @@ def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush(
     assert [f.seq for f in host.frames] == [0]
     again = gateway_host(host.disk, T0 + 5 * S)
     flush, birth = again.frames[:2]
-    assert (flush.epoch, flush.seq, flush.flush) == (host.frames[0].epoch, 1, 0)
+    assert (flush.epoch, flush.seq, flush.flush) == (host.frames[0].epoch, 1, Flush(0, birth.epoch))
     assert int(flush.groups[0].sections[0].partials.states["sum"][0]) == 5
     assert birth.birth is not None
     assert (birth.birth.predecessor, birth.birth.flush) == ((flush.epoch, 1), 0)

@@ -139,7 +139,7 @@ def test_numbers_of_an_epoch_that_a_process_has_found_are_those_of_its_flush_wha
     box.restore(before.snapshot(), before.encoder, ())
     assert box.receipt(Receipt(box.epoch, 7, 9), no_frame) == []
     (frame,) = box.flush(step(release(["x"], [0])))
-    assert (frame.seq, frame.flush) == (1, 0)
+    assert (frame.seq, frame.flush and frame.flush.after) == (1, 0)
 
 
 def test_what_is_not_receipted_is_sent_again_after_the_back_off_and_after_a_reconnect() -> None:

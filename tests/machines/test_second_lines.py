@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import Flush, Frame, Heartbeat, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
@@ -237,7 +237,7 @@ def test_a_promise_of_a_device_that_goes_on_where_its_twin_has_flushed_is_not_ta
     root = root_of(sender)
     epoch = sender.outbox.epoch
     root.take("a", sender.send(frontier_us=T0), T0)
-    root.take("a", Frame(epoch, 2, flush=1), T0)
+    root.take("a", Frame(epoch, 2, flush=Flush(1)), T0)
     (number,) = sender.outbox.encoder.groups.values()
     (family,) = root.decider.parent.children.memberships.values()
     for last_seq, promised_us in ((1, T0 + S), (2, T0 + 2 * S)):

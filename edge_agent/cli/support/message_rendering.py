@@ -112,7 +112,7 @@ class MessageRenderer:
                 "predecessor": f"{before[0]:08x}/{before[1]}" if isinstance(before, tuple) else before and LOST,
             }
         if message.flush is not None:
-            fields["flush"] = message.flush
+            fields["flush"] = message.flush.after
         if message.leave is not None:
             fields["leave"] = f"{message.leave:08x}"
         for members in message.members:

@@ -27,7 +27,7 @@ from edge_agent.machines.checkpoint.slot import Slot
 # the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
 # of a leaf, and where late rows lie, 14 what leaves on their way served, 15 leaves that lost frames listed,
 # and leaves below a lost journal, 16 when late rows were sent, and gateways that may have lived before
-VERSION: Final = 16
+VERSION: Final = 17
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -417,6 +417,7 @@ class EpochFramesState:
     copied: bool = False
     since_us: int | None = None
     unheard: bool = False
+    successor: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

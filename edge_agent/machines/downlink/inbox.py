@@ -20,6 +20,7 @@ from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.child_epochs import ChildEpochs
 from edge_agent.machines.downlink.epochs.epoch_frames import (
     AFTER_FLUSH,
+    ANOTHER_FLUSH,
     OTHERS_HERE,
     SECOND_LINE,
     Effect,
@@ -42,7 +43,7 @@ def _always(_key: EpochKey, _frame: Frame, _waiting: Mapping[int, Frame | BadFra
 
 def _since(frame: Frame, why: str) -> int | None:
     """The earliest time of a refused frame's loss. A flush of an older copy contains what the original had too."""
-    return earliest(frame) if why == AFTER_FLUSH else None
+    return earliest(frame) if why in (AFTER_FLUSH, ANOTHER_FLUSH) else None
 
 
 class Inbox(ChildEpochs):
@@ -177,16 +178,19 @@ class Inbox(ChildEpochs):
     def _contest(self, key: EpochKey, frames: EpochFrames, frame: Frame) -> Iterator[Effect]:
         """Take a frame at a seq where another line flushed: drop it, or the flush if none of that took effect (1.3).
 
+        Of two flushes the first one stays.
+
         Its seq has been receipted, so it is lost either way, with late rows that nobody else knows.
         """
         self.changed.add(key)
-        if not frames.flushed(frame.seq):
+        if frame.flush is None and not frames.flushed(frame.seq):
             self._drop(key, frames, frame.seq)
             frames.ordinary = max(frames.ordinary, frame.seq)
             self._put(key, frames, BadFrame(key.epoch, frame.seq, OTHERS_HERE, b"", since_us=earliest(frame)))
             return
         frames.quarantined.add(frame.seq)
-        yield Effect(*key, frame.seq, None, stale=True, why=AFTER_FLUSH, since_us=earliest(frame))
+        why = AFTER_FLUSH if frame.flush is None else ANOTHER_FLUSH
+        yield Effect(*key, frame.seq, None, stale=True, why=why, since_us=earliest(frame))
 
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
         message = frames.waiting.pop(seq)

@@ -12,6 +12,7 @@ from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
     Birth,
     Define,
+    Flush,
     Frame,
     GroupPart,
     Leaf,
@@ -151,7 +152,7 @@ class FramePacker:
         nodes: Mapping[str, int],
         *,
         birth: Birth | None = None,
-        flush: int | None = None,
+        flush: Flush | None = None,
     ) -> list[Frame]:
         """All frames, numbered from seq; the first carries the birth. keys, nodes: the numbers of the epoch."""
         out = []

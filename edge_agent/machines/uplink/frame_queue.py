@@ -18,7 +18,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Heartbeat, Leaf
+from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Flush, Frame, Heartbeat, Leaf
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import BirthState
 from edge_agent.machines.events import Publish, Relieve
@@ -83,6 +83,7 @@ class FrameQueue:
         self.moved_from: tuple[int, Mapping[Group, Mapping[str, Leaf]]] = (0, {})
         self._flushed: int | None = None  # the last seq before the flush of the present epoch
         self._flushed_before: int | None = None  # of its predecessor
+        self._next_id = 0  # of the epoch after the present one, once a flush names it
         self._flying: set[tuple[int, int]] = set()
         self._uncommitted: list[tuple[int, int]] = []
         self.spoke_us = NEVER_US
@@ -103,12 +104,17 @@ class FrameQueue:
             self.predecessor = None
         elif self.epoch_id:
             self.predecessor = (self.epoch, self.seq - 1)
-        used = self.pending.epochs() | self.former_lines.epochs() | {self.epoch}
         self.former = (self.epoch, self.encoder)
-        while self.epoch in used:
-            self.epoch_id = self.random.getrandbits(64) or 1
+        self.epoch_id, self._next_id = self._draw_id(), 0
         self._drawn = self.epoch
         self.encoder, self.seq = self.new_encoder(None if anew else self.encoder), 0
+
+    def _draw_id(self) -> int:
+        """The id of the next epoch. The flush of the present one names it before that begins."""
+        used = self.pending.epochs() | self.former_lines.epochs() | {self.epoch}
+        while not self._next_id or self._next_id >> 32 in used:
+            self._next_id = self.random.getrandbits(64) or 1
+        return self._next_id
 
     def new_encoder(self, before: EpochEncoder | None = None) -> EpochEncoder:
         """An encoder with the limits of this node. before: that of the epoch which continues."""
@@ -135,7 +141,7 @@ class FrameQueue:
     def flush(self, step: Step, after: int | None = None) -> list[Frame]:
         """Make the last frames of the present epoch (1.3). after: the last seq before the first of them, if another."""
         after = self.seq - 1 if after is None else after
-        frames = self.put(replace(step, flush=after))
+        frames = self.put(replace(step, flush=Flush(after, self._draw_id() >> 32)))
         self._flushed = after if frames else self._flushed
         return frames
 

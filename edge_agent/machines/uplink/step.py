@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Gap, Leaf, Plan, Serving
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Flush, Gap, Leaf, Plan, Serving
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
@@ -73,7 +73,7 @@ class Step:
     queries: tuple[str, ...] = ()
     sensors: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    flush: int | None = None
+    flush: Flush | None = None
     leave: int | None = None
 
 

@@ -17,6 +17,7 @@ from edge_agent.algebra.frame import (
     Birth,
     Define,
     ExcludedLeaf,
+    Flush,
     Frame,
     Gap,
     GroupPart,
@@ -272,7 +273,7 @@ def frames(draw: st.DrawFn) -> Frame:
         draw(st.lists(members, max_size=2).map(tuple)),
         draw(group_parts),
         draw(st.lists(gaps, max_size=2).map(tuple)),
-        draw(st.none() | st.integers(-1, 2**40)),
+        draw(st.none() | st.builds(Flush, st.integers(-1, 2**40), st.none() | epochs)),
         draw(st.none() | epochs),
     )
 

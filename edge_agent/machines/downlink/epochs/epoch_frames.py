@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.frame import Flush, Frame
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
@@ -15,6 +15,7 @@ from edge_agent.machines.events import BadFrame
 
 RECEIPT_QUARANTINED: Final = 16  # the newest seqs of bad frames that are kept, and that a receipt names
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
+ANOTHER_FLUSH = "a flush of another line: one that names another epoch after it is here already"
 SECOND_LINE = "a second line of its node: this epoch has a successor"
 AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
 
@@ -63,7 +64,7 @@ class EpochFrames:
     held: tuple[int, ...] | None = None  # epochs that its node could still send when it was born; None: not said
     # the last seq that took effect, or was here, and is neither of a flush nor a gap record in a frame's place
     ordinary: int = -1
-    flush: int | None = None  # what the flush names of which a frame took effect (1.3)
+    flush: Flush | None = None  # what the flush names of which a frame took effect (1.3)
     copied: bool = False  # its node went on from an older copy of its spool, or without its past (1.3)
     since_us: int | None = None  # when it first had to wait for another line to fall silent (1.4)
     blocked: bool = False  # the next one's numbers are unknown
@@ -85,9 +86,10 @@ class EpochFrames:
     def refuses(self, frame: Frame) -> str:
         """Why a frame cannot be of this line; '' if it can. A flush takes effect whole or not at all (1.3)."""
         if frame.flush is None:
-            after = self.flush is not None and frame.seq > self.flush and not apart(frame)
-            return AFTER_FLUSH if after else ""
-        return OTHERS_HERE if self.has_others(frame.flush) else ""
+            return AFTER_FLUSH if self.flushed(frame.seq) and not apart(frame) else ""
+        if any(flush.after == frame.flush.after and flush != frame.flush for flush in self._flushes()):
+            return ANOTHER_FLUSH
+        return OTHERS_HERE if self._has_others(frame.flush.after) else ""
 
     def leads_to(self, birth: Frame | BadFrame, last: int) -> bool:
         """Whether a birth that names this epoch, up to its last frame, continues from the frames that are here.
@@ -98,16 +100,24 @@ class EpochFrames:
         if self.lost or self.applied.next != last + 1:
             return False
         named = birth.birth if isinstance(birth, Frame) else None
-        return named is None or named.flush is None or not self.has_others(named.flush)
-
-    def has_others(self, flush: int) -> bool:
-        """Whether frames above the last one before a flush are here that are not of this flush, or another flush is
-        here.
-        """
-        if self.flush is not None and self.flush != flush:
+        if named is None or named.flush is None:
             return True
-        waiting = (m for m in self.waiting.values() if isinstance(m, Frame))
-        return self.ordinary > flush or any(m.seq > flush and m.flush != flush and not apart(m) for m in waiting)
+        if self.flush is not None and self.flush.successor not in (None, birth.epoch):
+            return False  # the flush of another device that was started again in the same place (1.4)
+        return not self._has_others(named.flush)
+
+    def _flushes(self) -> Iterator[Flush]:
+        """What the flushes name of which frames are here."""
+        if self.flush is not None:
+            yield self.flush
+        yield from (m.flush for m in self.waiting.values() if isinstance(m, Frame) and m.flush is not None)
+
+    def _has_others(self, after: int) -> bool:
+        """Whether frames above the last one before a flush are here that are not of it, or a flush of another place."""
+        if self.flush is not None and self.flush.after != after:
+            return True
+        waiting = (m for m in self.waiting.values() if isinstance(m, Frame) and m.seq > after and not apart(m))
+        return self.ordinary > after or any(m.flush is None or m.flush.after != after for m in waiting)
 
     def note(self, frame: Frame) -> None:
         """Note that a frame takes effect."""
@@ -118,15 +128,15 @@ class EpochFrames:
 
     def flushed(self, seq: int) -> bool:
         """Whether a flush that took effect has ended this epoch before that number."""
-        return self.flush is not None and seq > self.flush
+        return self.flush is not None and seq > self.flush.after
 
     def contested(self, frame: Frame) -> bool:
         """Whether a frame is of another line than the one here with its number, which is of a flush (1.3)."""
-        if frame.flush is not None or apart(frame) or self.lost or frame.seq in self.quarantined:
+        if apart(frame) or self.lost or frame.seq in self.quarantined:
             return False
         there = self.waiting.get(frame.seq)
-        waits = isinstance(there, Frame) and there.flush is not None
-        return waits or (self.flushed(frame.seq) and there is None)
+        here = self.flush if there is None else there.flush if isinstance(there, Frame) else None
+        return here is not None and frame.seq > here.after and here != frame.flush
 
     def snapshot(self, *, current: bool) -> EpochFramesState:
         """The state without the frames that wait. current: whether this epoch is the one in force."""
@@ -144,7 +154,8 @@ class EpochFrames:
             birth_frames=self.birth_frames,
             held=None if self.held is None else list(self.held),
             ordinary=self.ordinary,
-            flush=self.flush,
+            flush=None if self.flush is None else self.flush.after,
+            successor=None if self.flush is None else self.flush.successor,
             copied=self.copied,
             since_us=self.since_us,
             unheard=self.unheard,
@@ -163,7 +174,7 @@ class EpochFrames:
             state.birth_frames,
             None if state.held is None else tuple(state.held),
             state.next - 1 if state.ordinary is None else state.ordinary,
-            state.flush,
+            None if state.flush is None else Flush(state.flush, state.successor),
             state.copied,
             state.since_us,
             unheard=state.unheard,
