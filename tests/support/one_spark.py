@@ -1,4 +1,4 @@
-"""A pytest plugin for `pytest -n 2`: one of the two runs all of tests/cloud, so that one Spark session serves all.
+"""A pytest plugin for `pytest -n 3`: one of the three runs all of tests/cloud, so that one Spark session serves all.
 
 Marks of `xdist_group` would say the same, but pytest-xdist 3.8 hands them over in a field that pytest 9.2 does not
 read.
