@@ -8,6 +8,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.uplink.outbox import Outbox
 from tests.support.effort import seeds
 from tests.support.simulation import programme
+from tests.support.simulation.failpoints import GATE
 from tests.support.simulation.trees import Shape, Tree
 from tests.support.simulation.world import Chaos
 
@@ -76,6 +77,11 @@ def test_what_a_gateway_sends_where_its_twin_has_flushed_is_there_or_declared(mo
     assert (
         programme.run(6647, on | more, Shape(tiers=3, gateways=3, seconds=16, share=1.0 if more else 0.5)).wrong == ()
     )
+
+
+def test_two_devices_that_flush_in_the_same_place_count_once() -> None:
+    """protocol 1.3, 1.4: the births behind the two flushes looked alike."""
+    assert programme.run(26195, set(GATE)).wrong == ()
 
 
 def test_a_gateway_and_a_lander_whose_clocks_are_a_month_ahead_together_make_no_row_complete() -> None:
