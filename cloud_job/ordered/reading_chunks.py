@@ -147,7 +147,7 @@ class Chunks:
         return self.take(mine[np.lexsort((self.row[mine], self.seq[mine], self.epoch[mine]))])
 
     def take(self, rows: Ints) -> Chunks:
-        """These chunks, in that order."""
+        """The chunks at these indices, in the order of the indices."""
         sizes = self.sizes[rows]
         first = (np.cumsum(self.sizes) - self.sizes)[rows] - (np.cumsum(sizes) - sizes)
         readings = self.readings[np.repeat(first, sizes) + np.arange(int(sizes.sum()))]

@@ -108,7 +108,7 @@ def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes:
 def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, prefix: str = "") -> DataFrame:
     """Rows of gold.results with revision 0, from combined states.
 
-    end: of the row. prefix: of the columns that hold shape, query, coverage and so on.
+    end: end of each row in us. prefix: stands before the names of the columns shape, query, coverage and so on.
     """
     values, details = lower.answers(shapes, F.col(f"{prefix}shape"))
     made: dict[str, Column] = {

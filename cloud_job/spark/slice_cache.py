@@ -52,9 +52,9 @@ Applied = Mapping[Sending, tuple[Part, ...]]
 
 @dataclass(slots=True)
 class _Held:
-    """The rows of one plan that start at from_us or later, late ones apart.
+    """The rows of one plan that start at from_us or later; late rows are stored separately.
 
-    again_us: rows are not read back for windows that start before.
+    again_us: a window that starts before it does not cause rows to be read back.
     """
 
     kept: CachedPlan

@@ -411,7 +411,7 @@ class Frame:
 
     @property
     def readings(self) -> int:
-        """Readings in its rows."""
+        """How many readings its rows contain, late ones included."""
         return sum(section.readings for part in self.groups for section in (*part.sections, *part.late))
 
 

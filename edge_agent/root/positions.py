@@ -230,7 +230,7 @@ def advance(
 
 
 def _succeeded(before: KeyPositions, revision: int) -> KeyPositions:
-    """Turns states of older revisions into states of the newer one."""
+    """Turns states of older revisions into states of this one. Positions count on; readings held are dropped."""
     old = before.revision < revision
     if not old.any():
         return before

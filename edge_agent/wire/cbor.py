@@ -86,7 +86,7 @@ def scan(data: bytes) -> None:
 
 
 def _refuse(*_: object) -> NoReturn:
-    raise WireError("a tag or a map that is not allowed")
+    raise WireError("tags and maps are not allowed here")
 
 
 _STRICT: Final[dict[str, Any]] = (

@@ -32,9 +32,9 @@ _LOW_BITS: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class SparkForm:
-    """One form. spark, arrow: its types.
+    """How Spark stores one form. spark, arrow: its types.
 
-    to_arrow(column, ids by node code). from_arrow(array, scale): the column as the algebra has it, for rows that have
+    to_arrow(column, ids by node code). from_arrow(array, scale): back to a column of the algebra, for rows that have
     states. mark: for cells, the part that holds TOO_WIDE where a value is beyond 64 bits.
     """
 

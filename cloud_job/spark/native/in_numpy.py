@@ -63,7 +63,7 @@ def answered(
 
 @dataclass(frozen=True, slots=True)
 class CollectedCells:
-    """Reads structs of plain columns and, for each component, of an array of structs."""
+    """Reads states from structs: one field per plain column, then one array of rows per foreign component."""
 
     plain: tuple[str, ...]
     foreign: tuple[str, ...]

@@ -126,7 +126,7 @@ def _registers_packed(registers: ZeroCounts) -> bytes:
 
 
 def _coupons(cell: bytes) -> Coupons | None:
-    """The coupons in order, None where there are registers."""
+    """The coupons in ascending order; None if the sketch has registers instead."""
     if cell[0] == 2:
         return np.frombuffer(cell, "<u4", offset=8)
     return np.frombuffer(cell, "<u4", offset=12) if cell[0] == 3 else None

@@ -233,7 +233,10 @@ class GroupSlicerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldState:
-    """Readings of one sensor that wait for the clock: times since the boot with that id; series index labels."""
+    """Readings of one sensor that wait until the time is known.
+
+    since_us: time of each since the boot with the id `boot`. series: of each, its index in labels.
+    """
 
     sensor: str
     boot: str

@@ -112,7 +112,7 @@ class ChildFrames:
         return out
 
     def look(self, now_us: int) -> Iterator[tuple[str, Applied]]:
-        """Frames that take effect because time has passed: their child may speak elsewhere by now (1.4)."""
+        """Apply frames for which the waiting time is over: their child may send to another parent by now (1.4)."""
         waiting = self.inbox.unborn_of if self.children.heard_for_long(now_us) else ()
         for node in (node for node in waiting if node not in self.children.retired):
             effects = self.inbox.look(node, now_us)

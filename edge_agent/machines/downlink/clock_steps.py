@@ -18,7 +18,7 @@ BACK_US: Final = 1_000_000  # more than the jitter of two readings of a clock
 
 
 class ClockSteps:
-    """The steps of the last minute: since when each stands, by the clock itself, and by how much it went ahead."""
+    """The steps ahead of the last minute. Of each: the time after it, on the same clock, and its size."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, int]] = []

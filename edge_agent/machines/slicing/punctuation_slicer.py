@@ -104,7 +104,7 @@ class PunctuationSlicer(PlanInterval):
         return outside, lost
 
     def _by_window(self, run: SortedBatch) -> Iterator[tuple[int, int, SortedBatch]]:
-        """Readings below the frontier by window: (start, end, part of the run)."""
+        """Groups readings below the frontier by window. Yields (start, end, the readings in it)."""
         start, end = self._markers.around(run.time_us)
         cuts = [*np.flatnonzero(begins_run(start)).tolist(), len(start)]
         for first, last in pairwise(cuts):

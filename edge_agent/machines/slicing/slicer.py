@@ -364,7 +364,7 @@ class Slicer:
 
     @property
     def keys(self) -> list[str]:
-        """The texts of the keys so far; more are only added."""
+        """The texts of the keys seen so far. The list only grows."""
         return self._keys.table
 
     @classmethod

@@ -29,7 +29,7 @@ class ParentChoice:
         self._well_us = now_us
 
     def answered(self, now_us: int) -> None:
-        """Note that the best parent answered a question."""
+        """Note that the first parent in the list answered when it was asked."""
         first_us = now_us if self._answered is None else self._answered[0]
         self._answered = first_us, now_us
 
