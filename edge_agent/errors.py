@@ -20,6 +20,11 @@ class Problem:
     line: int | None = None
 
 
+def advice(hint: str) -> str:
+    """The hint of a problem as it is shown: a single word is the nearest valid one."""
+    return hint if not hint or " " in hint else f'did you mean "{hint}"?'
+
+
 class ConfigError(Exception):
     """The user's configuration is wrong: refused at start; later the running configuration stays in force.
 

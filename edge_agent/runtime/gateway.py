@@ -18,7 +18,7 @@ from edge_agent.config.in_force.crosscheck import not_usable
 from edge_agent.config.in_force.registry import MAX_STATE_BYTES, DefinitionRegistry
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
-from edge_agent.errors import ConfigError, Problem
+from edge_agent.errors import ConfigError, Problem, advice
 from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REFUSED, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
@@ -170,7 +170,8 @@ class GatewayLoop(NodeLoop):
         new = {key: why for key, why in refused.items() if self._warned.get(key) != why}
         self._warned = refused
         for (kind, item), why in islice(new.items(), 1):
-            fields = {"count": len(refused), "item": f"{kind}/{item}", "at": why.at, "why": why.why, "hint": why.hint}
+            said = {"at": why.at, "why": why.why, "hint": advice(why.hint)}
+            fields = {"count": len(refused), "item": f"{kind}/{item}", **said}
             log.warning("definitions.refused", extra=fields)
         unpublished = self.registry.unpublished()
         new_queries = [query for query in unpublished if query not in self._unpublished]

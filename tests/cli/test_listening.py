@@ -70,7 +70,7 @@ def test_status_lists_nodes_and_says_what_they_refuse(mosquitto: Mosquitto, caps
     ]
     assert out[1].split() == columns
     assert out[2].split() == ["press-1", "gateway", "region-1", "online", "0.1.0", "0000abcd", "7", "1"]
-    assert out[3] == "press-1: query/x: window.slide: '11m': longer than length 10m; 10m"
+    assert out[3] == "press-1: query/x: window.slide: '11m': longer than length 10m; did you mean \"10m\"?"
 
 
 def test_status_says_at_the_top_who_is_behind_and_then_why(

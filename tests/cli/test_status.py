@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.cli.fleet.status import alarms, in_doubt, losses, row
+from edge_agent.cli.fleet.status import alarms, complaint, in_doubt, losses, row
 
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:
@@ -39,3 +39,10 @@ def test_frames_that_wait_for_a_former_parent_are_told_with_what_to_do() -> None
     assert in_doubt("gw-1", {"status": {"online": True, "in_doubt": "nonsense"}}, 0) == []
     (line,) = in_doubt("gw-1", {"status": {"in_doubt": {"region-1": {"frames": 1, "since_us": 0}}}}, 0)
     assert "1 frame waits for region-1. They" in line
+
+
+def test_a_refused_word_stands_once_with_the_nearest_valid_one() -> None:
+    why = 'unknown window type "tumblin"'
+    refused = {"at": "window.type", "got": "tumblin", "why": why, "hint": "tumbling"}
+    assert complaint(refused) == f'window.type: {why}; did you mean "tumbling"?'
+    assert complaint({"at": "length", "got": 3, "why": "too short", "hint": "try 4"}) == "length: 3: too short; try 4"

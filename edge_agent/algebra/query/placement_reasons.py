@@ -55,7 +55,7 @@ def _window(query: Query) -> PlacementReason:
         return PlacementReason(
             about, EVERY, f"its bounds are markers, read as {query.window.interpretation!r} at every node"
         )
-    return PlacementReason(about, EVERY, "its edges follow from the definition alone: every node cuts alike")
+    return PlacementReason(about, EVERY, "its edges follow from the definition alone: every node makes the same cuts")
 
 
 def _function(aggregate: Aggregate, scale: int | None, window: PlacementReason) -> PlacementReason:

@@ -13,6 +13,7 @@ from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
 from edge_agent.cli.support.message_rendering import json_of, listed
 from edge_agent.config import topics
 from edge_agent.config.checking.quantities import Instant
+from edge_agent.errors import advice
 
 HELP = (
     "List the nodes that a broker knows: online or not, how far behind and why, what waits in their spools, "
@@ -180,10 +181,10 @@ def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
 
 def complaint(error: Mapping[str, Any]) -> str:
     """A problem as text: `window.slide: '11m': longer than length 10m; try 10m`."""
-    text = f"{error['at']}: " if error.get("at") else ""
-    text += f"{error['got']!r}: " if error.get("got") is not None else ""
-    text += str(error.get("why", "refused"))
-    return text + (f"; {error['hint']}" if error.get("hint") else "")
+    text, got, why = f"{error['at']}: " if error.get("at") else "", error.get("got"), str(error.get("why", "refused"))
+    text += f"{got!r}: " if got is not None and json.dumps(got, ensure_ascii=False) not in why else ""
+    text += why
+    return text + (f"; {advice(str(error['hint']))}" if error.get("hint") else "")
 
 
 def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:

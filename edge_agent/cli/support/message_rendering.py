@@ -224,7 +224,8 @@ def line(fields: dict[str, Any]) -> str:
             )
         case "heartbeat":
             frontiers = ", ".join(f"{group} at {at}" for group, at in fields["frontiers"].items())
-            return head + f"{fields['epoch']} after {fields['last_seq']}, {fields['bytes']} B; {frontiers}"
+            more = f"; {frontiers}" if frontiers else ""
+            return head + f"{fields['epoch']} after {fields['last_seq']}, {fields['bytes']} B{more}"
         case "receipt":
             above = f", and {fields['above']}" if "above" in fields else ""
             bad = f", quarantined {fields['quarantined']}" if "quarantined" in fields else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from edge_agent.config.checking.documents import Document, Path
-from edge_agent.errors import ConfigError, NotSupported, Problem
+from edge_agent.errors import ConfigError, NotSupported, Problem, advice
 
 
 class _Mark:
@@ -156,8 +156,7 @@ def line_of(problem: Problem, name: str = "") -> str:
     got = json.dumps(problem.got, ensure_ascii=False)
     shown = "" if problem.got is None or got in problem.why else f" = {short(got)}"
     said = f"{where}{shown}: {problem.why}" if where else f"{problem.why}"
-    hint = problem.hint and (problem.hint if " " in problem.hint else f'did you mean "{problem.hint}"?')
-    return "".join([f"{place}  " if place else "", said, f"; {hint}" if hint else ""])
+    return "".join([f"{place}  " if place else "", said, f"; {advice(problem.hint)}" if problem.hint else ""])
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
