@@ -2,6 +2,7 @@
 
 - mqtt/: one MQTT connection
 - spool, spool_file: frames and checkpoints of a node; journal: state of the lander; sqlite_file: the file of each
+- landing_folder: the lander's files
 - clock, waiter: time, and the one place where a process sleeps
 - memory: freed memory back to the system
 - service_manager: ready, alive and stopping, for systemd

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -35,10 +33,10 @@ from edge_agent.machines.lander import (
 )
 from edge_agent.ports.clock import SystemClock, vouched
 from edge_agent.ports.journal import Journal
+from edge_agent.ports.landing_folder import LandingFolder
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Taken, Up, Will
 from edge_agent.ports.mqtt.packets import Message
-from edge_agent.ports.sqlite_file import sync_folder
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime import root_report
 from edge_agent.runtime.links import from_children, link
@@ -54,7 +52,6 @@ LOG_EVERY_US: Final = 10_000_000
 LONGEST_S: Final = 0.5
 MOST_BEATS: Final = 10_000  # of children of which frames lack
 TELL_EVERY_US: Final = 3_600_000_000  # all that is published stands in a landing file that often
-MOST_DIGITS: Final = 20  # of the time in a file's name: more are no time
 RECEIVED: Final = "received/"
 NUMBERER: Final = "numberer"
 
@@ -62,63 +59,6 @@ NUMBERER: Final = "numberer"
 def quarantine_of(settings: Settings) -> QuarantineFile:
     """The file of bad bytes, in the landing folder."""
     return QuarantineFile(Path(settings.lander.folder) / QUARANTINE)
-
-
-class LandingFolder:
-    """Writes whole files only: under a hidden name, fsynced, renamed, then the folder fsynced (docs/protocol.md
-    3.2).
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """Deletes half-written files of an earlier run. Raises: PortError."""
-        self.folder = folder
-        self.count = 0
-        self._last_us = max((_stamp(path) for path in folder.glob(f"*{landing.SUFFIX}")), default=0)
-        for part in folder.glob(f".*{landing.SUFFIX}.tmp"):
-            _remove(part)
-
-    def write(self, now_us: int, records: Iterable[bytes]) -> Path:
-        """Write one landing file. Raises: PortError, and then there is no file.
-
-        Names sort in the order of writing, even if the clock goes back, and are never used again.
-        """
-        stamp_us = max(now_us, self._last_us + 1)
-        name = f"{stamp_us:017d}-{os.getpid():07d}-{self.count:07d}{landing.SUFFIX}"
-        part, whole = self.folder / f".{name}.tmp", self.folder / name
-        try:
-            _write(part, b"".join(records))
-            part.rename(whole)
-            sync_folder(self.folder)
-        except OSError as err:
-            _remove(part)  # the disk may be full: a part of a file would keep it so
-            raise PortError(f"landing file {name}: {err.strerror}") from err
-        self.count, self._last_us = self.count + 1, stamp_us
-        return whole
-
-
-def _stamp(path: Path) -> int:
-    """The time in the name of a landing file; 0 for any other name."""
-    head = path.name.partition("-")[0]
-    return int(head) if head.isdecimal() and len(head) < MOST_DIGITS else 0
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write all bytes and fsync. A disk that is nearly full may accept a part of a write. Raises: OSError."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(handle, rest) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as err:  # a disk that can only be read: it is in nobody's way
-        log.warning("landing.not_removed", extra={"file": str(path), "why": err.strerror})
 
 
 class LanderLoop(Loop[LanderEvent, LanderAction]):

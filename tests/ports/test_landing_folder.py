@@ -9,7 +9,7 @@ import pytest
 
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.ports.journal import LOCK, NAME, SECOND_COPY, Journal
-from edge_agent.runtime.lander import LandingFolder
+from edge_agent.ports.landing_folder import LandingFolder
 from edge_agent.wire import landing
 from tests.support.ports.small_disk import no_file_beyond, small_disk
 
