@@ -367,15 +367,6 @@ def test_of_two_devices_that_flush_in_the_same_place_the_first_goes_on_as_after_
     assert inbox.current["a"] == 2
 
 
-def test_a_device_that_begins_an_epoch_on_the_way_does_not_go_on_behind_the_flush_of_its_twin() -> None:
-    """protocol 1.4: its birth names no flush, and all the frames that are here."""
-    inbox = Inbox(JOURNAL, silence_us=60)
-    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1, 3)), Frame(1, 3)):
-        inbox.take("a", frame, 0)
-    assert inbox.take("a", born(2, (1, 3)), 1) == []
-    assert inbox.rivals == {"a": (2, 1)}
-
-
 def test_a_flush_that_waits_is_not_dropped_for_that_of_another_device() -> None:
     """protocol 1.4."""
     inbox = Inbox(JOURNAL, silence_us=60)

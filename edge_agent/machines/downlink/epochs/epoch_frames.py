@@ -99,10 +99,12 @@ class EpochFrames:
         """
         if self.lost or self.applied.next != last + 1:
             return False
-        if self.flush is not None and self.flush.successor not in (None, birth.epoch):
-            return False  # another device has flushed this epoch (1.4)
         named = birth.birth if isinstance(birth, Frame) else None
-        return named is None or named.flush is None or not self._has_others(named.flush)
+        if named is None or named.flush is None:
+            return True
+        if self.flush is not None and self.flush.successor not in (None, birth.epoch):
+            return False  # the flush of another device that was started again in the same place (1.4)
+        return not self._has_others(named.flush)
 
     def _flushes(self) -> Iterator[Flush]:
         """What the flushes name of which frames are here."""
