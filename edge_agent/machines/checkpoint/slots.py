@@ -233,10 +233,7 @@ class GroupSlicerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldState:
-    """Readings of one sensor that wait until the time is known.
-
-    since_us: time of each since the boot with the id `boot`. series: of each, its index in labels.
-    """
+    """Readings of one sensor that wait until the time is known: times since the boot `boot`, series index labels."""
 
     sensor: str
     boot: str
