@@ -38,6 +38,7 @@ JOURNAL_LOST: Final = "journal lost"  # reason of a gap record: what the parent'
 IN_DOUBT: Final = "in doubt"  # reason of a gap record: published to a journal that was lost (3.7)
 ENDED: Final = "ended"  # reason of coverage: a leaf stopped to serve the query within the window
 DAMAGED: Final = "damaged"  # reason of a gap record: the bytes of a frame were gone from its spool (3.6)
+FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record of the root (3.2)
 BEGAN: Final = "began"  # reason of a gap record, and of coverage: readings from before were not heard
 
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.frame import FRAMES_LOST, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.epochs.received_seqs import SeqRanges
 from edge_agent.machines.downlink.inbox import Inbox
-from edge_agent.machines.downlink.losses.loss_records import FRAMES_LOST
 from edge_agent.machines.events import BadFrame
 
 

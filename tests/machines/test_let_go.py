@@ -8,17 +8,19 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt, Serving
+from edge_agent.algebra.frame import FRAMES_LOST, JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses.let_go import LET_GO, PAUSE_US, WAIT_US
-from edge_agent.machines.downlink.losses.loss_records import FRAMES_LOST, LATE_US, narrowed
+from edge_agent.machines.downlink.losses.loss_records import LATE_US, narrowed
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, SendReceipt, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.step import GroupStep, Step
+from edge_agent.runtime.region import pack, unpack
+from edge_agent.wire import snapshot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 from tests.support.machines.simulated_host import SimulatedHost
 
@@ -76,6 +78,24 @@ def test_frames_that_do_not_come_while_their_child_speaks_are_lost_and_the_line_
     parent.take(*gone)  # after all
     assert len(parent.took_effect) == 3
     assert len(parent.losses) == 1
+
+
+def test_a_root_that_starts_again_and_again_settles_what_its_lander_forgot_with_its_journal() -> None:
+    """protocol 3.2: no statement of the lander names these frames, and no later birth."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    parent.frames, parent.now_us = ChildFrames(JOURNAL, GRACE, bounded=False), 2_000 * S
+    parent.take(sender.birth(), rows(sender, 100))
+    rows(sender, 101)
+    parent.take(rows(sender, 102))
+    for second in range(0, WAIT_US + 20 * S, 10 * S):
+        parent.speaks(10 * S)
+        assert not parent.losses or second + 10 * S >= WAIT_US
+        again = ChildFrames(JOURNAL, GRACE, bounded=False)
+        again.restore(snapshot.loads(snapshot.dumps(parent.frames.snapshot(pack))), unpack)
+        parent.frames = again
+    assert parent.took_effect == [(sender.outbox.epoch, seq) for seq in (0, 1, 3)]
+    assert [(gap.reason, gap.nodes) for gap in parent.losses] == [(LET_GO, ("g",))]
 
 
 def test_an_epoch_of_which_nothing_is_in_any_spool_is_passed_over() -> None:

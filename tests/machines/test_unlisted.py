@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import DAMAGED, Frame, Heartbeat, Leaf, Members, Serving
+from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, Frame, Heartbeat, Leaf, Members, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.losses.let_go import LET_GO, WAIT_US
-from edge_agent.machines.events import Arrived, LowerLink, Tick
+from edge_agent.machines.events import Arrived, BadFrame, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.step import GroupStep, Step
@@ -72,6 +72,29 @@ def test_a_child_that_says_more_before_it_lists_its_leaves_has_them_declared_all
     assert (reason, start_us, nodes) == (LET_GO, 0, ("a",))
     assert NOW + WAIT_US < end_us <= now_us + 1
     assert losses(taken(parent, lists(sender, "b"), now_us=now_us + S)) == [], "of whom nothing can have been lost"
+
+
+@pytest.mark.parametrize("loss_first", [False, True])
+def test_leaves_whose_leave_was_in_a_lost_frame_have_left_once_another_child_lists_them(loss_first: bool) -> None:
+    """protocol 1.5, 3.2: they were expected below both for ever, and what the frame had of a new one was not said."""
+    old, new, parent = Sender("m", QUERY, leaves=("a",)), Sender("n", QUERY, leaves=("c",)), ChildFrames(JOURNAL, 0)
+    taken(parent, old.birth(), rows(old, 0))
+    lists(old, "b")  # and reports after it that all leave: both are lost
+    epoch = old.outbox.epoch
+    moved = tuple(Leaf(leaf, 1, before_move=epoch) for leaf in ("a", "b"))
+    parent.take("n", new.birth(), NOW)
+    (listing,) = new.outbox.put(Step((GroupStep(QUERY.group, leaves=moved),)))
+    loss = BadFrame(epoch, 2, f"{FRAMES_LOST}: 2 to 3", b"", run=2)
+    found = []
+    for step in (loss, listing) if loss_first else (listing, loss):
+        if isinstance(step, BadFrame):
+            found += parent.settle("m", step, NOW)
+        else:
+            found += parent.take("n", step, NOW)
+    membership = parent.children.memberships[QUERY.group]
+    assert membership.members["m"].leaves == {}
+    assert not any(map(membership.moves.missing, membership.leaves().values()))
+    assert {name for _, _, _, names in losses(found) for name in names} == {"a", "b"}
 
 
 @pytest.mark.parametrize("restarts", [False, True])

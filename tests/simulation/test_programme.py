@@ -84,6 +84,30 @@ def test_two_devices_that_flush_in_the_same_place_count_once() -> None:
     assert programme.run(26195, set(GATE)).wrong == ()
 
 
+@pytest.mark.parametrize(
+    ("seed", "on", "shape"),
+    [
+        (
+            10598,
+            {"clock.step", "journal.wiped", "landing.cut", "network.drop", "network.repeat", "process.crash"},
+            Shape(1, 2, 12, 0.5),
+        ),
+        (32000, {"journal.wiped", "landing.cut", "process.crash", "root.killed"}, Shape(0, 2, 24)),
+    ],
+)
+def test_the_root_does_not_wait_for_frames_that_a_lander_without_its_journal_cannot_state(
+    seed: int, on: set[str], shape: Shape
+) -> None:
+    """protocol 3.2: the landing file was cut short, and nobody knew any more that its frames had been received."""
+    assert programme.run(seed, on, shape).wrong == ()
+
+
+def test_a_leave_in_a_landing_file_that_was_cut_short_holds_up_no_row() -> None:
+    """protocol 1.5, 3.2"""
+    on = {"clock.lander", "command.sent", "landing.cut", "merger.move"}
+    assert programme.run(10248, on, Shape(2, 2, 24)).wrong == ()
+
+
 def test_a_gateway_and_a_lander_whose_clocks_are_a_month_ahead_together_make_no_row_complete() -> None:
     """protocol 4.4, 8.1: the gateway's readings of the present came after rows that counted it."""
     on = {"clock.lander", "clock.skew", "clock.step", "network.drop", "network.repeat", "process.crash"}

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from edge_agent.algebra.frame import (
+    FRAMES_LOST,
     JOURNAL_LOST,
     LEAF_READINGS,
     NEVER_US,
@@ -84,7 +85,7 @@ class ChildFrames:
         self.changed_dictionaries: set[EpochKey] = set()
         self.received = 0  # readings in all frames that took effect
         self.ahead_us = 0  # how far the time of receipt may be ahead of the right one
-        self.let_go = LetGo(self.inbox) if bounded else None  # else the lander says what it has received
+        self.let_go = LetGo(self.inbox)
         self.pasts = LostPasts(self.children, self.inbox)
         self.lives = EarlierLives(self.inbox)
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
@@ -105,10 +106,9 @@ class ChildFrames:
             out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         else:
             out = self.settle(node, message, received_us)
-        if self.let_go is not None:
-            beat = self._beats.get(node)
-            for lost in self.let_go.heard(node, None if beat is None else beat[0], received_us):
-                out += self.settle(node, lost, received_us)
+        beat = self._beats.get(node)
+        for lost in self.let_go.heard(node, None if beat is None else beat[0], received_us):
+            out += self.settle(node, lost, received_us)
         return out
 
     def look(self, now_us: int) -> Iterator[tuple[str, Applied]]:
@@ -158,10 +158,11 @@ class ChildFrames:
         losses = loss_records.of_message(
             self.children.memberships, effect.node, effect.why, payload, received_us, since_us=effect.since_us
         )
-        unlisted, gone = self.children.unlisted, effect.why.startswith((LET_GO, loss_records.FRAMES_LOST))
+        unlisted, gone = self.children.unlisted, effect.why.startswith((LET_GO, FRAMES_LOST))
         if gone or effect.node in unlisted.of:
             start_us = 0 if effect.why == LET_GO else min(gap.start_us for gap in losses)
             unlisted.lost(effect, start_us, received_us + 1, losses[0].reason)
+            losses += tuple(self._left_unseen())
         return Applied(effect, dictionary, losses)
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
@@ -215,6 +216,7 @@ class ChildFrames:
         losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
         unlisted.damaged(effect, came, frame.gaps)
         self.children.change(effect.node, changes)
+        losses += tuple(self._left_unseen())
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
@@ -238,6 +240,13 @@ class ChildFrames:
                 membership.leave(effect.node, Leaf(leaf.node, epoch, effect.epoch))
             if member is not None:  # what it had open goes on elsewhere
                 member.hints, member.held = {}, {}
+
+    def _left_unseen(self) -> Iterator[Gap]:
+        """Take the reports of leaves that were in lost frames, since another child names them (1.5)."""
+        for membership, node, leaf, loss in list(self.children.unlisted.left(self.children.memberships)):
+            membership.leave(node, leaf)
+            if loss is not None:
+                yield loss
 
     def _defined(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -392,6 +401,7 @@ class ChildFrames:
                 [node, beat.epoch, beat.last_seq, beat.frontiers, received_us]
                 for node, (beat, received_us) in self._beats.items()
             ],
+            "let_go": self.let_go.snapshot(),
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
@@ -410,3 +420,4 @@ class ChildFrames:
             node: (Heartbeat(epoch, last_seq, frontiers), received_us)
             for node, epoch, last_seq, frontiers, received_us in state["beats"]
         }
+        self.let_go.restore(state.get("let_go", ()))

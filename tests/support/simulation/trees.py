@@ -254,4 +254,4 @@ class Tree(Fleet):
 def _waits_for_frames(host: MergerHost) -> bool:
     """Whether a merger waits for frames of a child, which may not come any more."""
     machine = host.machine
-    return isinstance(machine, Merger) and machine.parent.let_go is not None and machine.parent.let_go.waiting
+    return isinstance(machine, Merger) and machine.parent.let_go.waiting

@@ -9,7 +9,7 @@ duplicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from edge_agent.algebra.frame import Heartbeat
@@ -26,7 +26,10 @@ Hole = tuple[int, int]  # epoch, first seq that lacks
 
 
 class LetGo:
-    """The frames for which each child's line waits, and how long the child has spoken meanwhile. Not committed."""
+    """The frames for which each child's line waits, and how long the child has spoken meanwhile.
+
+    A merger does not commit it: after a start it waits anew.
+    """
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -65,6 +68,19 @@ class LetGo:
     def waiting(self) -> bool:
         """Whether some child's line waits for missing frames."""
         return any(self._waited_us.values())
+
+    def snapshot(self) -> list[object]:
+        """Plain values, for an owner that starts often (the root's decision row)."""
+        return [
+            [node, heard_us, [[*hole, waited_us] for hole, waited_us in self._waited_us[node].items()]]
+            for node, heard_us in self._heard_us.items()
+        ]
+
+    def restore(self, state: Iterable[tuple[str, int, list[tuple[int, int, int]]]]) -> None:
+        """From what `snapshot` returns."""
+        for node, heard_us, holes in state:
+            self._heard_us[node] = heard_us
+            self._waited_us[node] = {(epoch, seq): waited_us for epoch, seq, waited_us in holes}
 
     @staticmethod
     def _lost(hole: Hole, last: int) -> BadFrame:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import DAMAGED, JOURNAL_LOST, LATEST_US, Frame, Gap
+from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
@@ -15,7 +15,6 @@ from edge_agent.machines.downlink.losses.bad_messages import evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.member import Member
 
-FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
 PAST_UNKNOWN: Final = "its past is not known"  # detail of a record: not the child itself says it (3.7)
 LATE_US: Final = 900_000_000  # nobody knows how late the late rows in frames were that a child let go: so much at most
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from edge_agent.algebra.frame import DAMAGED, Frame, Gap
+from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, Frame, Gap, Leaf
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames, stands_in
-from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
+from edge_agent.machines.downlink.group_membership import GroupMembership, MemberChanges, Memberships
+from edge_agent.machines.downlink.losses.let_go import LET_GO
 
 
 class LostListing(NamedTuple):
@@ -73,3 +74,17 @@ class Unlisted:
         born = effect.epoch != lost.epoch and effect.seq + 1 == birth_frames and not stands_in(frame)
         if born or frame.leave is not None:
             del self.of[effect.node]
+
+    def left(self, memberships: Memberships) -> Iterator[tuple[GroupMembership, str, Leaf, Gap | None]]:
+        """The leaves of which the `leave` was in a lost frame: another child lists them as moved from its epoch (1.5).
+
+        Yields (membership, the child that they left, their report, the loss if that child had not listed them).
+        """
+        for node, lost in self.of.items():
+            for group, membership in memberships.items() if lost.reason in (FRAMES_LOST, LET_GO) else ():
+                known = membership.members[node].leaves if node in membership.members else {}
+                others = [each for other, each in membership.members.items() if other != node]
+                for leaf in [each.leaves[name] for each in others for name in sorted(each.moved)]:
+                    if leaf.before_move == lost.epoch and membership.moves.awaited(leaf):
+                        gap = Gap((group,), lost.start_us, lost.end_us, -1, (leaf.node,), lost.reason)
+                        yield membership, node, leaf, None if leaf.node in known else gap
