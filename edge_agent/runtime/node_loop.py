@@ -46,9 +46,7 @@ COMMANDS: Final = "rebirth resend reload diagnose accept-loss"
 STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
 NOTES_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
 ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
-BOOKS_EVERY_US: Final = (
-    30_000_000  # the retained books are for audits of nodes that do not answer: some 10 bytes a second
-)
+BOOKS_EVERY_US: Final = 120_000_000  # for audits of nodes that do not answer; 450 bytes on the network each time
 DOUBT_EVERY_US: Final = 5_000_000  # what drains at once needs nobody
 REFUSED_EVERY_US: Final = 10_000_000  # a flood of bad messages must not become one of statuses
 MOST_FAILING: Final = 20  # functions that the status names: the latest, in a few kilobytes

@@ -414,6 +414,20 @@ def test_a_leaf_has_arrived_also_where_a_merger_lists_another_line_of_it_before_
     assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
 
 
+def test_a_leaf_has_gone_on_also_if_its_leave_is_reported_for_an_entry_that_was_replaced_first() -> None:
+    """protocol 1.5: both reports are of epoch 20, and the leaf had come on from there in 21, later 22, before them."""
+    root, now = family(m=10 * S), Members(0, (Leaf("g", 50, 49),))
+    for entry, report in [
+        (Leaf("g", 22, 20), left(30, 22)),
+        (Leaf("g", 20, 10), left(20, 20)),
+        (Leaf("g", 20, 10), left(21, 20)),
+        (Leaf("g", 30, 22), left(50, 49)),
+    ]:
+        for change in (now, Members(0, (entry,)), report, now):
+            root.change("m", change)
+    assert GroupMembership.restore(60 * S, root.snapshot()).moves.transit == {}
+
+
 def test_the_tier_above_hears_of_a_line_that_a_merger_no_longer_listed_when_it_moved_on() -> None:
     """protocol 1.5: g began anew below m1, which had come from the root. m1 and m2 are below m, and list it."""
     m, root, other = GroupMembership(60 * S), family(m1=10 * S), Leaf("g", 5, 19)

@@ -128,6 +128,33 @@ def test_a_source_that_is_heard_from_its_beginning_only_repeats_nothing() -> Non
     assert tree.found[15] == (1, True)
 
 
+@pytest.mark.parametrize(("last", "birth_first", "counted"), [(1, True, 1), (2, True, 2), (1, False, 1), (2, False, 1)])
+def test_what_a_copy_of_a_spool_had_open_counts_once_if_that_copy_was_damaged(
+    last: int, birth_first: bool, counted: int
+) -> None:
+    """protocol 1.2, 1.3: a source that cannot be read again repeats nothing, but its copy does.
+
+    Nobody knows which it is while no birth is there; then what may be a repeat is declared.
+    """
+    tree, old, copy, new = Tree(), Sender("a", QUERY), Sender("a", QUERY), Sender("a", QUERY)
+    copy.outbox.random.seed(2)
+    new.outbox.random.seed(3)
+    first, birth = old.birth(), copy.birth()
+    assert birth.birth is not None
+    named = replace(birth.birth, predecessor=(first.epoch, last))
+    late = rows(copy, 5, upto=10)
+    tree.hear(first, rows(old, 0, upto=5), rows(old, 5, upto=10), now=11)
+    begun = [lost(new, copy.outbox.epoch)]
+    begun += new.outbox.put(Step(gaps=(Gap((QUERY.group,), 11 * S, 12 * S, -1, ("a",), BEGAN),)))
+    if last == 2 and birth_first:
+        named = replace(named, frames=2)  # else it would take effect at once
+    birth = replace(birth, birth=named)
+    held = [birth, *begun] if birth_first else [*begun, birth]
+    tree.hear(*held, late, rows(new, 15, upto=20), now=20)
+    assert tree.counts() == {0: 1, 5: counted, 15: 1}
+    assert tree.found[5] == (counted, counted == 2)
+
+
 def test_a_merger_without_a_past_repeats_nothing() -> None:
     """protocol 3.7: what its children never published to the lost journal comes now, below what had been promised."""
     tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))

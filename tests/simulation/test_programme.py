@@ -102,6 +102,24 @@ def test_the_root_does_not_wait_for_frames_that_a_lander_without_its_journal_can
     assert programme.run(seed, on, shape).wrong == ()
 
 
+def test_what_a_damaged_copy_of_a_spool_had_open_counts_once() -> None:
+    """protocol 1.2, 1.3: its sensors could not be read again."""
+    on = {"disk.flip_slot", "disk.older", "epochs.many", "keys.many", "process.crash", "source.live"}
+    assert programme.run(13966, on, Shape(1, 2, 12)).wrong == ()
+
+
+def test_a_gateway_that_went_to_and_fro_is_missing_for_no_longer_than_its_parents_are_away() -> None:
+    """protocol 1.5"""
+    on = {"clock.step", "network.drop", "network.repeat", "parent.away", "process.crash"}
+    assert programme.run(14590, on, Shape(4, 3, 24, 0.5)).wrong == ()
+
+
+def test_a_gateway_whose_spool_is_gone_and_that_starts_in_1970_declares_what_it_read_before() -> None:
+    """protocol 4.3, 1.2: the record of its beginning waits until it knows the time."""
+    on = {"clock.unset", "disk.wiped", "process.crash", "source.tokens"}
+    assert programme.run(12771, on, Shape(0, 2, 16, 0.5)).wrong == ()
+
+
 def test_a_leave_in_a_landing_file_that_was_cut_short_holds_up_no_row() -> None:
     """protocol 1.5, 3.2"""
     on = {"clock.lander", "command.sent", "landing.cut", "merger.move"}

@@ -328,10 +328,32 @@ class Inbox(ChildEpochs):
             self.changed.add(key)
             if begun:  # what comes first of the others, comes after the birth
                 yield from self._apply_lost(key, frames)
+        for frames in self._lines[successor.node].values():
+            frames.copied = frames.copied or (frames.unheard and not self._continues(successor.node, frames))
         lost = [epoch for epoch, frames in self._lines[successor.node].items() if frames.lost]
         for epoch in lost[:-MOST_LOST]:  # what still comes of it is declared
             self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
             self._forgotten += 1
+
+    def _continues(self, node: str, frames: EpochFrames) -> bool:
+        """Whether epochs that lead to one without effect are here and follow all that is: else it may be of a copy."""
+        seen = set[int]()
+        while frames.unheard:
+            if not frames.born:
+                return False
+            if not isinstance(frames.predecessor, tuple):
+                return True  # another life
+            epoch, last = frames.predecessor
+            if EpochKey(node, epoch) in self.ended:
+                return self.ended.of[node][epoch] <= last + 1
+            before = self._lines[node].get(epoch)
+            if before is None or epoch in seen:
+                return False
+            if not before.unheard:
+                return before.applied.next <= last + 1
+            seen.add(epoch)
+            frames = before
+        return True
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
         """Yields the frames that follow the prefix. force: settle also a frame with unexplained numbers, as bad."""

@@ -128,7 +128,11 @@ class Moves:
                 self.served[name] = served
             member.drop(name)
             member.fresh = True
-        awaited = [each for each in self.carried.pop(name, ()) if each not in self.left[name]]
+        more = (
+            listed is not None and listed.epoch == report.epoch
+        )  # a report of the same leave may follow, see replaced
+        left = set(self.left[name]) - ({epoch} if more else set())
+        awaited = [each for each in self.carried.pop(name, ()) if each not in left]
         if awaited:
             self.carried[name] = awaited
         ways = {of: way for of, way in self.transit.get(name, {}).items() if way[0] != epoch}

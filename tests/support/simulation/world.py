@@ -153,6 +153,8 @@ class Host:
         status = NodeStatus(self.name, "node", self.parent, "sim")
         parts = RuntimeParts(machine, cast("Any", self.disk), this, this, this, status, this)
         self.executor = ActionExecutor(parts, dict, self.acknowledge)
+        if self._unset:  # true time stands for the time since boot
+            self.do(ClockChanged(False, "", self.offset_us), now_us)
         self.started(now_us)
         self.do(LinkUp(), now_us)
 
@@ -228,6 +230,9 @@ class Host:
         elif self._right_us is not None and now_us >= self._right_us:
             self.offset_us, self._right_us = 0, None
         self._turned = self.offset_us != before_us
+        if self._unset and self._turned:  # a clock that gets its time did not step: it was known to be wrong (4.3)
+            self._unset = False
+            self.do(ClockChanged(True, "", self.offset_us, self.offset_us - before_us), now_us)
 
     def _start_again(self, now_us: int) -> None:
         """It dies after each start, a few times a step, while its parent is away."""
@@ -272,17 +277,7 @@ class MergerHost(Host):
         self.world.lives.committed(self.name)
 
     def started(self, now_us: int) -> None:
-        if self._unset:
-            self.do(ClockChanged(False, "", 0), now_us)
         self.do(LowerLink(up=True), now_us)
-
-    def _turn_clock(self, now_us: int) -> None:
-        """A clock that gets its time did not step: it was known to be wrong (4.3)."""
-        before_us = self.offset_us
-        super()._turn_clock(now_us)
-        if self._unset and self._turned:
-            self._unset = False
-            self.do(ClockChanged(True, "", 0, self.offset_us - before_us), now_us)
 
     def deliver(self, message: Message, now_us: int) -> None:
         """Frames are lost while the lower link is down."""

@@ -71,6 +71,10 @@ class ChildEpochs:
         lines = self._lines.get(node, {})
         return [epoch for epoch, frames in lines.items() if frames.lost and not frames.unheard]
 
+    def copies(self, node: str) -> list[int]:
+        """Epochs of older lines of which no frame took effect, and which may be of a copy of the spool (1.3)."""
+        return [epoch for epoch, frames in self._lines.get(node, {}).items() if frames.unheard and frames.copied]
+
     def reached(self, node: str, epoch: int, seq: int) -> bool:
         """Whether everything up to seq of the epoch in force took effect (a heartbeat holds then; 2.5)."""
         frames = self.epochs.get(EpochKey(node, epoch))

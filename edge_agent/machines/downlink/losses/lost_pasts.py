@@ -80,7 +80,7 @@ class LostPasts:
                 member = membership.members.get(effect.node)
                 if member is not None:
                     if effect.copied or effect.node in member.leaves or member.anew:
-                        cut(member, lost, now_us)
+                        cut(member, lost, self._inbox.copies(effect.node), now_us)
                         self._forgetful.add(effect.node)
                     member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
                     member.lose(effect.node, now_us)
@@ -89,7 +89,7 @@ class LostPasts:
             for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
                 members = self._children.membership(group).members
                 if effect.node in gap.nodes and effect.node in members:
-                    never_read_again(members[effect.node])
+                    never_read_again(members[effect.node], self._inbox.copies(effect.node))
 
     def _of_strangers(self, effect: Effect, frame: Frame, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
         """The losses of a gateway whose past neither it nor this parent knows (1.2).

@@ -7,25 +7,28 @@ across counts in neither and is declared lost. So no reading counts twice, in wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Plan
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.epochs.counting import ALL, NONE, Counting
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 
-def cut(member: Member, lost: Iterable[int], now_us: int) -> None:
+def cut(member: Member, lost: Iterable[int], copies: Collection[int], now_us: int) -> None:
     """Set the cut for a new line that does not know what its child had sent.
 
-    lost: all epochs of the lines before of which a frame took effect. Earlier rows may lie far ahead because a clock
-    was wrong: no row more than AHEAD_US after now counts as a repeat.
+    lost: all epochs of the lines before of which a frame took effect. copies: see ChildEpochs. Earlier rows may lie far
+    ahead because a clock was wrong: no row more than AHEAD_US after now counts as a repeat.
     """
     at_us = max(member.since_us, member.frontier_us, min(member.reach_us, now_us + AHEAD_US))
+    before = {epoch: range_us for epoch, range_us in member.older.items() if epoch in copies}
     _divide(member, lost, at_us, max(at_us, member.reach_us))
+    member.older |= {epoch: before.get(epoch, (at_us, FAR_US)) for epoch in copies}
 
 
 def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> None:
@@ -78,10 +81,10 @@ def _knows_its_past(member: Member, leaves: Iterable[str]) -> None:
         member.anew.discard(leaf)
 
 
-def never_read_again(member: Member) -> None:
-    """Note that a source cannot be read again, so that none of its rows is a repeat."""
+def never_read_again(member: Member, copies: Collection[int]) -> None:
+    """Note that a source cannot be read again, so that only rows of a copy of the spool can be repeats."""
     member.since_us, member.again_us, member.live = NEVER_US, NEVER_US, True
-    member.older.clear()
+    member.older = {epoch: range_us for epoch, range_us in member.older.items() if epoch in copies}
 
 
 def counting(
@@ -103,7 +106,9 @@ def counting(
 
 
 def _counting(epoch: EpochKey, member: Member, *, unheard: bool) -> Counting:
-    if unheard:  # a gateway that reads again sends all of it in its newer line
-        return NONE if epoch.node in member.leaves and not member.live else ALL
     older = member.older.get(epoch.epoch)
+    if unheard and epoch.node in member.leaves and not member.live:
+        return NONE  # a gateway that reads again sends all of it in its newer line
+    if unheard and older is None:
+        return ALL
     return Counting(member.since_us) if older is None else Counting(*older)
