@@ -318,6 +318,7 @@ class Node(Parents):
     def _flush(self, step: Step, now_us: int) -> list[Frame]:
         """Send all open rows as the last frames of the epoch (1.3), in further epochs if its keys are used up."""
         frames: list[Frame] = []
+        self._note_late(step, now_us, flush=True)
         after = self.outbox.seq - 1
         for part in self._parts(without_promise(step) if self._too_many_hints(step) else step):
             try:
@@ -354,10 +355,13 @@ class Node(Parents):
         """A step whose promise must wait, because its registers are more than an epoch numbers (5.2)."""
         return without_promise(step)
 
-    def _note_late(self, step: Step, now_us: int) -> None:
-        """Remember where late rows lie: they are below the parent's promise, should its journal be lost (3.7)."""
+    def _note_late(self, step: Step, now_us: int, *, flush: bool = False) -> None:
+        """Remember where rows lie that the promise does not cover, should the parent's journal be lost (3.7).
+
+        These are late rows, below it, and those of a flush, above it.
+        """
         for each in step.groups:
-            spans = [rows.partials for rows in each.rows if rows.late and len(rows.partials)]
+            spans = [rows.partials for rows in each.rows if (rows.late or flush) and len(rows.partials)]
             if spans:
                 start_us, end_us = min(int(p.start.min()) for p in spans), max(int(p.end.max()) for p in spans)
                 self._late.note(now_us, each.group, start_us, end_us)

@@ -9,6 +9,8 @@ import pytest
 
 from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
 from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Tumbling
 from edge_agent.cli.fleet.status import losses
 from edge_agent.machines.checkpoint.slots import SOURCE
 from edge_agent.machines.downlink.child_frames import ChildFrames
@@ -34,7 +36,8 @@ from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
 from tests.support.fakes import FakeClock
-from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, S, SimulatedHost, gateway_host, read
+from tests.support.machines.scripted_child import SUM, Sender, journalled
+from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, Disk, S, SimulatedHost, gateway_host, read
 
 NEW = 9
 
@@ -51,7 +54,7 @@ def at_work(*, published: bool) -> SimulatedHost[Gateway]:
     return host
 
 
-def meet(host: SimulatedHost[Gateway], journal: int, now_us: int) -> list[Frame]:
+def meet(host: SimulatedHost[Gateway] | SimulatedHost[Merger], journal: int, now_us: int) -> list[Frame]:
     """A receipt of that journal, and the frames that follow."""
     known = len(host.frames)
     if not host.machine.outbox.link_up:
@@ -128,6 +131,38 @@ def test_late_rows_that_the_old_journal_had_are_in_doubt(again: bool) -> None:
     frames = meet(host, NEW, T0 + 12 * S)
     in_doubt = [gap for gap in gaps(frames) if gap.reason == IN_DOUBT]
     assert any(gap.start_us <= T0 - 20 * S < gap.end_us <= T0 for gap in in_doubt), in_doubt
+
+
+def test_rows_of_a_flush_that_the_old_journal_had_are_in_doubt() -> None:
+    """protocol 3.7, 1.3: they lie above the promise with which what goes to the new journal begins."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    child, disk = Sender("a", query), Disk()
+
+    def merger(now_us: int) -> SimulatedHost[Merger]:
+        host = SimulatedHost(
+            Merger(NodeSettings("m"), Random(now_us), disk.restored(), disk.load, grace_us=600 * S), disk
+        )
+        host.do(LowerLink(up=True), now_us)
+        return host
+
+    host = merger(T0)
+    host.accepted(T0)
+    open_row = (T0, T0 + 30 * S, "", 1.0)
+    frames = (journalled(child.birth(), host.machine), child.send(frontier_us=T0), child.send(open_row))
+    host.do(Arrived(tuple(("a", frame, None) for frame in frames)), T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    host = merger(T0 + 3 * S)
+    host.accepted(T0 + 3 * S)
+    host.do(Tick(), T0 + 4 * S)
+    assert any(frame.flush and frame.readings for frame in host.frames)
+    for epoch, seq in sorted(disk.frames):
+        host.do(Receipted(Receipt(epoch, JOURNAL, seq + 1)), T0 + 5 * S)
+    host.do(Tick(), T0 + 6 * S)
+    assert not disk.frames
+    host = merger(T0 + 7 * S)
+    host.do(Tick(), T0 + 8 * S)
+    lost = [gap for gap in gaps(meet(host, NEW, T0 + 9 * S)) if gap.reason in (IN_DOUBT, JOURNAL_LOST)]
+    assert any(gap.start_us <= T0 and gap.end_us >= T0 + 30 * S for gap in lost), lost
 
 
 def test_what_was_never_published_goes_to_the_new_journal_as_it_is() -> None:
