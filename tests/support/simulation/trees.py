@@ -66,17 +66,17 @@ class SourceHost(GatewayHost):
     first_us = 0  # the process is started then for the first time
     _started = False
     _in_commit = 0
-    _durable = 0
+    durable = 0  # readings in a commit
 
     def start(self, now_us: int) -> None:
         if now_us >= self.first_us:
             super().start(now_us)
 
     def started(self, now_us: int) -> None:
-        self.position = self._durable  # what the process before had read is in no commit of this one
+        self.position = self.durable  # what the process before had read is in no commit of this one
         super().started(now_us)
         if self.kind == "tokens":
-            self.position = self._durable
+            self.position = self.durable
         elif self.kind == "live":
             self.position = sum(reading.arrives_us < now_us for reading in self.readings)
         if self.kind != "file" and self.disk.found_empty:
@@ -105,11 +105,11 @@ class SourceHost(GatewayHost):
 
     def committed(self) -> None:
         """The commit is on the disk."""
-        self._durable = self._in_commit
+        self.durable = self._in_commit
 
     def acknowledge(self, tokens: tuple[object, ...]) -> None:
         """Messages are acknowledged when they are in a commit, and no earlier (3.1)."""
-        assert all(isinstance(token, int) and token <= self._durable for token in tokens), (tokens, self._durable)
+        assert all(isinstance(token, int) and token <= self.durable for token in tokens), (tokens, self.durable)
 
 
 class Tree(Fleet):
@@ -240,7 +240,7 @@ class Tree(Fleet):
                 return False
             if isinstance(host, MergerHost) and _waits_for_frames(host):
                 return False
-            if isinstance(host, GatewayHost) and (host.position < len(host.readings) or host.behind):
+            if isinstance(host, SourceHost) and (host.durable < len(host.readings) or host.behind):
                 return False
         parent = root.root.decider.parent
         epochs = parent.inbox.epochs.items()
