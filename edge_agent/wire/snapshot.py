@@ -43,9 +43,9 @@ def _plain(value: object) -> object:
         for key in value:
             if type(key) is not str:
                 raise ValueError(f"keys of state are str, got {type(key).__name__}")
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: item if type(item) in _OWN else _plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
-        items = [_plain(item) for item in value]  # type: ignore[attr-defined]
+        items = [item if type(item) in _OWN else _plain(item) for item in value]  # type: ignore[attr-defined]
         return items if kind is list else CBORTag(TUPLE_TAG, items)
     if isinstance(value, np.ndarray):
         return _array(value)
