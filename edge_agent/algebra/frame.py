@@ -1,8 +1,7 @@
-"""The values that frames, heartbeats and receipts carry between nodes; wire/ encodes them (schemas/frame.cddl).
+"""The contents of frames, heartbeats and receipts as values; wire/ encodes them (schemas/frame.cddl).
 
-Numbers of groups, plans, keys and nodes belong to one epoch: first use defines them, and they are never reused
-(docs/protocol.md 2.4). Times are microseconds; a frontier of None is minus infinity in a birth and "unchanged"
-elsewhere.
+Numbers of groups, plans, keys and nodes are valid in one epoch: each is defined before its first use and never reused
+(docs/protocol.md 2.4). Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -24,30 +23,31 @@ from edge_agent.errors import WireError
 LATEST_US: Final = 2**61  # after every event time
 NEVER_US: Final = -(2**62)  # minus infinity of frontiers
 KINDS: Final = ("slice", "window", "session", "raw", "marker")
-HORIZON_US: Final = 7 * 86_400_000_000  # of a receipt that names none; the default of `[root] horizon`
+HORIZON_US: Final = 7 * 86_400_000_000  # the horizon if a receipt contains none; the default of `[root] horizon`
 MAX_HORIZON_US: Final = 366 * 86_400_000_000  # the longest that `[root] horizon` may be
-MAX_FRAME_BYTES: Final = 128 * 1024  # a frame is built to fit (docs/protocol.md 2.1)
-LEAF_READINGS: Final = 2**40  # of one gateway in one row: 35 000 a second for a year; sums of them fit 64 bits
-MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/protocol.md 2.4)
+MAX_FRAME_BYTES: Final = 128 * 1024  # of an encoded frame (docs/protocol.md 2.1)
+LEAF_READINGS: Final = 2**40  # most readings of one gateway in one row: 35 000/s for a year; their sums fit 64 bits
+MAX_KEYS: Final = 2**16  # keys of one epoch; a further key begins a new epoch (docs/protocol.md 2.4)
 MAX_LEAVES: Final = 2**20  # gateways below one node
-MAX_PLAN_BYTES: Final = 80_000  # of the (query, revision)s that a plan names: it stands in one frame, beside others
-MAX_COLUMNS: Final = 256  # state columns of a plan: a histogram of 100 edges, and all other functions beside it
+MAX_PLAN_BYTES: Final = 80_000  # of the queries named in a plan, so that its definition fits one frame
+MAX_COLUMNS: Final = 256  # state columns of a plan: enough for a histogram of 100 edges and all other functions
 LOST: Final = "lost"
-LONG_AGO_US: Final = 0  # the start of a gap record whose sender cannot know it
-JOURNAL_LOST: Final = "journal lost"  # reason of a gap record: what the parent's lost journal held (3.7)
-IN_DOUBT: Final = "in doubt"  # reason of a gap record: published to a journal that was lost (3.7)
-ENDED: Final = "ended"  # reason of coverage: a leaf stopped to serve the query within the window
-DAMAGED: Final = "damaged"  # reason of a gap record: the bytes of a frame were gone from its spool (3.6)
+LONG_AGO_US: Final = 0  # start of a gap record whose sender cannot know the real start
+JOURNAL_LOST: Final = "journal lost"  # reason of a gap record: readings that the parent's lost journal contained (3.7)
+IN_DOUBT: Final = "in doubt"  # reason of a gap record: published, but not receipted by a lost journal (3.7)
+ENDED: Final = "ended"  # reason in coverage: the leaf stopped serving the query within the window
+DAMAGED: Final = "damaged"  # reason of a gap record: the spool could not return the bytes of a frame (3.6)
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record of the root (3.2)
-BEGAN: Final = "began"  # reason of a gap record, and of coverage: readings from before were not heard
+BEGAN: Final = "began"  # reason of a gap record and in coverage: earlier readings were not received
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a section's rows are. hash: 8 bytes over kind, basis and the (query, revision)s served; equal everywhere.
+    """Describes the rows of a section. hash: 8 bytes over kind, basis, scale and queries; the same on every node.
 
-    unit_us: greatest common divisor of the window edges; ranges travel in it. basis: state columns in order.
-    scale: power of ten of scaled-integer values, None for floats. gap_us: of sessions.
+    kind: one of KINDS. basis: names of the state columns, in order. scale: power of ten of scaled-integer values, None
+    for floats. unit_us: greatest common divisor of the window edges. queries: (id, revision) of the queries served.
+    gap_us: gap of sessions, None for other kinds.
     """
 
     hash: bytes
@@ -60,16 +60,16 @@ class Plan:
 
     @property
     def keys(self) -> tuple[QueryKey, ...]:
-        """`queries` by name."""
+        """`queries` as named tuples."""
         return tuple(QueryKey(*query) for query in self.queries)
 
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Names for the numbers of this epoch, and definitions that are new in it.
+    """Assigns numbers of this epoch to keys, nodes, groups and plans, and contains definitions that are new in it.
 
-    keys, nodes: (first number, texts) - consecutive. queries, sensors: canonical JSON texts (config.definitions).
-    groups: (number, Group). plans: (number, group number, Plan).
+    keys, nodes: (number of the first text, texts); the numbers are consecutive. groups: (number, Group). plans:
+    (number, group number, Plan). queries, sensors: canonical JSON texts (config.definitions).
     """
 
     keys: tuple[int, tuple[str, ...]] = (0, ())
@@ -82,14 +82,16 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """The first record of an epoch (docs/protocol.md 1.2).
+    """Opens an epoch, in its frame 0 (docs/protocol.md 1.2).
 
-    predecessor: (epoch, last seq) at this parent, None, or LOST. frames: how many frames the birth takes; it holds when
-    all have arrived. held: epochs of which frames are still in the spool, including the predecessor; None: not stated.
-    flush: the last seq before the flush that ended the predecessor; None: there was none, or it is not stated.
+    epoch_id: 64 bits; the first 32 are the frame's epoch. journal: id of the parent's journal. predecessor: (epoch,
+    last seq) of the node's previous epoch at this parent, None for the first, LOST if it is declared lost. frames:
+    number of frames of the birth, which takes effect when all have arrived. held: epochs with frames still in the
+    spool, including the predecessor; None: not stated. flush: last seq before the flush that ended the predecessor;
+    None: no flush, or not stated.
     """
 
-    epoch_id: int  # 64 bits; the frame's epoch is its first 32
+    epoch_id: int
     journal: int
     predecessor: tuple[int, int] | str | None
     version: str
@@ -100,7 +102,7 @@ class Birth:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A gateway below: its present epoch and the epoch before its last move, if any (docs/protocol.md 1.5)."""
+    """A gateway below the sender. epoch: its current one. before_move: the one before its last move (protocol 1.5)."""
 
     node: str
     epoch: int
@@ -109,13 +111,11 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The range of event time for which a node serves a query: window starts in [start_from, start_until), ends <=
-    end_until.
+    """The windows that a node serves of a query: starts in [start_from_us, start_until_us), ends <= end_until_us.
 
-    None is unbounded. A merger passes on the narrowest range of its members (docs/protocol.md 6.3). node: '' for all
-    leaves below the sender (from LATEST_US on: none of them serves it any longer), else one leaf that begins later than
-    the others (LATEST_US: does not serve it) or ends earlier. If such a leaf has no start, it does not serve the query
-    any longer either.
+    A bound of None is unbounded. A merger passes on the narrowest range of its members (docs/protocol.md 6.3). node: ''
+    for all leaves below the sender, else one leaf that begins later or ends earlier than the others. A start_from_us of
+    LATEST_US or more means that the query is not served; so does None for a single leaf.
     """
 
     query: str
@@ -137,7 +137,7 @@ class Serving:
 
     @property
     def bounds_us(self) -> tuple[int, int, int]:
-        """(lowest start, start that is past the last one, latest end), NEVER_US and -NEVER_US where unbounded."""
+        """(lowest start, exclusive upper bound of starts, latest end); NEVER_US and -NEVER_US where unbounded."""
         return (
             NEVER_US if self.start_from_us is None else self.start_from_us,
             -NEVER_US if self.start_until_us is None else self.start_until_us,
@@ -145,7 +145,7 @@ class Serving:
         )
 
     def covers(self, start_us: int, end_us: int) -> bool:
-        """Whether the window [start, end) may give a row of this revision (docs/protocol.md 6.3)."""
+        """Whether the window [start, end) is served, so that it may get a row (docs/protocol.md 6.3)."""
         from_us, until_us, end_until_us = self.bounds_us
         return from_us <= start_us < until_us and end_us <= end_until_us
 
@@ -155,19 +155,19 @@ class Serving:
         return (start_us >= from_us) & (start_us < until_us) & (end_us <= end_until_us)
 
     def starts(self, length_us: int) -> tuple[int, int]:
-        """(lowest, highest) start of windows of one length that may give rows."""
+        """(lowest, highest) start of the served windows of one length."""
         from_us, until_us, end_until_us = self.bounds_us
         return from_us, min(until_us - 1, end_until_us - length_us)
 
     def readings(self, after_us: int, upto_us: int) -> tuple[int, int]:
-        """The part of [after, upto) whose raw readings are of this revision; empty where upto <= after (7.4)."""
+        """The part [from, until) of [after, upto) whose raw readings are served; empty if until <= from (7.4)."""
         from_us, until_us, end_until_us = self.bounds_us
         return max(after_us, from_us), min(upto_us, until_us, end_until_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Changes of the members of one group: leaves, servings set (replacing those of the same name) and dropped."""
+    """Changes of the members of one group. leaves, serving: added, or replacing those of the same name."""
 
     group: int
     leaves: tuple[Leaf, ...] = ()
@@ -177,7 +177,10 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedLeaf:
-    """A leaf or subtree left out of the frontier: its own frontier and lowest session bound (docs/protocol.md 4.6)."""
+    """A leaf or subtree that the group's frontier does not wait for (docs/protocol.md 4.6).
+
+    frontier_us, bound_us: its own frontier and its lowest session bound.
+    """
 
     node: str
     frontier_us: int
@@ -186,13 +189,13 @@ class ExcludedLeaf:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Summary of a section's rows in a head: enough to validate them without the rows, once the plan is known.
+    """Summary of the rows of a section, in a head: suffices to validate the rows once their plan is known.
 
-    key: the highest. kinds: the kind of each column, one letter per column ('f', 'i', 'O'; 'B', 'b' of multisets, 'S',
-    's' of series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers; for
-    series of their node numbers; 0 for others. pieces: of session rows only, which key lies where: int64 keys, starts
-    and ends one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2).
-    readings: of all rows. start_us, end_us: the time that they span.
+    key: highest key number. kinds: one letter per column: 'f', 'i' or 'O' (numpy), 'B' or 'b' (multisets of floats or
+    integers), 'S' or 's' (series), 'H', 'T' or 'K' (sketches). low, high: lowest and highest value of each column of
+    64-bit integers, for series of their node numbers; 0 for other columns. pieces: for session rows, all keys, then all
+    starts, then all ends, as little-endian int64; needed because a session row clears the register of its key
+    (docs/protocol.md 5.2). readings: sum over all rows. start_us, end_us: lowest start and highest end.
     """
 
     key: int
@@ -206,7 +209,7 @@ class Extent:
 
     @classmethod
     def of(cls, section: Section, *, sessions: bool = False) -> Extent:
-        """Summarise at least one row. sessions: whether the rows may be sessions."""
+        """Summarise a section with at least one row. sessions: whether the rows may be sessions."""
         rows = section.partials
         columns = rows.states.values()
         low, high = zip(*map(bounds, columns), strict=True) if columns else ((), ())
@@ -216,10 +219,10 @@ class Extent:
 
 
 class Seen(NamedTuple):
-    """What the decoder found in all rows of a section.
+    """Facts about the rows of a section that its encoding shows. None: not shown.
 
-    key: the highest. range_us: [start, end) if all rows have the same. first: the integer that the first column has in
-    each row, if it is the same.
+    key: highest key number. range_us: [start, end) if all rows share it. first: value of the first column if it is the
+    same integer in all rows.
     """
 
     key: int | None = None
@@ -232,11 +235,11 @@ NOT_SEEN: Final = Seen()
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows of one plan. plan: its number in this epoch; partials.key: key numbers of this epoch.
+    """Rows of one plan. plan: number of the plan in this epoch. partials.key: key numbers of this epoch.
 
-    Columns travel by position in the plan's basis: a decoded section has states '0', '1', ... until `named` gives them
-    their names, once the plan is known (frames may come before the one that defines it). extent: of a head, whose rows
-    are elsewhere; sections with rows need none. seen: what the decoder of a frame saw without looking at each row.
+    Frames contain columns by position in the plan's basis. A decoded section names its columns '0', '1', ...; `named`
+    gives them their names once the plan is known, since a frame may arrive before the frame that defines its plan.
+    extent: in a head, replaces the rows, which are stored elsewhere; None if the rows are here. seen: see Seen.
     """
 
     plan: int
@@ -246,13 +249,13 @@ class Section:
 
     @classmethod
     def of(cls, number: int, plan: Plan, partials: Partials) -> Section:
-        """Build a section with columns in the order of the basis. Raises: KeyError for a missing column."""
+        """A section with columns in the order of the basis. number: the plan's. Raises: KeyError if one is missing."""
         states = {name: partials.states[name] for name in plan.basis}
         return cls(number, Partials(partials.start, partials.end, partials.key, states))
 
     @property
     def readings(self) -> int:
-        """Readings in the rows, here or elsewhere."""
+        """Readings in the rows, also if they are stored elsewhere."""
         if self.extent is not None:
             return self.extent.readings
         first = self.seen.first
@@ -260,7 +263,7 @@ class Section:
 
     @property
     def span_us(self) -> tuple[int, int]:
-        """[start, end) of at least one row."""
+        """(lowest start, highest end). The section must have a row."""
         if self.extent is not None:
             return self.extent.start_us, self.extent.end_us
         if self.seen.range_us is not None:
@@ -269,27 +272,27 @@ class Section:
 
     @property
     def end_us(self) -> int:
-        """The end of at least one row."""
+        """Highest end. The section must have a row."""
         if self.extent is not None:
             return self.extent.end_us
         return self.seen.range_us[1] if self.seen.range_us is not None else int(self.partials.end.max())
 
     @property
     def highest_key(self) -> int:
-        """The highest key number of its rows; -1 without rows."""
+        """Highest key number; -1 without rows."""
         if self.extent is not None:
             return self.extent.key
         return self.seen.key if self.seen.key is not None else int(self.partials.key.max(initial=-1))
 
     def _bounds(self, column: int, columns: list[Array]) -> tuple[int, int]:
-        """(lowest, highest) of a column of rows, here or elsewhere."""
+        """(lowest, highest) value of a column, from the extent if there is one, else from `columns`."""
         if self.extent is not None:
             return self.extent.low[column], self.extent.high[column]
         first = self.seen.first
         return bounds(columns[column]) if column or first is None else (first, first)
 
     def highest_node(self, plan: Plan) -> int:
-        """The highest node number in its rows; -1 where they have none, or not the plan's columns, which is bad."""
+        """Highest node number in the rows; -1 if there is none, or if the rows lack columns of the plan."""
         named, columns = node_columns(plan.basis), list(self.partials.states.values())
         found = len(columns) if self.extent is None else len(self.extent.kinds)
         if not named or found != len(plan.basis) or (self.extent is None and not len(self.partials)):
@@ -297,28 +300,29 @@ class Section:
         return max(self._bounds(i, columns)[1] for i in named)
 
     def rows(self, basis: tuple[str, ...]) -> Partials:
-        """The rows with their columns under the names of the basis, unchecked."""
+        """The rows with columns named by the basis. Their number and kinds are not checked."""
         rows = self.partials
         if tuple(rows.states) == basis:
             return rows
         return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
 
     def pieces(self) -> tuple[Ints, Ints, Ints]:
-        """(key numbers, starts, ends) of session rows, from the rows or from the extent."""
+        """(key numbers, starts, ends) of session rows, from the extent if there is one."""
         if self.extent is None:
             return self.partials.key, self.partials.start, self.partials.end
         key, start, end = np.frombuffer(self.extent.pieces, "<i8").astype(np.int64).reshape(3, -1)
         return key, start, end
 
     def named(self, plan: Plan) -> Section:
-        """The same rows with columns named by the basis. Raises: WireError as `check`."""
+        """The section with columns named by the plan's basis. Raises: WireError, as `check`."""
         self.check(plan)
         return Section(self.plan, self.rows(plan.basis), self.extent)
 
     def check(self, plan: Plan, keys: int = MAX_KEYS, nodes: int | None = None, leaves: int = MAX_LEAVES) -> None:
-        """Refuse rows that contradict their plan or use undefined numbers, or count more than can be merged.
+        """Refuse rows that contradict their plan, use undefined numbers, or have counts too large to merge.
 
-        keys, nodes: how many are defined in the epoch. leaves: gateways whose readings they are. Raises: WireError.
+        keys, nodes: how many the epoch defines; nodes None: not checked. leaves: gateways below the sender. Raises:
+        WireError.
         """
         rows, basis = self.partials, plan.basis
         if not len(rows) and self.extent is None:
@@ -328,7 +332,8 @@ class Section:
             raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)[:200]}), got {len(kinds)}")
         check_basis(basis)
         if plan.kind == "raw" and "series" not in basis:
-            raise WireError(f"plan {self.plan}: raw readings without their series")
+            columns = ", ".join(basis)[:200]
+            raise WireError(f"plan {self.plan}: raw readings need the column 'series', the plan has {columns}")
         key = self.highest_key
         if key >= keys:
             raise WireError(f"key number {key} in plan {self.plan}, {keys} are defined")
@@ -350,11 +355,10 @@ class Section:
 class GroupPart:
     """One group's part of a frame.
 
-    frontier_us: the sender's promise once this frame is applied; None = unchanged (docs/protocol.md 2.3).
-    exceptions: the whole new list, None = unchanged. more, ended: of a list that is too long for one frame what changes
-    in it: exceptions set beside those that are there, and leaves that are none any more (docs/protocol.md 2.3).
-    registers: (key number, start or None to clear); 5.2.
-    late: sections of late readings, kept apart from those on time (docs/protocol.md 4.2, 8.6).
+    frontier_us: the sender's frontier once this frame is applied; None: unchanged (docs/protocol.md 2.3). late:
+    sections of late readings, separate from those on time (docs/protocol.md 4.2, 8.6). exceptions: the new list of
+    excluded leaves; None: unchanged. more, ended: changes of a list that is too long for one frame: exceptions to add,
+    and leaves to remove from it (docs/protocol.md 2.3). registers: (key number, start; None clears the register) (5.2).
     """
 
     group: int
@@ -369,10 +373,11 @@ class GroupPart:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A declared loss (docs/protocol.md 3.5): loss is data. It stands at the seq of the first frame it replaces.
+    """A gap record: declares a loss, at the seq of the first frame that it replaces (docs/protocol.md 3.5).
 
-    groups: which (as Group values, so that it can be passed on unchanged); [start, end) in us; readings lost, -1 if not
-    known; nodes it concerns; frames replaced (run); detail: e.g. the SHA-256 of the bytes.
+    groups: affected groups, as values rather than numbers, so that mergers can pass the record on unchanged. [start_us,
+    end_us): affected event time. readings: number lost, -1 if unknown. nodes: affected gateways, empty for all. run:
+    number of frames replaced. detail: for example the SHA-256 of the lost bytes.
     """
 
     groups: tuple[Group, ...]
@@ -387,9 +392,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What the frames of a flush name: the last seq before them, and the epoch that follows (docs/protocol.md 1.3).
+    """Marks the frames of a flush. after: the last seq before them. successor: the next epoch, None if not stated.
 
-    Two devices with one name flush in the same place, but draw different epochs (1.4). successor: None: not stated.
+    The successor tells apart two devices with one name: both may flush after the same seq, but they draw different
+    epochs (docs/protocol.md 1.3, 1.4).
     """
 
     after: int
@@ -398,7 +404,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message upward. leave: the successor epoch (docs/protocol.md 1.5)."""
+    """One message to the parent. leave: the epoch that continues at a new parent, if any (docs/protocol.md 1.5)."""
 
     epoch: int
     seq: int
@@ -412,13 +418,15 @@ class Frame:
 
     @property
     def readings(self) -> int:
-        """How many readings its rows contain, late ones included."""
+        """Number of readings in its rows, including late ones."""
         return sum(section.readings for part in self.groups for section in (*part.sections, *part.late))
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Not spooled, not receipted (docs/protocol.md 2.5): holds once the parent has applied up to last_seq.
+    """New frontiers without rows, neither spooled nor receipted (docs/protocol.md 2.5).
+
+    They take effect once the parent has applied all frames up to last_seq.
 
     frontiers: (group number, frontier).
     """
@@ -432,10 +440,10 @@ class Heartbeat:
 class Receipt:
     """The parent's confirmation that frames are durable there (docs/protocol.md 3.2).
 
-    upto: all seqs below it. above: [first, last] ranges received beyond. quarantined: seqs among them that were bad.
-    horizon_us: the correction horizon of the root (4.2). earliest_us: only in the statements of landing files: the
-    earliest start of late rows and gap records among the frames, 0 if one begins at the beginning of time; None: there
-    are none.
+    upto: all seqs below it are durable. above: inclusive ranges (first, last) of further durable seqs. quarantined:
+    durable seqs whose frames were invalid. horizon_us: correction horizon of the root (4.2). earliest_us: only in
+    landing files: the earliest start of late rows and gap records in these frames; 0 if a gap record has no known
+    start; None if there are no such rows and records.
     """
 
     epoch: int
@@ -449,9 +457,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class ParentTime:
-    """The parent's answer: its time when it answered, and how far that may be off (None: no time service confirms it).
+    """The parent's answer to a request for the time. time_us: the parent's clock when it answered.
 
-    asked_us: the node's time since boot when it asked.
+    error_us: how far that clock may be off; None if no time service confirms it. asked_us: the node's time since boot
+    when it asked.
     """
 
     time_us: int

@@ -220,8 +220,8 @@ def lifted(made: Any, k: int) -> Array:
         (("count", "hll"), None, [np.array([3]), lifted(kll, 3)], "values of kind 'K'"),
         (("count", "sum"), None, [np.array([3]), lifted(hll, 3)], "values of kind 'H'"),
         (("count", "theta"), None, [np.array([3]), np.array([1.0])], "values of kind 'f'"),
-        (("count", "kll"), None, [np.array([4]), lifted(kll, 3)], "another number of readings"),
-        (("count", "frequent"), None, [np.array([2]), lifted(multisets, 3)], "more frequent values than the count"),
+        (("count", "kll"), None, [np.array([4]), lifted(kll, 3)], "the number of readings in"),
+        (("count", "frequent"), None, [np.array([2]), lifted(multisets, 3)], "sum to more than the row has readings"),
     ],
 )
 def test_rows_that_are_not_what_the_plan_says_are_refused(

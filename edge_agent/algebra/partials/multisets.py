@@ -1,8 +1,7 @@
 """Multisets of values, one per row of a state column: for exact quantiles, modes and distinct counts.
 
-A column of multisets is an object array, so that its rows are taken, joined and stored like those of every other
-column. Operations work on all rows at once, on flat arrays (`FlatMultisets`); only packing and unpacking cost time per
-row.
+A column of multisets is an object array, so that it can be indexed, concatenated and stored like every other column.
+Operations work on the flat arrays of all rows at once (`FlatMultisets`); only packing and unpacking cost time per row.
 """
 
 from __future__ import annotations
@@ -18,20 +17,21 @@ from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask, consta
 from edge_agent.algebra.partials.segments import Segments, begins_run, inner
 
 ONE: Final = np.ones(1, np.int64)
-MOST_PLACES: Final = 3  # decimals that float sensors mostly have; tried before sorting
-_TRIED: Final = 32  # values that must be such decimals before all are looked at
-_SPARSE: Final = 4  # a table of counts may be this many times larger than the values
-_SMALL: Final = 1_024  # and always this large
-_WIDE: Final = 2**62  # codes of (group, value) below it are one integer
-_LONG: Final = 512  # readings a group from which groups are counted one by one
-_BLOCK: Final = 2**21  # values merged at once: some 100 MB of sorting
+MOST_PLACES: Final = 3  # float values with at most so many decimals are counted as integers, which is faster
+_TRIED: Final = 32  # leading values that are tested before all values are
+_SPARSE: Final = 4  # a table of counts has at most this many cells per value,
+_SMALL: Final = 1_024  # plus this many
+_WIDE: Final = 2**62  # limit of the integers that encode (group, value)
+_LONG: Final = 512  # from this many readings per group on, groups are counted one by one
+_BLOCK: Final = 2**21  # values merged at once: sorting them takes some 100 MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Multiset:
     """A multiset. values: shape (k,), strictly increasing, float64 (never -0.0) or int64 units, k > 0.
 
-    counts: shape (k,), int64, each at least 1. Beyond 64 bits, at the root only, values are Python integers.
+    counts: shape (k,), int64, each at least 1. Values beyond 64 bits, which occur only at the root, are Python
+    integers.
     """
 
     values: Array
@@ -52,7 +52,7 @@ class Multiset:
 
 
 class FlatCells:
-    """The cells of a column as flat arrays, one after another. sizes: shape (rows,), int64, entries of each."""
+    """The cells of a column, concatenated to flat arrays. sizes: shape (rows,), int64, number of entries per cell."""
 
     __slots__ = ()
     sizes: Ints
@@ -68,7 +68,7 @@ class FlatCells:
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def inner(self) -> Mask:
-        """Whether each entry has one before it in its row."""
+        """For each entry, whether it is not the first of its row."""
         return inner(self.starts, int(self.sizes.sum()))
 
 
@@ -85,13 +85,13 @@ class FlatMultisets(FlatCells):
         return np.add.reduceat(self.counts, self.starts) if len(self.sizes) else self.sizes
 
     def at(self, rank: Ints) -> Array:
-        """The value of a rank in each row, from 0. A value has as many ranks as its count."""
+        """The value at a rank of each row. rank: shape (rows,), from 0; a value that occurs n times takes n ranks."""
         upto = np.cumsum(self.counts)
         before = upto[self.starts] - self.counts[self.starts]
         return self.values[np.searchsorted(upto, before + rank, side="right")]
 
     def column(self) -> NDArray[Any]:
-        """The cells."""
+        """The column: an object array of one `Multiset` per row."""
         out = np.empty(len(self.sizes), object)
         ends = np.cumsum(self.sizes).tolist()
         first = 0
@@ -102,7 +102,7 @@ class FlatMultisets(FlatCells):
 
 
 def flat(column: Array) -> FlatMultisets:
-    """The multisets of a column, shape (n,), n may be 0; counts that are all 1 cost no memory."""
+    """The multisets of a column of shape (n,), n may be 0. Counts that are all 1 take no memory."""
     cells: list[Multiset] = column.tolist()
     if not cells:
         return FlatMultisets(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -116,26 +116,26 @@ def flat(column: Array) -> FlatMultisets:
 
 
 def totals(column: Array) -> Ints:
-    """Readings in each multiset of a column, as `flat(column).totals()`, without its values."""
+    """Readings in each multiset of a column: as `flat(column).totals()`, without copying the values."""
     cells: list[Multiset] = column.tolist()
     sizes = np.fromiter((len(multiset.counts) for multiset in cells), np.int64, len(cells))
-    if all(multiset.counts.strides == (0,) for multiset in cells):  # each 1, as `ones` makes them
+    if all(multiset.counts.strides == (0,) for multiset in cells):  # made by `ones`: every count is 1
         return sizes
     return np.add.reduceat(np.concatenate([multiset.counts for multiset in cells]), np.cumsum(sizes) - sizes)
 
 
 def ones(k: int) -> Ints:
-    """The counts of k values that occur once each."""
+    """Counts for k values that occur once each."""
     return constant(1, k)
 
 
 def is_bags(column: Array) -> bool:
-    """Whether a column, not empty, is one of multisets."""
+    """Whether a column is not empty and contains multisets."""
     return column.dtype == object and len(column) > 0 and isinstance(column[0], Multiset)
 
 
 def kind_of(column: Array) -> str:
-    """The kind of any column as a letter: as numpy, and of multisets 'B' (floats) or 'b' (integers)."""
+    """The kind of a column as a letter: 'B' for multisets of floats, 'b' of integers, else numpy's letter."""
     if is_bags(column):
         return "B" if column[0].values.dtype.kind == "f" else "b"
     return column.dtype.kind
@@ -175,7 +175,10 @@ def combine(column: Array, groups: Segments) -> Array:
 
 
 def blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of rows, sorted by owner, each with whole groups and about as many values as are merged at once."""
+    """Yield ranges (first, last) of rows, each of whole groups with about _BLOCK values.
+
+    owner: the group of each row, sorted. sizes: values in each row.
+    """
     begins = np.flatnonzero(begins_run(owner))
     firsts = begins[begins_run((np.cumsum(sizes) - sizes)[begins] // _BLOCK)].tolist()
     yield from zip(firsts, [*firsts[1:], len(owner)], strict=True)
@@ -191,7 +194,7 @@ def _merged(column: Array, owner: Ints, groups: int) -> FlatMultisets:
 
 
 def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
-    """Multisets of changed values. change: of a flat array, increasing; values that become equal count together."""
+    """Multisets of changed values. change: maps a flat array and keeps its order; counts of equal results add up."""
     multisets = flat(column)
     if not len(column):
         return column
@@ -199,7 +202,7 @@ def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
 
 
 def decimal_places(values: Floats) -> int | None:
-    """The fewest decimals, at most MOST_PLACES, with which every value is written exactly; None if there are none."""
+    """The fewest decimals, at most MOST_PLACES, that represent every value exactly; None if these are too few."""
     few = values[:_TRIED]
     for places in range(MOST_PLACES + 1):
         if is_decimal(few, places):
@@ -211,18 +214,17 @@ def decimal_places(values: Floats) -> int | None:
 
 
 def is_decimal(values: Floats, places: int) -> bool:
-    """Whether every value is a whole number divided by 10**places, bit for bit but for the sign of 0."""
+    """Whether every value equals a whole number divided by 10**places exactly."""
     with np.errstate(over="ignore"):
         whole = np.rint(values * 10.0**places)
     return bool((np.abs(whole) < 2**53).all() and (whole / 10.0**places == values).all())
 
 
 def tally(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultisets:
-    """Sorted distinct values with their counts, one row per group (none empty). Used to build multisets from readings
-    or from multisets.
+    """Sorted distinct values with their counts, one row per group. Builds multisets from readings or from multisets.
 
-    values: shape (k,), k > 0. owner: group of each, shape (k,); not looked at for one group. counts: shape (k,), empty
-    for all 1.
+    values: shape (k,), k > 0. owner: shape (k,), group of each value; ignored if there is one group. counts: shape
+    (k,), how often each value occurs; empty: once. No group is empty.
     """
     if values.dtype == np.float64:
         places = decimal_places(values)
@@ -239,7 +241,7 @@ def tally(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultiset
 
 
 def _counted(values: Ints, owner: Ints, counts: Ints, groups: int) -> FlatMultisets | None:
-    """Tally by a table of counts over (group, value), or by sorting that as one integer; None if neither fits."""
+    """Tally in a table of (group, value), or by sorting (group, value) as one integer; None if neither fits."""
     low = int(values.min())
     width = int(values.max()) - low + 1
     if width * groups > _WIDE:
@@ -255,7 +257,7 @@ def _counted(values: Ints, owner: Ints, counts: Ints, groups: int) -> FlatMultis
     else:
         table = np.bincount(code) if not len(counts) else np.bincount(code, counts)
         code = np.flatnonzero(table)
-        count = table[code].astype(np.int64, copy=False)  # as floats exact below 2^53 readings
+        count = table[code].astype(np.int64, copy=False)  # bincount returns floats, exact below 2^53 readings
     if groups == 1:
         return FlatMultisets(code + low, count, np.array([len(code)]))
     row, value = np.divmod(code, width)
@@ -263,11 +265,11 @@ def _counted(values: Ints, owner: Ints, counts: Ints, groups: int) -> FlatMultis
 
 
 def _sorted(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultisets:
-    """Tally by sorting. The stable sort merges runs that are in order already."""
+    """Tally by sorting. The stable sort is used where values come in sorted runs, which it merges fast."""
     if groups == 1 and not len(counts):
         values = np.sort(values, kind="stable" if _has_runs(values) else None)
     elif not len(counts) and len(values) >= _LONG // 8 * groups and bool((owner[1:] >= owner[:-1]).all()):
-        values = values.copy()  # one short sort a group is several times faster than one by two keys
+        values = values.copy()  # short sorts, one per group, are several times faster than a sort by two keys
         ends = np.cumsum(np.bincount(owner, minlength=groups)).tolist()
         for first, last in zip([0, *ends], ends, strict=False):
             values[first:last].sort()
@@ -278,7 +280,7 @@ def _sorted(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultis
         counts = counts[order] if len(counts) else counts
     new = begins_run(values, owner) if groups > 1 else begins_run(values)
     if values.dtype == np.float64:
-        values += 0.0  # -0.0 is 0.0; they are a copy in any case
+        values += 0.0  # turns -0.0 into 0.0; `values` is a copy here
     if new.all():
         sizes = np.bincount(owner, minlength=groups) if groups > 1 else np.array([len(values)])
         return FlatMultisets(values, counts if len(counts) else ones(len(values)), sizes)
@@ -290,6 +292,6 @@ def _sorted(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultis
 
 
 def _has_runs(values: Array) -> bool:
-    """Whether the values, or at least their first ones, come in order."""
+    """Whether the first values are increasing, so that all probably come in sorted runs."""
     few = values[:_TRIED]
     return bool((few[1:] > few[:-1]).all())

@@ -1,4 +1,4 @@
-"""Readings and partials as columns: one frozen value holding numpy arrays, never a list of small objects."""
+"""Readings and partials as columns: a frozen value with one numpy array per column."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """Mergeable states, one row per (range, key): [start, end) in us, key = a number in the holder's key table.
+    """Mergeable states of ranges [start, end) in us and keys, one per row.
 
-    start, end, key: shape (n,), int64. states: column name (algebra.aggregates) -> shape (n,). n may be 0. Rows need
-    not be unique by (start, end, key): every row is a delta and the sum of all counts (docs/protocol.md 6.1).
+    start, end, key: shape (n,), int64; n may be 0. key: index into the owner's table of keys. states: column name
+    (algebra.aggregates) -> shape (n,). Several rows may have the same range and key: each is a delta, and the result is
+    their combination (docs/protocol.md 6.1).
     """
 
     start: Ints
@@ -49,7 +50,7 @@ class Partials:
         return len(self.start)
 
     def take(self, index: Mask | Ints | slice) -> Partials:
-        """The rows of an index or mask, in its order."""
+        """The rows that an index or mask selects, in its order."""
         return Partials(
             self.start[index], self.end[index], self.key[index], {c: v[index] for c, v in self.states.items()}
         )
@@ -59,21 +60,20 @@ NOTHING: Final = Partials(NO_INTS, NO_INTS, NO_INTS, {})  # no rows; the identit
 
 
 def readings_in(rows: Partials) -> int:
-    """The number of readings in rows: the sum of their counts, the first column of every basis; 0 if that is no column
-    of counts.
+    """The number of readings in rows: the sum of the column `count`, the first of every basis; 0 without that column.
 
-    A reading counts once in each row that contains it.
+    A reading counts once per row that contains it.
     """
     counts = next(iter(rows.states.values()), NO_INTS)
     return int(counts.sum()) if counts.dtype.kind in "iu" else 0
 
 
-_SPARSE: Final = 4  # a dense table of groups may be this many times larger than the rows it is made from
-_SMALL: Final = 1_024  # and always this large: numpy's overhead is the same
+_SPARSE: Final = 4  # a dense table of groups has at most this many cells per row,
+_SMALL: Final = 1_024  # plus this many, which cost little beside numpy's overhead
 
 
 def concat(parts: Sequence[Partials]) -> Partials:
-    """All rows of partials that have the same columns, in order. Parts without rows may lack columns."""
+    """The rows of all parts, in order. Parts must have the same columns; a part without rows may lack some."""
     full = [part for part in parts if len(part)]
     if len(full) <= 1:
         return full[0] if full else max(parts, key=lambda part: len(part.states), default=NOTHING)
@@ -88,9 +88,9 @@ def concat(parts: Sequence[Partials]) -> Partials:
 def combine(
     partials: Partials, basis: tuple[str, ...], unit_us: int | None = None, ranks: Ints | None = None
 ) -> Partials:
-    """The same content with one row per (start, end, key), sorted by them; the argument itself if it is already so.
+    """One row per (start, end, key), sorted by them. Returns the argument itself if it already has this form.
 
-    unit_us: common divisor of the distances of starts, if known (Plan.unit_us); only a hint. ranks: as in
+    unit_us: a common divisor of the distances between starts (Plan.unit_us), which may make this faster. ranks: as in
     aggregates.combine.
     """
     if _in_order(partials):
@@ -119,10 +119,10 @@ def assign_windows(
     ranks: Ints | None = None,
     between: tuple[int, int] | None = None,
 ) -> Partials:
-    """Partials of slices to partials of the windows that contain them: one row per (window, key).
+    """Combine rows of slices to one row per (window, key), for the windows that contain them.
 
-    Copies each row into each of its windows; algebra/sliding is for windows that overlap. between: lowest and highest
-    start of the requested windows, in us; None: all.
+    Copies each row once per window; for overlapping windows algebra/sliding is faster. between: lowest and highest
+    start of the requested windows, in us; None: all. ranks: as in aggregates.combine.
     """
     row, start = window.assign(partials.start, partials.end)
     if between is not None:
@@ -132,9 +132,9 @@ def assign_windows(
 
 
 def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
-    """Copies of the rows of slices for each range [start, end) that is a window of one of these specs; not combined.
+    """Copy each row of slices once per window that contains it, with the range of the window. Rows are not combined.
 
-    A range that is a window of several specs gets one copy, like the first window of sliding (3, 2) and tumbling 3.
+    A range that is a window of several specs gets one copy: sliding (3, 2) and tumbling 3 both have [0, 3).
     """
     parts = []
     for alike in _alike(windows):
@@ -152,7 +152,7 @@ def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
 
 
 def _alike(windows: Iterable[Window]) -> Iterable[list[Window]]:
-    """The specs in groups; windows of specs in different groups never have the same range."""
+    """Group the specs so that windows of different groups never have the same range."""
     by_length: dict[int, list[Window]] = {}
     for window in windows:
         by_length.setdefault(window.longest_us, []).append(window)
@@ -162,7 +162,7 @@ def _alike(windows: Iterable[Window]) -> Iterable[list[Window]]:
 
 
 def _moved(partials: Partials, row: Ints, start: Ints, end: Ints) -> Partials:
-    """The states of those rows with the ranges [start, end)."""
+    """The selected rows with new ranges [start, end). row, start, end: shape (m,)."""
     states = {name: column[row] for name, column in partials.states.items()}
     return Partials(start, end, partials.key[row], states)
 
@@ -173,7 +173,7 @@ def _in_order(partials: Partials) -> bool:
         return True
     start, end, key = partials.start, partials.end, partials.key
     more = key[1:] > key[:-1]
-    if start[0] == start[-1] and end[0] == end[-1]:  # often all rows have one range
+    if start[0] == start[-1] and end[0] == end[-1]:  # fast path: often all rows have the same range
         same = bool((start == start[0]).all() and (end == end[0]).all())
         return same and bool(more.all())
     end_more, end_same = end[1:] > end[:-1], end[1:] == end[:-1]
@@ -182,9 +182,10 @@ def _in_order(partials: Partials) -> bool:
 
 
 def _dense_groups(partials: Partials, unit_us: int | None) -> tuple[Segments, Ints] | None:
-    """Groups by code = slot * keys + key without sorting, and one row of each; None if that does not fit.
+    """Group rows without sorting, by code = slot * keys + key. Returns (groups, index of one row per group).
 
-    It fits if every slot (start in units) has only one end and the table of codes is not much larger than the rows.
+    slot: the start in units. Returns None if starts of one slot have different ends, or if the table of codes would be
+    much larger than the rows.
     """
     start, end, key = partials.start, partials.end, partials.key
     low, lowest_key = int(start.min()), int(key.min())

@@ -1,8 +1,8 @@
 """Splits a row whose multiset or series does not fit a frame into several rows of the same range and key.
 
-Each piece holds the states of the readings in its part, so that it is a valid partial on its own. If the basis has a
-series, rows are cut by that, with their multiset. States that pick one reading (first, last, extremes and their times)
-are repeated in every piece: picking is idempotent.
+Each piece contains the states of its part of the readings, so that it is a valid partial of its own. A row with a
+series is split by the series, else by the multiset. States that pick one reading (first, last, extremes and their
+times) are repeated in every piece, because picking is idempotent.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from edge_agent.algebra.partials.series import Series
 
 
 def is_cut(basis: tuple[str, ...]) -> bool:
-    """Whether rows of a basis may be larger than a frame."""
+    """Whether rows with this basis may be larger than a frame."""
     return "bag" in basis or "series" in basis
 
 
 def sizes(partials: Partials) -> Ints:
-    """Readings in the series of each row or, without one, distinct values in its multiset."""
+    """Size of each row: readings in its series or, without a series, distinct values in its multiset."""
     if "series" in partials.states:
         counts = (len(series.time_us) for series in partials.states["series"].tolist())
     else:
@@ -37,9 +37,7 @@ def sizes(partials: Partials) -> Ints:
 
 
 def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Partials:
-    """The same content with at most so many readings or distinct values per row. basis: `is_cut`; all its columns are
-    there.
-    """
+    """Split rows so that each has at most `most` readings or distinct values. basis: one for which `is_cut` is true."""
     many = sizes(partials) > most
     if not many.any():
         return partials
@@ -51,9 +49,7 @@ def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int
 
 
 def _added(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that do not follow from values and in which zeros add nothing: the first piece contains them
-    whole.
-    """
+    """Columns that do not follow from values, and in which zeros add nothing: only the first piece has their state."""
     return tuple(name for c in aggregates.components_of(basis) if c.apart for name in c.columns)
 
 
@@ -64,7 +60,7 @@ def _less(piece: Partials, columns: tuple[str, ...]) -> Partials:
 
 
 def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
-    """One row as pieces, cut by its series or else by its multiset."""
+    """Split one row by its series or, without a series, by its multiset."""
     lifted = _lifted_columns(basis)
     name = "series" if "series" in basis else "bag"
     whole: Any = row.states[name][0]
@@ -89,7 +85,7 @@ def _cell(value: Multiset | Series) -> Array:
 
 
 def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that follow from values alone, without the one that is cut."""
+    """The columns that can be computed from values alone, without the column that is split."""
     components = aggregates.components_of(basis)
     known = [c for c in components if not (c.apart or any(KINDS[COLUMNS[name].kind].of_reading for name in c.columns))]
     wanted = {name for c in known for name in c.columns}
@@ -109,10 +105,10 @@ def _states(multiset: Multiset, basis: tuple[str, ...], scale: int | None) -> di
 
 
 def _added_up(multiset: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
-    """The states of a multiset from those of its values: each is doubled as often as the bits of its count require."""
+    """The states of a multiset: those of each value, combined as often as it counts, in log2(count) doublings."""
     k = len(multiset.values)
     readings = Readings(np.zeros(k, np.int64), multiset.values, NO_INTS)
-    copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each
+    copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # states of 1, 2, 4, ... readings
     twice = Segments.coded(np.tile(np.arange(k), 2), k)
     left, parts = np.array(multiset.counts), []
     while True:

@@ -17,46 +17,46 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import totals
 from edge_agent.errors import WireError
 
-HELD: Final = frozenset(("bag", "series", "kll", "frequent"))  # columns that hold readings, which `count` counts
+HELD: Final = frozenset(("bag", "series", "kll", "frequent"))  # columns whose number of readings must fit `count`
 
 
 def check_held(plan: int, states: Mapping[str, Array]) -> None:
     """Refuse columns of one row that contradict each other. Raises: WireError."""
     if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
-        raise WireError(f"plan {plan}: a minimum above the maximum")
+        raise WireError(f"plan {plan}: a row has a minimum above its maximum")
     for name, held in (
         ("bags", totals(states["bag"]) if "bag" in states else None),
         ("series", series.flat(states["series"]).sizes if "series" in states else None),
         ("sketches", sketches.kll.readings(states["kll"]) if "kll" in states else None),
     ):
         if held is not None and bool((held != states["count"]).any()):
-            raise WireError(f"plan {plan}: {name} with another number of readings than their count")
+            raise WireError(f"plan {plan}: the number of readings in {name} differs from `count` of the row")
     for name in ("bag", "frequent"):
         if name in states and any(
             len(each.counts) and int(each.counts.max()) > most
             for each, most in zip(states[name].tolist(), states["count"].tolist(), strict=True)
         ):
-            raise WireError(f"plan {plan}: a value that occurs more often than the count of readings")
+            raise WireError(f"plan {plan}: a value of {name!r} occurs more often than the row has readings")
     if "frequent" in states and bool((totals(states["frequent"]) > states["count"]).any()):
-        raise WireError(f"plan {plan}: more frequent values than the count of readings")
+        raise WireError(f"plan {plan}: the counts of 'frequent' sum to more than the row has readings")
 
 
 def bounds(column: Array) -> tuple[int, int]:
-    """(lowest, highest) of 64-bit integers, of the node numbers of series; 0 for others. At least one row."""
+    """(lowest, highest) value of 64-bit integers, or node number of series; else (0, 0). column: at least one row."""
     if series.is_series(column):
         column = series.flat(column).node
     if column.dtype != np.int64:
         return 0, 0
-    if len(column) == 1:  # a merger of many groups sends one row of most of them
+    if len(column) == 1:  # frequent: a merger of many groups sends one row for most groups
         return int(column[0]), int(column[0])
     return int(column.min()), int(column.max())
 
 
 class Checked(NamedTuple):
-    """What remains to be checked in a plan's rows, once the kinds of their columns fit.
+    """Checks of a plan's rows that remain once the kinds of their columns fit.
 
-    bounded: columns with bounds: (position, name, whether it counts readings, whether it contains node numbers). held:
-    whether columns of one row may contradict each other.
+    bounded: columns whose values have bounds, as (position, name, whether it counts readings, whether it contains node
+    numbers). held: whether `check_held` applies.
     """
 
     bounded: tuple[tuple[int, str, bool, bool], ...]
@@ -65,7 +65,7 @@ class Checked(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def check_columns(basis: tuple[str, ...], letters: str, scale: int | None) -> Checked:
-    """Refuse values of another kind than the registry says. letters: one per column. Raises: WireError."""
+    """Refuse columns whose values are not of the registered kind. letters: as Extent.kinds. Raises: WireError."""
     bounded = []
     for i, (name, letter) in enumerate(zip(basis, letters, strict=True)):
         kind = check_column(name, letter, scale)
@@ -77,13 +77,13 @@ def check_columns(basis: tuple[str, ...], letters: str, scale: int | None) -> Ch
 
 @lru_cache(maxsize=1024)
 def node_columns(basis: tuple[str, ...]) -> tuple[int, ...]:
-    """The positions of columns that hold node numbers."""
+    """Positions of the columns that contain node numbers."""
     return tuple(i for i, name in enumerate(basis) if name in COLUMNS and COLUMNS[name].kind in OF_NODES)
 
 
 @lru_cache(maxsize=1024)
 def check_basis(basis: tuple[str, ...]) -> None:
-    """Refuse columns that this version cannot merge. A plan without rows may name any column.
+    """Refuse columns that this version cannot merge. Called for plans with rows only: others may name any column.
 
     Raises: WireError.
     """
@@ -98,8 +98,9 @@ def check_basis(basis: tuple[str, ...]) -> None:
 
 @lru_cache(maxsize=1024)
 def check_column(name: str, letter: str, scale: int | None) -> ColumnKind:
-    """The kind of a column by the registry, if its values fit it. letter: of sketches.kind_of. Raises: WireError."""
+    """The registered kind of a column. letter: from sketches.kind_of. Raises: WireError if the values do not fit it."""
     kind = KINDS[COLUMNS[name].kind]
     if letter not in kind.letters(scale) or sketches.LETTERS.get(name, letter) != letter:
-        raise WireError(f"column {name} ({kind.name}, scale {scale}) came with values of kind {letter!r}")
+        wanted = f"values of kind {kind.letters(scale)}"
+        raise WireError(f"column {name} ({kind.name}, scale {scale}): wanted {wanted}, got {letter!r}")
     return kind

@@ -1,8 +1,8 @@
-"""Reduces groups of rows column by column: the only place where numpy sums, compares and picks per group.
+"""Reduces columns by groups of rows: sums, extremes and picks per group.
 
-Both lift (readings into slices) and combine (partials into one) are reductions over groups. There are two layouts with
-the same results: contiguous runs (reduceat), and one group code per row (bincount and the indexed loops of ufunc.at,
-about 1 ns per row).
+Lift (readings to slices) and combine (partials to one) are both reductions over groups. Groups have one of two layouts,
+with the same results: contiguous runs of rows (reduceat), or a group code per row (bincount and ufunc.at, about 1 ns
+per row).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 INT64_MAX: Final = 2**63 - 1
-_LOW: Final = 32  # bits of the lower limb when a sum may leave 64 bits
+_LOW: Final = 32  # bits of the lower half of a value, which is summed separately if a sum may exceed 64 bits
 
 
 class Segments:
-    """n groups over rows 0..k-1; none is empty. Results of its methods have shape (n,), in the order of the groups."""
+    """A partition of rows 0..k-1 into n groups, none empty. Methods return one value per group, shape (n,)."""
 
     __slots__ = ("_codes", "_count", "_dense", "_present", "_starts", "rows")
 
@@ -44,17 +44,17 @@ class Segments:
 
     @classmethod
     def runs(cls, starts: Ints, rows: int) -> Segments:
-        """Contiguous groups. starts: shape (n,), int64, strictly increasing from 0; a run ends at the next."""
+        """Contiguous groups of rows. starts: shape (n,), int64, strictly increasing from 0: first row of each group."""
         return cls(rows, starts, None, len(starts))
 
     @classmethod
     def equal(cls, *columns: Array) -> Segments:
-        """A group for each run of rows that are equal in all these columns. columns: shape (k,); k may be 0."""
+        """One group per run of successive rows that are equal in all columns. columns: shape (k,); k may be 0."""
         return cls.runs(np.flatnonzero(begins_run(*columns)), len(columns[0]))
 
     @classmethod
     def coded(cls, codes: Ints, dense: int) -> Segments:
-        """A group per code that occurs. codes: shape (k,), int64, 0 <= code < dense; k may be 0."""
+        """One group per code that occurs. codes: shape (k,), int64, 0 <= code < dense; k may be 0."""
         return cls(len(codes), None, codes, dense)
 
     def __len__(self) -> int:
@@ -62,20 +62,20 @@ class Segments:
 
     @property
     def label(self) -> Ints:
-        """The code of each group: increasing; for runs its position."""
+        """The code of each group, increasing; for runs 0, 1, ..."""
         return np.arange(self._dense) if self._present is None else self._present
 
     @property
     def starts(self) -> Ints | None:
-        """The first row of each group, where groups are contiguous runs; else None."""
+        """The first row of each group if groups are contiguous runs, else None."""
         return self._starts
 
     def count(self) -> Ints:
-        """Rows in each group."""
+        """Number of rows in each group."""
         return self._count
 
     def sum(self, values: Array) -> Array:
-        """Sums. float64 in float64; integers exactly: int64 if every sum fits, else object (Python ints)."""
+        """Sum of each group: of floats as float64, of integers exactly (int64 if every sum fits, else Python ints)."""
         if values.dtype == np.float64:
             return self._add(values)
         if values.dtype == object:
@@ -90,13 +90,13 @@ class Segments:
         return narrow((high.astype(object) << _LOW) + low.astype(object))
 
     def sum_of_squares(self, values: Ints) -> Array:
-        """Exact sums of squares of integers: int64 if every sum fits, else object (Python ints)."""
+        """Exact sum of squares of each group, of integers: int64 if every sum fits, else object (Python ints)."""
         if not self.rows:
             return np.zeros(0, np.int64)
         peak = max(-int(values.min()), int(values.max()))
         if peak * peak * int(self._count.max()) <= INT64_MAX:
             return self._add(values * values)
-        # Squares of up to 2**122: limbs of 32 bits, whose products are cut again, so that 2**31 rows fit 64 bits.
+        # Squares are up to 2**122. They are summed in limbs of 32 bits, so that sums of 2**31 rows fit 64 bits.
         size = np.abs(values)
         mask = (1 << _LOW) - 1
         high, low = size >> _LOW, size & mask
@@ -108,15 +108,15 @@ class Segments:
         return narrow(s0 + ((s1 + 2 * m0) << _LOW) + ((2 * m1 + h0) << (2 * _LOW)) + (h1 << (3 * _LOW)))
 
     def min(self, values: Array) -> Array:
-        """The smallest value of each group; dtype kept."""
+        """The smallest value of each group, in the dtype of `values`."""
         return self._extreme(np.minimum, values)
 
     def max(self, values: Array) -> Array:
-        """The greatest value of each group; dtype kept."""
+        """The greatest value of each group, in the dtype of `values`."""
         return self._extreme(np.maximum, values)
 
     def spread(self, per_group: Array) -> Array:
-        """Repeats a value of each group for its rows: shape (k,)."""
+        """Repeat the value of each group for all its rows: shape (k,)."""
         if self._codes is None:
             return np.repeat(per_group, self._count)
         if self._present is not None:
@@ -140,7 +140,7 @@ class Segments:
         return self._last_write(np.arange(self.rows), self._codes)
 
     def first_where(self, mask: Mask) -> Ints:
-        """Index of the first row of each group at which mask holds; it holds at least once in each."""
+        """Index of the first row of each group whose mask is True. Every group must have such a row."""
         rows = np.flatnonzero(mask)[::-1]
         if self._codes is not None:
             return self._last_write(rows, self._codes[rows])
@@ -150,7 +150,7 @@ class Segments:
         return out
 
     def least(self, keys: Sequence[Array]) -> Ints:
-        """Index of the row of each group that is lexicographically smallest in keys (the first key counts most)."""
+        """Index of the smallest row of each group by the first key; ties go by the second key, and so on."""
         if len(self) == self.rows and self._codes is None:
             return np.arange(self.rows)
         group = self.spread(np.arange(len(self)))
@@ -159,7 +159,7 @@ class Segments:
 
     def _add(self, values: Array) -> Array:
         if self._starts is not None:
-            # reduceat wants at least one group
+            # reduceat needs at least one group
             return np.add.reduceat(values, self._starts) if len(self) else values[:0]
         assert self._codes is not None
         if values.dtype == np.float64:
@@ -175,12 +175,12 @@ class Segments:
             return ufunc.reduceat(values, self._starts) if len(self) else values[:0]
         assert self._codes is not None
         out = np.empty(self._dense, values.dtype)
-        out[self._codes] = values  # any member of the group to start from, so that no identity is needed
+        out[self._codes] = values  # starts from any value of the group, so that no identity is needed
         ufunc.at(out, self._codes, values)
         return self._compress(out)
 
     def _last_write(self, rows: Ints, codes: Ints) -> Ints:
-        """Assign in order; of assignments to one place numpy keeps the last."""
+        """The last of `rows` in each group. codes: group of each row. Numpy keeps the last assignment to an index."""
         out = np.empty(self._dense, np.int64)
         out[codes] = rows
         return self._compress(out)
@@ -190,7 +190,7 @@ class Segments:
 
 
 def begins_run(*columns: Array) -> Mask:
-    """Which rows begin a run: the first, and each that differs from the row before in a column. columns: shape (k,)."""
+    """Mask of the rows that begin a run: the first row, and each that differs from its predecessor in any column."""
     new = np.ones(len(columns[0]), np.bool_)
     np.not_equal(columns[0][1:], columns[0][:-1], out=new[1:])
     for column in columns[1:]:
@@ -199,14 +199,14 @@ def begins_run(*columns: Array) -> Mask:
 
 
 def inner(starts: Ints, rows: int) -> Mask:
-    """Which rows are not the first of their run. starts: of the runs."""
+    """Mask of the rows that do not begin a run. starts: first row of each run. rows: number of all rows."""
     out = np.ones(rows, np.bool_)
     out[starts] = False
     return out
 
 
 def narrow(values: Array) -> Array:
-    """Integers in their one form: int64 if all fit, else object (Python ints). values: shape (n,), object or int64."""
+    """Exact integers as int64 if all fit, else unchanged. values: shape (n,), int64 or object (Python ints)."""
     if values.dtype != object:
         return values
     if any(not -INT64_MAX <= value <= INT64_MAX for value in values.tolist()):

@@ -1,8 +1,8 @@
-"""Series: readings in their global order, one series per row of a state column, for functions of the order.
+"""Series: readings in their global order, one series per row of a state column. Used by functions that need the order.
 
-A column of series is an object array, as one of multisets is (partials/multisets.py); operations work on all rows at
-once, on flat arrays (`FlatSeries`). The order is (event time, node, arrival). Nodes order by the bytes of their ids
-(docs/protocol.md 7.3), so that a series stays sorted when its nodes get other codes.
+A column of series is an object array, like a column of multisets (partials/multisets.py). Operations work on the flat
+arrays of all rows at once (`FlatSeries`). The order is (event time, node, arrival). Nodes sort by the bytes of their
+ids, not by code (docs/protocol.md 7.3), so a series stays sorted when nodes get other codes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from edge_agent.algebra.partials.segments import Segments
 class Series:
     """Readings sorted by (time, node, arrival), at least one.
 
-    time_us: shape (k,), int64. value: shape (k,), float64 or int64 units (beyond 64 bits, at the root only, Python
-    integers). node: shape (k,), int64, code of the holder's node table. order: shape (k,), int64, arrival numbers.
+    time_us: shape (k,), int64. value: shape (k,), float64 or int64 units; values beyond 64 bits, which occur only at
+    the root, are Python integers. node: shape (k,), int64, index into the owner's table of nodes. order: shape (k,),
+    int64, arrival numbers.
     """
 
     time_us: Ints
@@ -59,7 +60,7 @@ class FlatSeries(multisets.FlatCells):
     sizes: Ints
 
     def column(self) -> NDArray[Any]:
-        """The cells."""
+        """The column: an object array of one `Series` per row."""
         out = np.empty(len(self.sizes), object)
         first = 0
         for row, end in enumerate(np.cumsum(self.sizes).tolist()):
@@ -70,7 +71,7 @@ class FlatSeries(multisets.FlatCells):
 
 
 def flat(column: Array) -> FlatSeries:
-    """The series of a column, shape (n,), n may be 0."""
+    """The series of a column of shape (n,), n may be 0."""
     cells: list[Series] = column.tolist()
     none = np.zeros(0, np.int64)
     if not cells:
@@ -88,23 +89,23 @@ def flat(column: Array) -> FlatSeries:
 
 
 def is_series(column: Array) -> bool:
-    """Whether a column, not empty, is one of series."""
+    """Whether a column is not empty and contains series."""
     return column.dtype == object and len(column) > 0 and isinstance(column[0], Series)
 
 
 def kind_of(column: Array) -> str:
-    """The kind of any column as a letter: as `multisets.kind_of`, and of series 'S' (floats) or 's' (integers)."""
+    """The kind of a column as a letter: 'S' for series of floats, 's' of integers, else as `multisets.kind_of`."""
     if is_series(column):
         return "S" if column[0].value.dtype.kind == "f" else "s"
     return multisets.kind_of(column)
 
 
 def lift(time_us: Ints, value: Array, node: int, order: Ints, groups: Segments) -> NDArray[Any]:
-    """One series per group of readings of one node, which are in the order of (time, arrival). shape (k,) each."""
+    """One series per group of readings of one node. time_us, value, order: shape (k,), sorted by (time, arrival)."""
     if not len(groups):
         return np.empty(0, object)
     nodes = np.full(len(time_us), node, np.int64)
-    value = value + 0.0 if value.dtype == np.float64 else value  # -0.0 is 0.0, as in multisets
+    value = value + 0.0 if value.dtype == np.float64 else value  # turns -0.0 into 0.0, as in multisets
     if groups.starts is None:
         at = np.argsort(groups.spread(np.arange(len(groups))), kind="stable")
         time_us, value, order = time_us[at], value[at], order[at]
@@ -124,12 +125,12 @@ def combine(column: Array, groups: Segments, ranks: Ints | None) -> Array:
 
 
 def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
-    """Series of changed values. change: of a flat array."""
+    """Series of changed values. change: maps the flat array of values."""
     found = flat(column)
     return FlatSeries(found.time_us, change(found.value), found.node, found.order, found.sizes).column()
 
 
 def renumbered(column: Array, change: Callable[[Ints], Ints]) -> Array:
-    """Series whose nodes have other codes. change: of a flat array of codes; it keeps the order of ids."""
+    """Series with other node codes. change: maps the flat array of codes and keeps the order of node ids."""
     found = flat(column)
     return FlatSeries(found.time_us, found.value, change(found.node), found.order, found.sizes).column()

@@ -1,10 +1,11 @@
-"""Joins pieces of sessions to sessions, by the same rule in slicers, mergers and the root.
+"""Joins pieces of sessions. Slicers, mergers and the root all use these rules (docs/protocol.md).
 
-Rules (docs/protocol.md): two pieces are one session iff next.first - prev.last <= gap, one piece may join several
-(5.3); a session is complete when the bound of its key lies past last + gap, and the bound is the lesser of frontier and
-hint (5.1); a maximum duration cuts at its multiples since 1970, parts on either side of a cut never join (5.5).
+- Two pieces belong to one session iff next.first - previous.last <= gap. One piece may join several others (5.3).
+- A session is complete when the bound of its key is past last + gap. The bound is the lesser of frontier and hint
+  (5.1).
+- A maximum duration cuts at its multiples since 1970. Parts on either side of a cut never join (5.5).
 
-A piece is a row [first, last + 1 us) of Partials. All of it is one sort and one pass of numpy, for all keys at once.
+A piece is a row [first, last + 1 us) of Partials. Joining takes one sort and one pass of numpy, for all keys at once.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
 
-NO_HINT: Final = 2**62  # a key without a register: the frontier alone bounds it
-_ROOM: Final = 2**62  # int64 that a running maximum over all keys at once may use
+NO_HINT: Final = 2**62  # for a key without a hint: its bound is the frontier
+_ROOM: Final = 2**62  # largest integer in the running maximum over all keys at once
 
 
 def join(pieces: Partials, basis: tuple[str, ...], gap_us: int, max_us: int = 0, ranks: Ints | None = None) -> Partials:
-    """Sessions of the pieces: one row per session, sorted by (key, start). max_us: 0 for no maximum duration.
+    """Join pieces to one row per session, sorted by (key, start). max_us: maximum duration, 0 for none.
 
-    Laws: any order, any grouping (a join of joins is the join of all), no rows are the identity.
+    Laws: the result does not depend on the order or grouping of pieces (a join of joins is the join of all), and no
+    rows are the identity. ranks: as in aggregates.combine.
     """
     if len(pieces) < 2:
         return pieces
@@ -41,7 +43,7 @@ def join(pieces: Partials, basis: tuple[str, ...], gap_us: int, max_us: int = 0,
 
 
 def breaks(rows: Partials, gap_us: int, max_us: int = 0) -> Ints:
-    """Where sessions begin among rows sorted by (key, start): indices, int64, the first is 0. At least one row."""
+    """Index of the first row of each session, int64. rows: at least one, sorted by (key, start)."""
     new = np.ones(len(rows), np.bool_)
     same_key = rows.key[1:] == rows.key[:-1]
     new[1:] = ~same_key | (rows.start[1:] - (_reached(rows, same_key)[:-1] - 1) > gap_us)
@@ -52,16 +54,16 @@ def breaks(rows: Partials, gap_us: int, max_us: int = 0) -> Ints:
 
 
 def _reached(rows: Partials, same_key: Mask) -> Ints:
-    """The latest end so far of each row's key."""
+    """For each row, the latest end of its key so far. same_key: for rows from 1 on, whether the key is unchanged."""
     rank = np.concatenate([[0], np.cumsum(~same_key)])
     low = int(rows.start.min())
     span = int(rows.end.max()) - low + 1
-    if span * (int(rank[-1]) + 1) < _ROOM:  # one running maximum, each key lifted above the ones before it
+    if span * (int(rank[-1]) + 1) < _ROOM:  # one running maximum: an offset per key keeps keys apart
         lifted: Ints = np.maximum.accumulate(rows.end - low + rank * span)
         reached: Ints = lifted - rank * span + low
         return reached
     out = rows.end.copy()
-    for first, last in zip(*_bounds(rank), strict=True):  # few keys far apart in time: one pass a key
+    for first, last in zip(*_bounds(rank), strict=True):  # few keys far apart in time: one pass per key
         np.maximum.accumulate(out[first:last], out=out[first:last])
     return out
 
@@ -72,9 +74,9 @@ def _bounds(rank: Ints) -> tuple[list[int], list[int]]:
 
 
 def pieces_of(time_us: Ints, key: int | Ints, gap_us: int, max_us: int = 0) -> tuple[Ints, Ints]:
-    """Readings to pieces: (order of the readings by key and time, index where each piece begins in that order).
+    """Split readings into pieces. Returns (order of the readings by key and time, index in it where each piece begins).
 
-    time_us: shape (k,), int64, non-decreasing, k > 0. key: one code for all, or one per reading.
+    time_us: shape (k,), int64, non-decreasing, k > 0. key: one code for all readings, or one per reading.
     """
     order = np.arange(len(time_us)) if isinstance(key, int) else np.argsort(key, kind="stable")
     time = time_us[order]
@@ -89,7 +91,7 @@ def pieces_of(time_us: Ints, key: int | Ints, gap_us: int, max_us: int = 0) -> t
 
 
 class SessionStore(Store):
-    """Open sessions of one plan, as pieces that are joined lazily."""
+    """Open sessions of one plan. Pieces are joined only when sessions are read."""
 
     __slots__ = ("gap_us", "max_us")
 
@@ -98,9 +100,10 @@ class SessionStore(Store):
         self.gap_us, self.max_us = gap_us, max_us
 
     def close(self, frontier_us: int, hints: Mapping[int, int] | None = None) -> Partials:
-        """Remove and return the sessions whose key's bound lies past last + gap.
+        """Remove and return the complete sessions: those whose key has a bound past last + gap.
 
-        hints: key code -> earliest start that a child still holds. The bound of a key is the lesser of both (5.1).
+        hints: key code -> earliest start of an open session at a child. The bound of a key is the lesser of frontier
+        and hint (5.1).
         """
         sessions = self._sessions()
         if not len(sessions):
@@ -120,13 +123,13 @@ class SessionStore(Store):
         return sessions.take(done)
 
     def flush(self) -> Partials:
-        """Remove and return everything, joined."""
+        """Remove and return all sessions, joined."""
         sessions = self._sessions()
         self.restore(NOTHING)
         return sessions
 
     def lows(self) -> tuple[Ints, Ints]:
-        """(key codes, earliest open start of each), for the sender's hints (5.2)."""
+        """(key codes, start of the earliest open session of each), for the hints to the parent (5.2)."""
         sessions = self._sessions()
         if not len(sessions):
             return NO_INTS, NO_INTS

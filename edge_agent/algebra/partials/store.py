@@ -1,4 +1,4 @@
-"""Open partials of one plan, until their ranges close."""
+"""A store for the open partials of one plan, until their ranges close."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat, readings_in
 
-_WAITING: Final = 4  # rows may wait until they are this many times those combined so far, and
-_PENDING: Final = 65_536  # so many more: some 3 MB
-_CHUNKS: Final = 64  # chunks that closing may have to read
+_WAITING: Final = 4  # rows are combined once the new ones exceed this many times the combined ones,
+_PENDING: Final = 65_536  # plus this many (some 3 MB)
+_CHUNKS: Final = 64  # more chunks than this are joined, because closing reads all of them
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Rows of a store with the least and the greatest end among them."""
+    """Rows of a store. low_us, high_us: lowest and highest end of the rows."""
 
     rows: Partials
     low_us: int
@@ -28,8 +28,9 @@ class _Chunk:
 class Store:
     """Open partials of one plan, for slicers and mergers.
 
-    Rows are kept as chunks and combined lazily: adding costs nothing per row, closing reads only chunks with rows that
-    close. nodes: the holder's table of node ids (it may grow), which columns of kind 'node' index.
+    Rows are kept in chunks and combined when they are read: adding costs nothing per row, and closing reads only chunks
+    with rows that close. unit_us: as in partial.combine. nodes: the owner's table of node ids, which may grow; columns
+    of kind 'node' contain indices into it.
     """
 
     __slots__ = ("_chunks", "_compacted", "_fresh", "_nodes", "_ranks", "_rows", "basis", "unit_us")
@@ -39,18 +40,18 @@ class Store:
         self.unit_us = unit_us
         self._nodes = nodes
         self._ranks: Ints = NO_INTS
-        self._fresh: list[Partials] = []  # as they came
+        self._fresh: list[Partials] = []  # added since, not combined
         self._chunks: list[_Chunk] = []
         self._rows = 0
         self._compacted = 0
 
     def __len__(self) -> int:
-        """Number of rows; several may have the same range and key."""
+        """Number of rows. Rows of the same range and key count separately until they are combined."""
         return self._rows
 
     @property
     def readings(self) -> int:
-        """Readings in its rows."""
+        """Number of readings in its rows."""
         return sum(map(readings_in, self._all()))
 
     @property
@@ -59,7 +60,7 @@ class Store:
         return min((int(rows.start.min()) for rows in self._all()), default=None)
 
     def add(self, partials: Partials) -> None:
-        """Add rows, in any order, any number of times the same range and key. The arrays are kept, not copied."""
+        """Add rows in any order; ranges and keys may repeat. The arrays are kept, not copied."""
         if not len(partials):
             return
         self._fresh.append(partials)
@@ -112,7 +113,7 @@ class Store:
             self._keep(rows)
 
     def ranks(self) -> Ints | None:
-        """Place of each node code in the bytewise order of ids (docs/protocol.md 7.3); None without a node table."""
+        """The rank of each node code in the bytewise order of ids (docs/protocol.md 7.3); None without a node table."""
         if len(self._nodes) != len(self._ranks):
             self._ranks = ranks_of(self._nodes)
         return self._ranks if len(self._ranks) else None
@@ -127,7 +128,7 @@ class Store:
         self._chunks.append(_measured(rows))
 
     def _join(self) -> None:
-        """Join many small chunks to one. The largest stays as it is, so that a row is not combined over and over."""
+        """Join all chunks but the largest, which stays as it is so that its rows are not combined over and over."""
         chunks = sorted(self._chunks, key=lambda chunk: len(chunk.rows))
         self._chunks = [chunks.pop()]
         self._keep(self._combined(concat([chunk.rows for chunk in chunks])))
@@ -139,7 +140,7 @@ def _measured(rows: Partials) -> _Chunk:
 
 
 def ranks_of(nodes: Sequence[str]) -> Ints:
-    """Place of each id in their bytewise order (docs/protocol.md 7.3): shape (n,), int64."""
+    """The rank of each id in the bytewise order of ids (docs/protocol.md 7.3): shape (n,), int64."""
     order = sorted(range(len(nodes)), key=lambda code: nodes[code].encode())
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
