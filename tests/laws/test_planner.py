@@ -104,5 +104,5 @@ def test_windows_without_a_common_period_are_counted_over_a_sample() -> None:
 def test_more_state_than_fits_a_plan_is_refused_with_a_way_out() -> None:
     bins = [(("edges", tuple(100.0 * i + j for j in range(100))),) for i in range(3)]
     many = tuple(Aggregate("histogram", f"h{i}", params) for i, params in enumerate(bins))
-    with pytest.raises(ConfigError, match=r"boiler.* 301 state columns, at most 256 travel together: ask for fewer"):
+    with pytest.raises(ConfigError, match=r"boiler.* 301 state columns, at most 256 are possible: use fewer"):
         plan((replace(query(Tumbling(60), "boiler"), aggregates=many),), None)

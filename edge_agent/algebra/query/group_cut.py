@@ -1,7 +1,7 @@
 """How the readings of a group are cut into windows: by time, by sessions, by order or by markers.
 
-The text of a cut is part of frames, checkpoints, plan hashes and the order of groups. wire/ and machines/ both read and
-write it, and may not import each other: so it is converted here.
+The text form of a cut is part of frames, checkpoints, plan hashes and the sort order of groups. It is converted here
+because wire/ and machines/ both need it and may not import each other.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 INTERPRETATIONS: Final = ("local", "bounds", "order", "overlap", "central")
 _MARKERS: Final = "markers"  # first word of the text of a PunctuationCut
-_SKIPS: Final = "/skip"  # suffix of its interpretation
-_COMMANDS: Final = "."  # its marker source where no sensor is one
+_SKIPS: Final = "/skip"  # suffix of the interpretation if windows do not wait for missing nodes
+_COMMANDS: Final = "."  # the marker source if commands give the markers
 _LEADING: Final = {False: "drop", True: "open"}
 
 
@@ -23,24 +23,22 @@ class _Cut:
 
     @property
     def gap_us(self) -> int:
-        """Greatest distance at which pieces of a window join; hints then announce the next piece. 0: pieces do not
-        join.
-        """
+        """Greatest distance at which pieces of a window join; children then send hints. 0: pieces do not join."""
         return 0
 
     @property
     def max_us(self) -> int:
-        """Joined windows are cut at multiples of it since 1970; 0: no greatest duration."""
+        """Maximum duration of joined windows, which are cut at its multiples since 1970; 0: none."""
         return 0
 
     @property
     def central(self) -> bool:
-        """Whether the markers of all nodes cut one stream, at the root."""
+        """Whether the root merges the markers of all nodes, and cuts one stream of all readings by them."""
         return False
 
     @property
     def numbered(self) -> bool:
-        """Whether the root merges windows by their number: the i-th of all nodes."""
+        """Whether the root merges windows by number: the i-th windows of all nodes are one."""
         return False
 
     @property
@@ -50,7 +48,7 @@ class _Cut:
 
     @property
     def plan_kinds(self) -> tuple[str, ...]:
-        """Values of Plan.kind that are possible in a group of this cut."""
+        """Values of Plan.kind that a group with this cut may have."""
         return ("slice", "window", "session", "marker")
 
     @property
@@ -61,20 +59,20 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class TimeCut(_Cut):
-    """Windows that follow from the definition alone."""
+    """Windows by time: their bounds follow from the definition alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCut(_Cut):
-    """Sessions. gap_us > 0, max_us: see algebra.windows.session.Session."""
+    """Sessions. gap_us (> 0), max_us: as in algebra.windows.session.Session."""
 
-    gap_us: int = field()  # no default: without field() it would be the property of _Cut
+    gap_us: int = field()  # without field(), the property of _Cut would be taken as the default
     max_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedCut(_Cut):
-    """Readings travel raw; the root puts those of all nodes in order and forms the windows."""
+    """Windows by the order of readings: nodes send raw readings, and the root orders them and forms the windows."""
 
     @property
     def plan_kinds(self) -> tuple[str, ...]:
@@ -89,9 +87,9 @@ class OrderedCut(_Cut):
 class PunctuationCut(_Cut):
     """Windows from marker to marker.
 
-    interpretation: see algebra.windows.punctuation.Punctuation. leading: whether the first reading opens a window if no
-    marker precedes it. marker_source: the sensor whose changes of value are the markers, '' for markers of commands.
-    marker_id: only markers of that id count, '' for all.
+    interpretation: as in algebra.windows.punctuation.Punctuation. skips: whether windows do not wait for missing nodes.
+    leading: whether the first reading opens a window if no marker precedes it. marker_source: the sensor whose changes
+    of value are the markers, '' if commands give them. marker_id: only markers with this id count, '' for all.
     """
 
     interpretation: str
@@ -102,7 +100,7 @@ class PunctuationCut(_Cut):
 
     @property
     def gap_us(self) -> int:
-        """1 us where windows that overlap or touch are one: pieces [start, end) join as those of sessions do."""
+        """1 us if overlapping or touching windows are one: pieces [start, end) then join as in sessions. Else 0."""
         return 1 if self.interpretation == "overlap" else 0
 
     @property
@@ -115,12 +113,12 @@ class PunctuationCut(_Cut):
 
     @property
     def plan_kinds(self) -> tuple[str, ...]:
-        """Raw readings and markers if the root cuts; else partials, and a marker row for each window."""
+        """If the root cuts: raw readings and markers. Else partials, and a marker row for each window."""
         return ("raw", "marker") if self.central else ("slice", "window", "session", "marker")
 
     @property
     def text(self) -> str:
-        """`markers <interpretation>[/skip] <drop or open> <marker source or .> <marker id>`, without trailing blank."""
+        """`markers <interpretation>[/skip] <drop or open> <marker source or .> <marker id>`, right-stripped."""
         merged = self.interpretation + (_SKIPS if self.skips else "")
         source = self.marker_source or _COMMANDS
         return f"{_MARKERS} {merged} {_LEADING[self.leading]} {source} {self.marker_id}".rstrip()
@@ -131,7 +129,7 @@ BY_TIME: Final = TimeCut()
 
 
 def cut_from_text(gap_us: int, max_us: int, text: str) -> GroupCut:
-    """The cut with these values of `gap_us`, `max_us` and `text`. Raises: ValueError if there is none."""
+    """The cut with these values of `gap_us`, `max_us` and `text`. Raises: ValueError for other values."""
     cut: GroupCut
     match text.split(" ", 4):
         case [""]:

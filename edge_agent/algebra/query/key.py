@@ -1,4 +1,4 @@
-"""Keys: the labels a query groups by as text, and the names of queries, their rows and epochs as tuples."""
+"""Keys of readings as text, and named tuples that identify a query revision, its rows and an epoch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from typing import Final, NamedTuple
 
-Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
+Labels = tuple[tuple[str, str], ...]  # (name, value) of the labels of one series of a sensor, sorted by name
 
 
 class QueryKey(NamedTuple):
@@ -17,7 +17,7 @@ class QueryKey(NamedTuple):
 
 
 class QueryPlace(NamedTuple):
-    """Where rows of a query revision belong: the node for windows of one node alone, '' for those of the whole tree."""
+    """Identifies rows of a query revision. node: for windows of one node alone; '' for windows of the whole tree."""
 
     query: str
     revision: int
@@ -37,13 +37,14 @@ class EpochKey(NamedTuple):
 
 
 _NUMBER: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-MAX_WEIGHT: Final = 1e150  # no real weight is larger, and sums of larger ones could leave the range of a float
+MAX_WEIGHT: Final = 1e150  # sums of larger weights could leave the range of floats
 
 
 def key_text(labels: Labels, by: tuple[str, ...]) -> str:
-    """`site=a,unit=3` in the order of `by`; '' without labels to group by; a label the series lacks is empty.
+    """The key of a series as text: `site=a,unit=3`, in the order of `by`; '' if `by` is empty.
 
-    `%`, `,` and `=` in names and values are percent-encoded, so that `key_labels` can take the text apart again.
+    A label that the series lacks has an empty value. `%`, `,` and `=` in names and values are percent-encoded, so that
+    `key_labels` can parse the text.
     """
     values = dict(labels)
     return ",".join(f"{_escaped(name)}={_escaped(values.get(name, ''))}" for name in by)
@@ -56,7 +57,7 @@ def key_labels(text: str) -> dict[str, str]:
 
 
 def label_number(text: str) -> float:
-    """A label's text as a weight: a decimal of 0 or more. Returns NaN for any other text, and above MAX_WEIGHT."""
+    """The weight in the text of a label: a decimal number >= 0. NaN for any other text and for more than MAX_WEIGHT."""
     number = float(text) if _NUMBER.fullmatch(text.strip()) else math.nan
     return number if number <= MAX_WEIGHT else math.nan
 

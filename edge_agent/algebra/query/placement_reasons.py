@@ -1,7 +1,7 @@
 """Explains where a query is computed: one reason for its window and one for each of its functions.
 
-Source: thesis figure 16 (windows: known from the definition alone, from the readings, from markers; by time or by
-count) and figure 17 (functions: decomposable or not, commutative or not).
+Source: the thesis on Disco, figure 16 (windows by definition, by readings or by markers; by time or by count) and
+figure 17 (functions: decomposable or not, commutative or not).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVERY, GATEWAY, ROOT = "every tier", "gateway", "root"
 
 @dataclass(frozen=True, slots=True)
 class PlacementReason:
-    """about: window or function, as the user wrote it. where: EVERY, GATEWAY or ROOT."""
+    """Where a window or function is computed. about: its name for the user. where: EVERY, GATEWAY or ROOT."""
 
     about: str
     where: str
@@ -28,7 +28,7 @@ class PlacementReason:
 
 
 def placement_reasons(query: Query, scale: int | None) -> tuple[PlacementReason, ...]:
-    """One for the window, one for each function in turn. scale: of the sensor's values, None for floats."""
+    """A reason for the window, then one per function, in order. scale: of the sensor's values, None for floats."""
     window = _window(query)
     return (window, *(_function(aggregate, scale, window) for aggregate in query.aggregates))
 

@@ -1,9 +1,9 @@
-"""Decides what a group of queries sends upward, and why; every node decides the same (docs/how-it-works.md).
+"""Decides what a group of queries sends upward, and why. Every node decides the same (docs/how-it-works.md).
 
-A slice travels once, however many windows contain it. Whole windows travel only if they take fewer bytes for the whole
-group at every rate of readings: a slide that does not divide the length cuts the stream twice for each window, so that
-there are more slices than windows. The price is that a reading which rows contain (exact quantiles, sketches until they
-are full) then travels once for each of its windows.
+A slice is sent once, however many windows contain it. Whole windows are sent instead only if they take fewer bytes for
+the whole group at every rate of readings. That happens if the slide does not divide the length: the stream is then cut
+twice per window, so there are more slices than windows. In exchange, rows that contain readings (exact quantiles,
+sketches until they are full) repeat each reading once per window.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ RAW_BASIS: Final = ("count", "series")  # state columns of raw readings
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One plan and its share of the readings.
+    """One plan, and the readings that it gets.
 
-    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where: windows are formed at the 'root' or the
-    'gateway'. cost: bytes of its rows; their rate is known for slices and windows only.
+    feeds: 'all' readings, only those 'on_time', only 'late' ones, or 'markers' instead of readings. where: 'root' or
+    'gateway', the place where windows are formed. reason: text for the user. cost: bytes of the rows.
     """
 
     plan: Plan
@@ -48,12 +48,12 @@ class Placement:
         return self.plan.kind
 
 
-@functools.lru_cache(maxsize=64)  # asked for again at every change of definitions and every restart
+@functools.lru_cache(maxsize=64)  # called again at every change of definitions
 def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]:
     """The placements that serve the queries of one group; empty for none. scale: of the values, None for floats.
 
-    One placement feeds 'all', or one 'on_time' and one 'late' if late readings count per window; windows between
-    markers have one for 'markers', too. Raises: ConfigError, one line, for queries that cannot be served.
+    There is one placement for 'all' readings or, if late readings count per window, one for those 'on_time' and one for
+    'late' ones. Windows between markers add one for 'markers'. Raises: ConfigError for queries that cannot be served.
     """
     if not queries:
         return ()
@@ -63,13 +63,13 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
     if len(basis) > MAX_COLUMNS:
         ids = ", ".join(query.id for query in queries[:3]) + (", ..." if len(queries) > 3 else "")
         raise ConfigError(
-            f"the functions of the queries of one source and filter ({ids}) need {len(basis)} state columns, at most "
-            f"{MAX_COLUMNS} travel together: ask for fewer edges, or let one of them differ in its filter or lateness"
+            f"the functions of the queries with one source and filter ({ids}) need {len(basis)} state columns, at most "
+            f"{MAX_COLUMNS} are possible: use fewer edges, or give one of these queries another filter or lateness"
         )
     if (named := sum(len(query.id) + 8 for query in queries)) > MAX_PLAN_BYTES:
         raise ConfigError(
-            f"{len(queries)} queries over one source and filter, with revisions whose windows are still open, take "
-            f"{named} bytes to name, at most {MAX_PLAN_BYTES}: wait until windows have ended, or take shorter ids"
+            f"the ids of {len(queries)} queries with one source and filter (with revisions of open windows) take "
+            f"{named} bytes, at most {MAX_PLAN_BYTES} are possible: wait until windows have ended, or use shorter ids"
         )
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)
@@ -118,7 +118,7 @@ def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | N
     return Placement(made, "all", "root", reason, cost)
 
 
-_MARKED: Final = {  # how windows between markers travel
+_MARKED: Final = {  # interpretation of markers -> reason of the placement
     "local": "finished on the gateway and merged with no other node",
     "bounds": "finished on the gateway; those of equal bounds merge at every tier",
     "order": "finished on the gateway; the root merges the i-th of all nodes once every one has sent it",
@@ -130,9 +130,10 @@ _MARKED: Final = {  # how windows between markers travel
 def _punctuation(
     queries: tuple[Query, ...], window: Punctuation, basis: tuple[str, ...], scale: int | None
 ) -> tuple[Placement, ...]:
-    """Whole windows, and marker rows that list all windows, because a window without a reading counts too.
+    """Placements of windows between markers: one for rows, one for markers.
 
-    If the markers of all nodes cut one stream: the readings and the markers.
+    If the markers of all nodes cut one stream, these are raw readings and single markers. Else they are whole windows,
+    and marker rows that list all windows, because a window without a reading counts, too.
     """
     where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
     if window.interpretation == "central":
@@ -151,7 +152,7 @@ def _punctuation(
 
 
 def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
-    """Unaggregated readings: only the root knows the order of the readings of all nodes."""
+    """The placement of raw readings, for windows that depend on the order of the readings of all nodes."""
     _refuse_labels(queries, scale)
     reason = "every reading, compact: only the root knows the order of the readings of all gateways"
     if queries[0].scope == "local":
@@ -161,7 +162,10 @@ def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
 
 
 def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
-    """Raises: ConfigError if a function or a window's condition needs a label outside the key: only keys travel."""
+    """Refuse functions and window conditions that need a label outside the key, because the root gets only keys.
+
+    Raises: ConfigError.
+    """
     for query in queries:
         conditions = getattr(query.window, "labels", frozenset[str]())
         lacking = sorted({*conditions, *labels_of(basis_of(query.aggregates, scale))} - {*query.by})
@@ -182,7 +186,7 @@ def _plan_of(
     gap_us: int | None = None,
     hashed: str = "",
 ) -> Plan:
-    """The plan that serves these queries. hashed: the kind in the plan's hash, if it is longer than `kind`."""
+    """The plan for these queries. hashed: text that replaces `kind` in the plan's hash; '' for `kind` itself."""
     served = tuple(sorted((query.id, query.revision) for query in queries))
     return Plan(plan_hash(hashed or kind, basis, scale, served), kind, basis, scale, unit_us, served, gap_us)
 
@@ -200,7 +204,7 @@ def _refuse_unsupported(query: Query) -> None:
             f"query {query.id}: window type {kind!r} is not supported yet; there are {', '.join(sorted(ALL))}"
         )
     if query.scope not in SCOPES:
-        raise ConfigError(f"query {query.id}: scope {query.scope!r}: there are {', '.join(SCOPES)}")
+        raise ConfigError(f"query {query.id}: unknown scope {query.scope!r}; there are {', '.join(SCOPES)}")
     for aggregate in query.aggregates:
         try:
             check(aggregate)

@@ -1,6 +1,6 @@
 """Sensors, queries and groups of queries as frozen values. config/ converts them from and to text.
 
-Source: the shapes people write are in docs/configure.md; schemas/query.schema.json and schemas/sensor.schema.json.
+Source: docs/configure.md, schemas/query.schema.json and schemas/sensor.schema.json define the text form.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Param = str | int | float | bool | tuple[float, ...] | None
 
 LATE_POLICIES: Final = ("revise", "drop", "per_window")
 ON_MISSING: Final = ("hold", "skip")
-SCOPES: Final = ("global", "local")  # over all nodes, or a result for each gateway
+SCOPES: Final = ("global", "local")  # one result over all nodes, or one per gateway
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate of a query: fn is a name in algebra.aggregates.FUNCTIONS, name the column of the result.
+    """One aggregate of a query. fn: a name in algebra.aggregates.FUNCTIONS. name: the column of the result.
 
-    A parameter that is a list is a tuple here, whatever text it came through.
+    params: (name, value); lists are converted to tuples, so that the value can be hashed.
     """
 
     fn: str
@@ -39,16 +39,18 @@ class Aggregate:
             object.__setattr__(self, "params", plain)
 
     def param(self, name: str, default: Param = None) -> Param:
-        """The parameter of that name, or the default."""
+        """The value of a parameter, or the default if it is not given."""
         return dict(self.params).get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a user asks for. Times in microseconds; `where` is the text, '' for every reading.
+    """The definition of a query. Times are in microseconds.
 
-    on_missing: for windows whose bounds depend on all nodes: 'hold' them until every expected node has reported, or
-    'skip' nodes that are left out.
+    source: id of the sensor. where: text of the filter, '' for every reading. by: labels that form the key. scope: one
+    of SCOPES. late: one of LATE_POLICIES. effective_from_us: first window start of this revision. on_missing: for
+    windows whose bounds depend on all nodes: 'hold' them until every expected node has reported, or 'skip' nodes that
+    are excluded from the frontier.
     """
 
     id: str
@@ -66,7 +68,7 @@ class Query:
 
     @property
     def key(self) -> QueryKey:
-        """The name of this revision."""
+        """Identifies this revision."""
         return QueryKey(self.id, self.revision)
 
     @property
@@ -85,7 +87,7 @@ class Query:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sensors that it needs: its source, and the sensor whose changes are its markers."""
+        """Ids of the sensors that the query needs: its source and, if a sensor gives its markers, that sensor."""
         markers = getattr(self.window, "markers", "")
         return (self.source, markers) if markers else (self.source,)
 
@@ -96,7 +98,7 @@ class Query:
 
     @property
     def _cut(self) -> GroupCut:
-        match self.window.type:  # by its word: windows/ imports values that import this
+        match self.window.type:  # not by class: importing windows/ here would be a cycle
             case "session":
                 session = cast("Session", self.window)
                 return SessionCut(session.gap_us, session.max_us)
@@ -105,7 +107,7 @@ class Query:
         return OrderedCut() if hasattr(self.window, "cut") else TimeCut()
 
     def group_at(self, node: str) -> Group:
-        """The group at a gateway. Windows that do not merge below the root are in a group of the node's own."""
+        """The group of the query at a gateway: one of the node's own if its windows do not merge below the root."""
         own = self.scope == "local"
         if self.window.type == "punctuation":
             own = cast("Punctuation", self.window).own
@@ -114,12 +116,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Queries over the same source, filter, key, lateness and cut; the unit of slicing, frontier and coverage.
+    """Queries with the same source, filter, key, lateness and cut. The unit of slicing, frontier and coverage.
 
-    Sessions of another gap are another group, so that the hint of a key, one number, belongs to sessions of one gap,
-    and a long gap does not delay a short one (docs/protocol.md 5.2). node: each gateway has its own group for queries
-    of scope 'local', so that their windows wait for no other node; '' for a group of all nodes. Groups sort by their
-    values.
+    Sessions with different gaps are in different groups, so that the hint of a key concerns one gap only, and a long
+    gap does not delay a short one (docs/protocol.md 5.2). node: the gateway of a group of its own, for windows that
+    wait for no other node; '' for a group of all nodes. Groups sort by their values.
     """
 
     source: str
@@ -142,12 +143,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """One configured source. `options` are the driver's own fields, checked by config/.
+    """One configured source of readings. options: the driver's own fields, checked by config/.
 
     scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats. timeout_us: after
-    this silence the sensor is idle and its frontier moves with the clock minus delay_us. nan: 'skip' (count and leave
-    out) or 'quarantine'. rereadable: whether it continues at a committed position. own_clock: whether it is read from
-    its beginning, by a clock of its own. Both follow from the driver and its options.
+    this silence the sensor is idle, and its frontier follows the clock minus delay_us. nan: 'skip' (count and drop) or
+    'quarantine'. rereadable: whether reading continues at a committed position after a restart. own_clock: whether it
+    is read from its beginning, by a clock of its own instead of the node's (protocol 4.1). The driver and its options
+    determine the last two.
     """
 
     id: str

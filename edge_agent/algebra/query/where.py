@@ -1,4 +1,4 @@
-"""Filters of queries as expression trees, and their evaluation. The parser: where_parser.py."""
+"""Filters of queries as expression trees, and their evaluation. where_parser.py parses them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEYWORDS: Final = frozenset({"and", "or", "not", "in"})
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """name sign literal; literal is a float or a str."""
+    """A comparison. name: a label or 'value'. sign: one of SIGNS."""
 
     name: str
     sign: str
@@ -52,7 +52,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The part does not hold."""
+    """True where the part is false."""
 
     part: Expr
 
@@ -62,7 +62,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All parts hold; two at least, none an And."""
+    """True where all parts are true. parts: at least two, none of them an And."""
 
     parts: tuple[Expr, ...]
 
@@ -72,7 +72,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One part holds; two at least, none an Or."""
+    """True where any part is true. parts: at least two, none of them an Or."""
 
     parts: tuple[Expr, ...]
 
@@ -84,7 +84,7 @@ Expr = Compare | In | Not | And | Or
 
 
 def names(expr: Expr) -> frozenset[str]:
-    """The names used: labels, and 'value' if used."""
+    """The names in an expression: labels, and 'value' if it occurs."""
     match expr:
         case Compare() | In():
             return frozenset({expr.name})
@@ -101,10 +101,10 @@ def evaluate(
     labels: Sequence[Labels],
     cache: dict[Expr, Mask] | None = None,
 ) -> Mask:
-    """Which readings pass: shape (k,), bool.
+    """Whether each reading passes: shape (k,), bool.
 
-    value: shape (k,), float64, the sensor's unit. series: shape (k,), int64, index into labels. cache: kept by the
-    caller for one append-only table of labels, so that conditions on labels alone are evaluated once per series.
+    value: shape (k,), float64, in the sensor's unit. series: shape (k,), int64, index into labels, which is an
+    append-only table. cache: results of conditions on labels alone, per series; the caller keeps it for the same table.
     """
     passed = _evaluate(expr, value, series, labels, {} if cache is None else cache)
     return np.broadcast_to(passed, np.shape(value)) if np.ndim(passed) == 0 else passed
@@ -133,7 +133,7 @@ def _evaluate(expr: Expr, value: Array, series: Ints, labels: Sequence[Labels], 
 
 
 def _holds(expr: Expr, labels: dict[str, str]) -> bool:
-    """An expression without `value` for one series."""
+    """Whether an expression without `value` is true for a series with these labels."""
     match expr:
         case Compare():
             return _compare(labels.get(expr.name, ""), expr.sign, expr.literal)

@@ -1,9 +1,11 @@
-"""The filter language of queries: `value > 0 and (site = 'a' or unit in ('3', '4'))`.
+"""Parses the filter language of queries: `value > 0 and (site = 'a' or unit in ('3', '4'))`.
 
-Comparisons = != < <= > >= of `value` or a label with a number or a text in single quotes ('' is one quote inside), `in
-(...)`, `not in (...)`, and, or, not, parentheses; keywords in any case. A name that is no plain word stands in double
-quotes. A label that a series does not have is ''. A label compared with a number counts as the number in its text; if
-its text is no number, it is unequal to all numbers, and neither less nor greater.
+Operators are = != < <= > >=, `in (...)`, `not in (...)`, and, or, not and parentheses; keywords may be in upper or
+lower case. The left side is `value` or a label; a label that is no plain word is written in double quotes. The right
+side is a number, or a text in single quotes with '' for a quote.
+
+A label that a series lacks is ''. A label that is compared with a number is read as a number; if its text is no number,
+only != is true.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Final
 from edge_agent.algebra.query.where import KEYWORDS, SIGNS, VALUE, And, Compare, Expr, In, Not, Or
 from edge_agent.errors import ConfigError
 
-_DEPTH: Final = 32  # nesting that a person writes stays far below; the parser recurses
+_DEPTH: Final = 32  # limits the recursion of the parser; nobody nests so deep by hand
 _LENGTH: Final = 4_096  # characters
 
 _FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -34,11 +36,9 @@ _TOKEN: Final = re.compile(
 
 
 def parse(text: str) -> Expr:
-    """Parse a text to an expression; str() of it is the canonical text. Raises: ConfigError naming the column
-    (from 1).
-    """
+    """Parse a filter. str() of the result is its canonical text. Raises: ConfigError with the column (from 1)."""
     if len(text) > _LENGTH:
-        raise ConfigError(f"where: {len(text)} characters, at most {_LENGTH}")
+        raise ConfigError(f"where: the filter has {len(text)} characters, at most {_LENGTH} are allowed")
     return _Parser(text).whole()
 
 
@@ -50,7 +50,7 @@ class _Token:
 
 
 class _Parser:
-    """Recursive descent: or < and < not < comparison."""
+    """A recursive-descent parser. Precedence, lowest first: or, and, not, comparison."""
 
     def __init__(self, text: str) -> None:
         self.tokens = _tokens(text)

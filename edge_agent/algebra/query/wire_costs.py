@@ -1,7 +1,6 @@
-"""Estimates the bytes that a key of a plan sends, from the definitions and a rate of readings.
+"""Estimates the bytes that a plan sends per key, from the definitions and a rate of readings.
 
-The planner compares plans by these figures, and `headwater explain` shows them. Sizes of rows:
-algebra/query/row_sizes.py.
+The planner compares plans by these estimates, and `headwater explain` shows them. row_sizes.py estimates single rows.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from edge_agent.algebra.query.row_sizes import of_row
 from edge_agent.algebra.span import FAR_US, Lattice, edge_sets
 from edge_agent.algebra.windows import Spec, Window
 
-FRAME_BYTES: Final = 28  # envelope, group, frontier and the head of one section: once a frame, whatever is in it
-MINUTE_US: Final = 60_000_000  # what is taken for the length of a window that the readings decide
-COMMIT: Final = Fraction(1)  # of gateways, a second: readings that travel as they are make a row a commit
-_FILLED: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # readings a slice, where plans are compared
-_SAMPLE: Final = 2**14  # edges counted where their common period is too long: below 1 ms, and two digits of a rate
+FRAME_BYTES: Final = 28  # overhead per frame: envelope, group, frontier and the head of one section
+MINUTE_US: Final = 60_000_000  # assumed length of windows whose length depends on the readings
+COMMIT: Final = Fraction(1)  # commits of a gateway per second; raw readings are sent as one row per commit
+_FILLED: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # readings per slice for which plans are compared
+_SAMPLE: Final = 2**14  # edges counted if their common period has more; takes < 1 ms, gives two digits of a rate
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes that one key sends. basis: state columns of a row; scale: of the values, None for floats.
+    """Estimated bytes for one key of a plan. basis: state columns of a row. scale: of the values, None for floats.
 
-    rows_per_s: None if it depends on readings (sessions, markers), 0 for a single window. times: number of rows that
-    contain a reading. own_range: whether a row has bounds of its own.
+    rows_per_s: rows per second; None if it depends on readings (sessions, markers), 0 for a single window. times: how
+    many rows contain a reading. own_range: as in row_sizes.of_row.
     """
 
     basis: tuple[str, ...]
@@ -41,13 +40,13 @@ class Cost:
     own_range: bool = False
 
     def row(self, readings: float) -> RowSize:
-        """Size of a row of that many readings, at least 1."""
+        """Size of a row. readings: in the row; less than 1 counts as 1."""
         return of_row(self.basis, self.scale, max(1.0, readings), own_range=self.own_range)
 
     def per_s(self, readings_per_s: float) -> RowSize | None:
-        """Bytes per second at that rate, without the overhead of frames; None if the rate of rows is unknown.
+        """Bytes per second at a rate of readings, without the overhead of frames; None if rows_per_s is None or 0.
 
-        If readings are rarer than rows, some rows are absent.
+        A row without readings is not sent.
         """
         if not self.rows_per_s:
             return None
@@ -56,7 +55,7 @@ class Cost:
         return self.row(readings).times(rows * min(1.0, readings))
 
     def never_more_than(self, other: Cost) -> bool:
-        """Whether fewer bytes are expected than of `other` at some rate that fills its rows, and more at none."""
+        """Whether this is cheaper than `other` at some rate that fills the rows of `other`, and dearer at none."""
         if not self.rows_per_s or not other.rows_per_s:
             return False
         pairs = [
@@ -73,9 +72,9 @@ class Cost:
 
 
 def of_window(cost: Cost, kind: str, window: Spec, readings_per_s: float) -> RowSize:
-    """Bytes of a key for one window of a query: its row, or what travels from one window to the next.
+    """Bytes of a key for one window of a query: its row, or the slices or readings between two successive windows.
 
-    kind: of the plan's rows. A window whose length the readings decide is taken to last `MINUTE_US`.
+    kind: of the plan's rows. Windows whose length depends on the readings are assumed to last MINUTE_US.
     """
     length_us = window_us(window) or MINUTE_US
     if kind == "raw":
@@ -91,25 +90,25 @@ def of_window(cost: Cost, kind: str, window: Spec, readings_per_s: float) -> Row
 
 
 def window_us(window: Spec) -> int | None:
-    """The length of the longest window; None if the readings decide it."""
+    """Length of the longest window; None if it depends on the readings."""
     longest = getattr(window, "longest_us", None)
     return longest if isinstance(longest, int) else None
 
 
 def rates(windows: Iterable[Window]) -> tuple[Fraction, Fraction]:
-    """(slices, windows) per second and key. A range that is a window of several queries counts once."""
+    """(slices, windows) per second for each key. A range that is a window of several queries counts once."""
     windows = list(windows)
     slices = rate(edges for window in windows for edges in window.spacing)
     return slices, sum(_by_length(windows).values(), Fraction(0))
 
 
 def overlap(windows: Iterable[Window]) -> Fraction:
-    """How many different windows contain a reading, on average."""
+    """Mean number of distinct windows that contain a reading."""
     return sum((many * length_us / 1_000_000 for length_us, many in _by_length(windows).items()), Fraction(0))
 
 
 def _by_length(windows: Iterable[Window]) -> dict[int, Fraction]:
-    """Different windows per second, by their length."""
+    """Length in us -> distinct windows of that length per second."""
     starts: dict[int, list[Lattice]] = {}
     for window in windows:
         starts.setdefault(window.longest_us, []).append(window.spacing[0])
@@ -117,7 +116,7 @@ def _by_length(windows: Iterable[Window]) -> dict[int, Fraction]:
 
 
 def rate(edges: Iterable[Lattice]) -> Fraction:
-    """Different edges per second: exact where they repeat soon enough, else counted over a sample; 0: none repeats."""
+    """Distinct edges per second; 0 if no edge repeats. Exact if the common period is short, else from a sample."""
     fewest = edge_sets(edge for edge in edges if edge.step_us < FAR_US)
     if not fewest:
         return Fraction(0)
@@ -131,10 +130,10 @@ def rate(edges: Iterable[Lattice]) -> Fraction:
 
 
 def digits(value: float) -> str:
-    """A number with three digits, or with all digits before the point."""
+    """A number as text: with three significant digits, from 1000 on rounded to an integer."""
     return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}"
 
 
 def speed(bytes_per_s: float) -> str:
-    """Text of a rate: `11 B/s`, or `0.35 B a day` for small ones."""
+    """A rate as text: `11 B/s`, or `0.35 B a day` for small rates."""
     return f"{digits(bytes_per_s)} B/s" if bytes_per_s >= 0.01 else f"{digits(bytes_per_s * 86_400)} B a day"
