@@ -1,6 +1,6 @@
 """The registry of column kinds. tests/laws/test_column_kinds.py checks every kind.
 
-- kind: the record of a kind, ColumnKind, and the forms in which values travel and cross Spark
+- kind: ColumnKind, the record of a kind; Form, how wire and Spark represent its values
 - numbers: one number per row: count, time, value, wide, real, node, order
 - cells: one cell per row: multiset (values and how often each occurs), series (readings in their order), sketch
 """

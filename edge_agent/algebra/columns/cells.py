@@ -10,13 +10,13 @@ from edge_agent.algebra.partials import multisets, series
 from edge_agent.algebra.partials.units import rescaling
 from edge_agent.algebra.sketches import hll, kll, theta
 
-_VALUES: Final = 128.0  # different integers in a row with many readings, as sensors give them
-_COUNTED: Final = 9.0  # bytes of a float or the widest step, and its count
-_TIMED: Final = 24.0  # bytes of a reading of a series: value, step of time, arrival
+_VALUES: Final = 128.0  # distinct integers expected in a row with many readings
+_COUNTED: Final = 9.0  # upper bound of the bytes of a value (a float or the widest step) and its count
+_TIMED: Final = 24.0  # upper bound of the bytes of a reading of a series: value, step of time, arrival number
 
 
 def _different(scale: int | None, readings: float) -> float:
-    """The expected number of different values among so many readings."""
+    """The expected number of distinct values among this many readings."""
     return readings if scale is None else readings * _VALUES / (readings + _VALUES)
 
 
@@ -30,20 +30,20 @@ def _series_size(_degree: int, scale: int | None, readings: float) -> RowSize:
 
 
 def hll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
-    """4 bytes per value, then registers, which deflate better the fewer values there are."""
+    """4 bytes per distinct value; from MOST_COUPONS on registers, which deflate better if there are fewer values."""
     many = _different(scale, readings)
     expected = 4.2 * many if many <= hll.MOST_COUPONS else 500 + 1_450 * many / (many + 1_800)
     return RowSize(expected, 40 + 4 * readings if readings <= hll.MOST_COUPONS else hll.MOST_BYTES)
 
 
 def theta_size(_degree: int, scale: int | None, readings: float) -> RowSize:
-    """8 bytes per value, which do not deflate."""
+    """8 bytes per distinct value: a hash, which does not deflate."""
     kept = min(_different(scale, readings), theta.MOST)
     return RowSize(16 + 8 * kept, 24 + 8 * min(readings, theta.MOST))
 
 
 def kll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
-    """All values while there are few, then fewer values in more levels."""
+    """Up to K readings all values, then a bounded number of values per level."""
     most = 40 + 8 * readings if readings <= kll.K else kll.MOST_BYTES
     few, levels = min(readings, kll.K), max(0, int(readings).bit_length() - kll.K.bit_length())
     return RowSize(30 + (7.8 * few + 150 * levels if scale is None else 1.6 * few + 10 * levels), most)
@@ -52,7 +52,7 @@ def kll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
 _BAG: Final = ColumnKind(
     name="bag",
     forms=(Form.MULTISET, Form.MULTISET),
-    bytes=24,  # first value, size and count
+    bytes=24,  # upper bound of first value, size and count
     size=multiset_size,
     grows=True,
     of_reading=False,
@@ -66,7 +66,7 @@ KINDS: Final = (
         _BAG,
         name="series",
         forms=(Form.SERIES, Form.SERIES),
-        bytes=40,  # first value, time, arrival, node and size
+        bytes=40,  # upper bound of first value, time, arrival, node and size
         size=_series_size,
         of_reading=True,
         arrivals=True,
@@ -78,7 +78,7 @@ KINDS: Final = (
         name="sketch",
         forms=(Form.BYTES, Form.BYTES),
         bytes=NUMBER_BYTES,
-        size=theta_size,  # columns of other sketches have a size of their own
-        rescale=lambda column, _degree, _scale, _to: column,  # sketches hold numbers, not units of a scale
+        size=theta_size,  # the default: columns of other sketches declare their own size
+        rescale=lambda column, _degree, _scale, _to: column,  # sketches contain values, not units of a scale
     ),
 )

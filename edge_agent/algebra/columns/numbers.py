@@ -12,9 +12,9 @@ from edge_agent.algebra.columns.kind import NUMBER_BYTES, ColumnKind, Form, RowS
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.units import as_floats, times
 
-SHARED_BYTES: Final = 0.5  # expected of what most rows of a frame have in common: it is written once for all of them
-WIDE_BYTES: Final = 20  # of an integer of 128 bits with its tag and head
-_VALUE_BITS: Final = 10  # of an integer as sensors give them
+SHARED_BYTES: Final = 0.5  # expected size per row of a number that most rows of a frame share: it is encoded once
+WIDE_BYTES: Final = 20  # encoded size of an integer of 128 bits, with its tag and head
+_VALUE_BITS: Final = 10  # expected size of an integer reading
 
 
 def _width(bits: int) -> float:
@@ -22,7 +22,7 @@ def _width(bits: int) -> float:
 
 
 def _bytes(expected: float) -> Size:
-    """A size that does not depend on the readings."""
+    """A size function whose result does not depend on the readings."""
     return lambda _degree, _scale, _readings: RowSize(expected, 0.0)
 
 

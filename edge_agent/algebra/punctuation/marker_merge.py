@@ -1,9 +1,9 @@
 """Merges the markers of all nodes into one stream, at the root, and forms the windows between them.
 
-Markers are in order of time; at equal times an end comes before a start, and equal markers of several nodes count once.
-The rules of one stream apply (algebra/punctuation/markers.py): a marker without a role ends a window and begins the
-next, a 'start' in an open window and an 'end' outside one change nothing. With `leading`, the first reading of all
-nodes opens a window.
+Markers are sorted by time; at equal times an 'end' comes before a 'start'. Equal markers of several nodes count once.
+The rules are those of a single stream (algebra/punctuation/markers.py): a marker without a role ends a window and
+begins the next; a 'start' within an open window and an 'end' outside a window are ignored. With `leading`, the first
+reading of all nodes opens a window.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.punctuation.markers import LEAD
 
-Point = tuple[int, str]  # time, role: '', 'end', LEAD, 'start', in this order where times are equal
+Point = tuple[int, str]  # (time, role): '', 'end', LEAD or 'start', which sort in this order at equal times
 
 
 @dataclass(slots=True)
 class MergedMarkers:
-    """points: markers of all nodes, sorted, without duplicates. open_us, begun: as in Markers, before the first point.
+    """The markers of all nodes. points: sorted, without duplicates.
 
-    floor_us: markers below it are ignored.
+    open_us, begun: as in Markers, before the first point. floor_us: earlier markers are ignored.
     """
 
     points: list[Point] = field(default_factory=list)
     open_us: int | None = None
     begun: bool = False
     floor_us: int = NEVER_US
-    # windows that closed, and (open_us, begun), after the first _done points
+    # windows closed by the first _done points, and (open_us, begun) after them
     _done: int = 0
     _closed: list[tuple[int, int]] = field(default_factory=list)
     _open: tuple[int | None, bool] | None = None
-    _returned: int = 0  # how many of _closed the last step returned
-    _anew: bool = True  # whether windows were formed again since
+    _returned: int = 0  # number of windows of _closed that earlier steps returned
+    _anew: bool = True  # whether windows were formed again since the last step
 
     def add(self, time_us: int, role: str) -> None:
         """Add a marker, in any order; a duplicate changes nothing."""
@@ -43,14 +43,15 @@ class MergedMarkers:
         at = bisect_left(self.points, point)
         if time_us < self.floor_us or (at < len(self.points) and self.points[at] == point):
             return
-        if at < self._done:  # of a node that was behind: windows after it are formed again
+        if at < self._done:  # from a node that was behind: later windows are formed again
             self._again()
         insort(self.points, point)
 
     def step(self, decided_us: int) -> tuple[Sequence[tuple[int, int]], bool]:
-        """(windows closed since the last step, False), or (all windows, True) if one returned before may be gone.
+        """Form windows. Returns (windows closed since the last step, False), or (all closed windows, True).
 
-        decided_us: all markers below it have been added.
+        The latter if windows were formed again, so that earlier results may be void. decided_us: all markers below it
+        have been added.
         """
         returned, anew = self._returned, self._anew
         self._advance(decided_us)
@@ -76,13 +77,13 @@ class MergedMarkers:
 
     @property
     def low_us(self) -> int | None:
-        """Earliest start of a window that has not closed, or may not have; None if there is none."""
+        """Earliest start of a window that has not closed; None if there is none."""
         open_us, _ = self._open or (self.open_us, self.begun)
         waiting = self.points[self._done][0] if self._done < len(self.points) else None
         return waiting if open_us is None else open_us
 
     def forget(self, floor_us: int) -> None:
-        """Drop windows that ended by then."""
+        """Drop the windows that end at or before floor_us."""
         before = MergedMarkers([point for point in self.points if point[0] < floor_us], self.open_us, self.begun)
         before._advance(floor_us)
         self.open_us, self.begun = before._open or (self.open_us, self.begun)
@@ -91,7 +92,7 @@ class MergedMarkers:
         self._again()
 
     def look_again(self) -> None:
-        """Return all windows at the next step."""
+        """Let the next step return all windows."""
         self._anew = True
 
     def _again(self) -> None:

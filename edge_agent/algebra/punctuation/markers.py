@@ -1,7 +1,7 @@
-"""Windows between the markers of one stream: closed windows, the open one, and the window of a reading.
+"""Windows between the markers of one stream: the closed ones, the open one, and the window of each reading.
 
-Windows are [marker, next marker). With explicit markers, a window begins at a 'start' while none is open, and ends at
-an 'end'; a 'start' in an open window and an 'end' outside one change nothing.
+Windows are [marker, next marker). With explicit markers, a 'start' opens a window if none is open, and an 'end' closes
+it. A 'start' within an open window and an 'end' outside a window are ignored.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.span import FAR_US
 
-LEAD: Final = "lead"  # role of the marker that stands for a first reading that opens a window
-MARKER_KEY: Final = "|"  # differs from all keys of readings: those are '' or contain a '='
-ORDINALS: Final = 4_096  # a window's number travels modulo this in the key of its marker: few keys, whatever the time
-MOST_WINDOWS: Final = 65_536  # remembered for late readings; more than one a ten seconds for a week
+LEAD: Final = "lead"  # role of the marker that represents a first reading that opens a window
+MARKER_KEY: Final = "|"  # differs from all keys of readings, which are '' or contain a '='
+ORDINALS: Final = 4_096  # the key of a marker row contains the window's number modulo this, which limits the keys
+MOST_WINDOWS: Final = 65_536  # closed windows remembered for late readings: one per 10 s for a week
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Marker:
-    """One marker. role: '' ends a window and begins the next; 'start'; 'end'. id: the type of event it marks, or ''."""
+    """One marker. role: 'start', 'end', or '' to end a window and begin the next. id: type of the event, or ''."""
 
     time_us: int
     role: str = ""
@@ -34,21 +34,22 @@ class Marker:
 
 
 def window_key(ordinal: int | None) -> str:
-    """The key of a marker row of a window. ordinal: the window's number at the node, where windows merge by it."""
+    """The key of a window's marker row. ordinal: its number at the node if windows merge by number, else None."""
     return MARKER_KEY if ordinal is None else f"{MARKER_KEY}{ordinal % ORDINALS}"
 
 
 def ordinal_of(key: str, after: int) -> int:
-    """The ordinal in a key of `window_key`: the number nearest to `after` + 1 that fits, as rows may come out of order.
+    """The ordinal of a window from its `window_key`.
 
-    after: the last number so far, -1 if there is none.
+    The key contains it modulo ORDINALS: the number nearest to `after` + 1 is chosen, because rows may arrive out of
+    order. after: the highest number so far, -1 if there is none.
     """
     back = min(ORDINALS // 2, after + 1)
     return after + 1 - back + (int(key[1:]) - after - 1 + back) % ORDINALS
 
 
 def role_key(role: str) -> str:
-    """The key of a marker row of a single marker, which the root puts in order."""
+    """The key of the row of a single marker, for windows that the root cuts."""
     return f"{MARKER_KEY}:{role}"
 
 
@@ -58,7 +59,7 @@ def role_of(key: str) -> str | None:
 
 
 def markers_of_changes(cut: PunctuationCut, changes: Iterable[tuple[int, float]]) -> list[Marker]:
-    """Changes (time, new value) of a sensor as markers; the value is the id."""
+    """Markers from the changes (time, new value) of a sensor. The value becomes the marker's id."""
     explicit = cut.interpretation == "overlap"
     return [
         Marker(time_us, (("start" if value else "end") if explicit else ""), f"{value:g}") for time_us, value in changes
@@ -69,10 +70,10 @@ def markers_of_changes(cut: PunctuationCut, changes: Iterable[tuple[int, float]]
 class Markers:
     """The markers of one slicer.
 
-    leading: the first reading before any marker opens a window. waiting: markers that the frontier has not passed,
-    sorted. start, end: closed windows, in order; made: how many have ever closed. open_us: start of the open window,
-    None if none is open. begun: whether the first window has begun. led: whether it is open and a reading opened it, so
-    that an earlier (late) reading moves its start.
+    leading: whether the first reading opens a window if no marker precedes it. waiting: markers that the frontier has
+    not passed, sorted. start, end: the latest closed windows, in order. made: number of windows closed so far. open_us:
+    start of the open window, None if none is open. begun: whether the first window has begun. led: whether that window
+    is open and was opened by a reading, so that an earlier (late) reading moves its start.
     """
 
     leading: bool
@@ -91,10 +92,10 @@ class Markers:
                 insort(self.waiting, marker)
 
     def advance(self, frontier_us: int, first_us: int | None, floor_us: int) -> list[tuple[int, int, int]]:
-        """Windows (start, end, number) that close at a frontier; all markers up to it have been added.
+        """Close windows up to a frontier. Returns them as (start, end, number). All markers up to it have been added.
 
-        first_us: the earliest reading below the frontier in no interval that a marker has closed, None if there is
-        none. floor_us: windows that ended before it may be forgotten.
+        first_us: time of the earliest reading that waits for the frontier, None if there is none. floor_us: windows
+        that ended at or before it are forgotten.
         """
         closed: list[tuple[int, int, int]] = []
         while self.waiting and self.waiting[0].time_us <= frontier_us:
@@ -117,9 +118,9 @@ class Markers:
         return closed
 
     def passed(self, frontier_us: int, first_us: int | None) -> list[tuple[int, str]]:
-        """(time, role) of the markers below a frontier, for the root; all markers below it have been added.
+        """Remove and return (time, role) of the markers below a frontier, for the root. All of them have been added.
 
-        first_us: as for `advance`; where it opens a window, a marker of role LEAD stands for it.
+        first_us: as in `advance`; if that reading opens a window, a marker with role LEAD represents it.
         """
         out: list[tuple[int, str]] = []
         while self.waiting and self.waiting[0].time_us < frontier_us:
@@ -131,21 +132,24 @@ class Markers:
 
     def _leads(self, first_us: int | None, before_us: int) -> list[tuple[int, str]]:
         self._lead(first_us, before_us)
-        led_us, self.open_us = self.open_us, None  # nothing is open here: the root knows what is
+        led_us, self.open_us = self.open_us, None  # only the root tracks the open window
         return [] if led_us is None else [(led_us, LEAD)]
 
     def _lead(self, first_us: int | None, before_us: int) -> None:
-        """Open a window at the first reading before any marker, if `leading`."""
+        """If `leading`, open a window at a first reading that precedes all markers."""
         if self.leading and not self.begun and first_us is not None and first_us < before_us:
             self.open_us, self.begun, self.led = first_us, True, True
 
     def lead_late(self, time_us: int) -> None:
-        """Note a late reading in no interval that a marker has closed: it may be the first of all."""
+        """Handle a late reading. With `leading` and no earlier marker, it opens the first window or moves its start."""
         if self.leading and (self.led or not self.begun) and (self.open_us is None or time_us < self.open_us):
             self.open_us, self.begun, self.led = time_us, True, True
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
-        """(start, end) of the window of each reading below the frontier; end FAR_US: open, both NEVER_US: in none."""
+        """(start, end) of the window of each reading below the frontier.
+
+        end FAR_US: the window is open. Both NEVER_US: the reading is in no window.
+        """
         starts, ends = self.start, self.end
         if self.open_us is not None:
             starts, ends = np.append(starts, self.open_us), np.append(ends, FAR_US)
@@ -159,7 +163,7 @@ class Markers:
         return start, end
 
     def cut_after(self, time_us: int) -> bool:
-        """Whether a window that is known here begins or ends after that time."""
+        """Whether a known window begins or ends after this time."""
         return (self.open_us or NEVER_US) > time_us or bool(len(self.end) and self.end[-1] > time_us)
 
     def snapshot(self) -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""The registry of window types. One file each: a frozen spec that computes its slice edges.
+"""The registry of window types. Each has a file with a frozen spec, which computes the edges of slices.
 
 - tumbling, sliding, fixed_band: windows of one length
 - calendar: days, weeks and months of a time zone
 - session: readings without a pause longer than the gap
 - punctuation: from marker to marker
-- count_tumbling, count_sliding, state: formed at the root from readings in their order
-- declaration, ordered: parts that types share
+- count_tumbling, count_sliding, state: formed at the root from ordered readings
+- declaration, ordered: code that several types share
 - protocols: the interfaces of types
 - edges: slice edges of many windows at once
 - package_types: checks and guards the types of other packages
@@ -37,7 +37,7 @@ __all__ = [
     "evenly", "extent_us",
 ]  # fmt: skip
 
-_FILES: Final = (  # the registry: files of this folder; the name is the type's word in definitions
+_FILES: Final = (  # the registry: files of this folder, named like the type in definitions
     "tumbling",
     "sliding",
     "fixed_band",
@@ -68,10 +68,10 @@ GUARDS: Final[dict[str, PluginGuard]] = {}  # type of another package -> the gua
 
 
 def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Callable[[str], PluginGuard]) -> None:
-    """Add window types of other packages, and to REFUSED the reasons of those that cannot be used (docs/extend.md).
+    """Add window types of other packages; record in REFUSED why the others cannot be used (docs/extend.md).
 
-    Called once per process, before the registry is used. refused: entry points that could not be loaded. guard: makes
-    the guard of a package.
+    Called once per process, before the registry is used. refused: entry points that could not be loaded, with reasons.
+    guard: makes the guard of a package.
     """
     REFUSED.update(refused)
     for each in usable(loaded, REFUSED, lambda found: package_types.refusal(found, ALL)):
@@ -83,7 +83,7 @@ def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Calla
 
 
 def broken_law(spec: Spec) -> str:
-    """The contradiction in a package's window, or the exception it raises; '' for neither, and for built-in types."""
+    """Why a window of a package is invalid: its contradiction, or the exception that it raises; '' if it is valid."""
     if spec.type not in GUARDS or spec.type in ORDERED:
         return ""
     guard = GUARDS[spec.type]
@@ -92,7 +92,7 @@ def broken_law(spec: Spec) -> str:
 
 
 def evenly(window: Spec) -> Sliding | None:
-    """The same windows as a sliding spec if they have one length and even spacing, whatever their type; else None."""
+    """The windows as a sliding spec, if they have one length and even spacing; None for others."""
     if isinstance(window, Sliding) or window.type not in TYPES:
         return window if isinstance(window, Sliding) else None
     by_time = cast("Window", window)
@@ -105,7 +105,7 @@ def evenly(window: Spec) -> Sliding | None:
 def extent_us(window: Spec) -> int:
     """How far a window may extend from a reading in it: the greatest length, or the gap of a session.
 
-    0 for windows between markers and windows by order: only their rows show how long they are.
+    0 for windows between markers and windows by order, whose length is known only from their rows.
     """
     if isinstance(window, Punctuation) or window.type in ORDERED:
         return 0

@@ -1,8 +1,8 @@
 """Calendar windows: days, weeks and months of a time zone. A day may have 23 or 25 hours.
 
-An edge is the first instant at which clocks of the zone show the beginning of a day (week: a Monday, ISO 8601; month:
-the 1st), moved by the offset on the wall clock: with offset 6h a production day runs from 06:00 to 06:00, also when
-summer time begins or ends. Edges are computed by year, on demand.
+An edge is the first instant at which clocks of the zone show the beginning of a day, of a Monday (week, ISO 8601) or of
+the 1st of a month. The offset moves edges on the wall clock: with offset 6h a day lasts from 06:00 to 06:00, also when
+summer time begins or ends. Edges are computed per year, on demand.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from edge_agent.algebra.windows.declaration import Setting, Wrong
 from edge_agent.algebra.zones import instant_us, zone
 
 DAY_US: Final = 86_400_000_000
-NOMINAL_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 2_629_746_000_000}  # a month: CYCLE_US / 4 800
-SHORTEST_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 28 * DAY_US}  # by the dates
+NOMINAL_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 2_629_746_000_000}  # mean; month: CYCLE_US / 4 800
+SHORTEST_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 28 * DAY_US}  # ignoring changes of clocks
 LONGEST_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 31 * DAY_US}
-SHIFT_US: Final = 2 * DAY_US  # no zone has ever set its clocks back by more than a day, nor is one further from UTC
-CYCLE: Final = 400  # years after which dates, weekdays and, in zones whose rules do not change, edges are the same
+SHIFT_US: Final = 2 * DAY_US  # more than any change of clocks: no zone has ever set them back by more than a day
+CYCLE: Final = 400  # years after which dates and weekdays repeat, and with unchanged rules also edges
 CYCLE_US: Final = 146_097 * DAY_US
-SETTLED: Final = 2100  # from this year on no zone has changes of its own: its last rule holds
+SETTLED: Final = 2100  # from this year on every zone follows its last rule
 
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """The edges: the beginnings of days, weeks or months at or after 1970 UTC."""
+    """A set of edges: the beginnings of days, weeks or months from 1970 UTC on. Fields: as in Calendar."""
 
     every: str
     tz: str
@@ -42,7 +42,7 @@ class Dates:
 
     @property
     def step_us(self) -> int:
-        """Mean distance of edges."""
+        """Mean distance between edges."""
         return NOMINAL_US[self.every]
 
     @property
@@ -71,7 +71,7 @@ class Dates:
         return np.where(time_us < 0, NO_EDGE, before), after
 
     def _of(self, years: Ints) -> Ints:
-        """The edges of these years, increasing; each once, where clocks skipped a whole day."""
+        """The edges of these years, increasing. Equal edges, from a day that clocks skipped, are returned once."""
         return distinct(np.concatenate([_edges(self.every, self.tz, self.offset_us, year) for year in years.tolist()]))
 
 
@@ -82,7 +82,7 @@ def _years(time_us: Ints) -> Ints:
 
 @functools.lru_cache(maxsize=2_048)  # a year of days is 3 kB
 def _edges(every: str, tz: str, offset_us: int, year: int) -> Ints:
-    """The edges that belong to the dates of a year."""
+    """The edges of the dates in one year."""
     if year >= SETTLED + CYCLE:
         cycles = (year - SETTLED) // CYCLE
         return _edges(every, tz, offset_us, year - cycles * CYCLE) + cycles * CYCLE_US
@@ -91,7 +91,7 @@ def _edges(every: str, tz: str, offset_us: int, year: int) -> Ints:
 
 
 def _dates(every: str, year: int) -> Iterator[datetime.datetime]:
-    """The beginnings of a year's days, weeks or months on the wall."""
+    """The beginnings of a year's days, weeks or months as wall-clock times."""
     if every == "month":
         yield from (datetime.datetime(year, month, 1) for month in range(1, 13))  # noqa: DTZ001 - on the wall
         return
@@ -145,7 +145,7 @@ class Calendar:
 
     @property
     def spacing(self) -> tuple[Lattice, ...]:
-        """Evenly spaced edges of the same frequency."""
+        """Evenly spaced edges with the same mean distance."""
         return (Lattice(NOMINAL_US[self.every], self.offset_us),)
 
     def edges(self, low_us: int, high_us: int) -> Ints:

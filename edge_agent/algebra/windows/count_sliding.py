@@ -1,4 +1,4 @@
-"""Sliding count windows: `length` readings each, in the global order; one starts every `slide` readings."""
+"""Sliding count windows: `length` successive readings in the global order; one starts every `slide` readings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_agent.algebra.windows.ordered import KEYED, LENGTH, MOST_COUNT, Ordere
 
 @dataclass(frozen=True, slots=True)
 class CountSliding:
-    """Windows [i * slide, i * slide + length) of 0-based positions; only full ones. keyed: False counts all keys."""
+    """Full windows of the 0-based positions [i * slide, i * slide + length). keyed: False counts all keys together."""
 
     length: int
     slide: int

@@ -1,4 +1,4 @@
-"""Tumbling count windows: `length` readings each, in the global order of readings, without overlap."""
+"""Tumbling count windows: each has `length` successive readings in the global order, without overlap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_agent.algebra.windows.ordered import KEYED, LENGTH, OrderedReadings, R
 
 @dataclass(frozen=True, slots=True)
 class CountTumbling:
-    """Windows [i * length, (i + 1) * length) of 0-based positions; only full ones. keyed: False counts all keys."""
+    """Full windows of the 0-based positions [i * length, (i + 1) * length). keyed: False counts all keys together."""
 
     length: int
     keyed: bool = True

@@ -1,6 +1,7 @@
-"""Declares the keys of a window's table in a definition, and the parts that window types share.
+"""Declarations of the settings of window types, and code that several types share.
 
-config/definitions/window_table.py makes the checker, the JSON Schemas and the tables of the docs from these keys.
+config/definitions/window_table.py generates the checker, the JSON Schemas and the tables of the docs from these
+settings.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from typing import Final
 
 from edge_agent.algebra.partials.arrays import Ints
 
-SHORTEST_US: Final = 1_000  # of a length or slide: a thousand edges a second is more than any uplink wants
-LONGEST_US: Final = 366 * 86_400_000_000  # a leap year: what is longer is a mistake in the unit
+SHORTEST_US: Final = 1_000  # least length or slide: more than a thousand edges per second would overload an uplink
+LONGEST_US: Final = 366 * 86_400_000_000  # a leap year: a longer duration is probably a mistake in the unit
 
-NEEDED: Final = object()  # the default of a key that has none
+NEEDED: Final = object()  # marks a setting without default, which is required
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A key of a window's table.
+    """A key in the table that defines a window.
 
-    kind: 'duration', 'instant' (both are us in the spec, in a field with that suffix: length -> length_us), 'word' (one
-    of `words`), 'zone', 'count', 'condition', 'text' or 'flag'. about: description in the docs. default: value in the
-    spec. low, high: bounds of durations (us) and counts. most: name of the upper bound in messages.
+    kind: 'duration', 'instant', 'word' (one of `words`), 'zone', 'count', 'condition', 'text' or 'flag'. Durations and
+    instants are us in the spec, in a field with that suffix: length -> length_us. about: description in the docs.
+    default: as in the spec. low, high: bounds of durations (us) and counts. most: name of the upper bound in messages.
     """
 
     name: str
@@ -42,9 +43,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A mistake that involves several keys of a window. Settings check one key alone; recordings skip their bounds.
+    """A mistake in a window whose settings may be valid one by one.
 
-    why: a key in braces stands for the text that the user wrote ('longer than {length}').
+    key: the setting at fault. why: the message; a key in braces stands for the user's text ('longer than {length}').
     hint: a valid value as in the spec, or a text.
     """
 
@@ -58,12 +59,12 @@ OFFSET: Final = Setting("offset", "duration", "shifts every start by that much f
 
 
 def not_positive(**measures: int) -> Wrong | None:
-    """The first measure that is 0 or less: possible only in recordings, whose numbers have no bounds."""
+    """The mistake if a measure is 0 or less, else None. Only recordings need this: they skip the bounds of settings."""
     return next((Wrong(name, "must be more than 0") for name, us in measures.items() if us <= 0), None)
 
 
 class OneLength:
-    """The part of a time window (windows.protocols.Window) that follows from its one length."""
+    """Base of time windows (windows.protocols.Window) that all have one length."""
 
     __slots__ = ()
     length_us: int

@@ -1,4 +1,4 @@
-"""Slice edges for many windows at once: the union of their edges, computed ahead of time."""
+"""Cuts readings into slices at the edges of many windows. Edges are computed ahead of the readings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from edge_agent.algebra.partials.segments import begins_run
 from edge_agent.algebra.span import NO_EDGE, union
 from edge_agent.algebra.windows import Window
 
-_AHEAD: Final = 1_024  # edges computed at once: 9 kB a query, and a few microseconds a batch are saved for minutes
-_FAR_AHEAD_US: Final = 366 * 86_400_000_000  # and no more than that: a year of dates takes a millisecond
-_DENSE: Final = 4  # at most so many edges a reading are looked at one by one (plus _FEW)
+_AHEAD: Final = 1_024  # edges computed at once: takes 9 kB per query, and saves some us per batch for minutes
+_FAR_AHEAD_US: Final = 366 * 86_400_000_000  # limit of the time computed at once: a year of dates takes a millisecond
+_DENSE: Final = 4  # edges are listed if there are at most this many per reading, plus _FEW; else computed per reading
 _FEW: Final = 8_192
 
 
 class Edges:
-    """Cuts sorted times into slices. Windows that share all edges with others cost nothing."""
+    """The union of the edges of many windows. A window that shares all its edges with others costs nothing."""
 
     __slots__ = ("_cached", "_high", "_lattices", "_low", "_per_us", "first_us", "last_us")
 
@@ -29,13 +29,13 @@ class Edges:
         self.first_us = min(each.first_us for each in self._lattices)
         self.last_us = max(each.last_us for each in self._lattices)
         self._cached: Ints = np.zeros(0, np.int64)
-        self._low = self._high = 0  # the cache holds every slice that touches [low, high)
+        self._low = self._high = 0  # the cache has the edges of every slice that overlaps [low, high)
 
     def cut(self, time_us: Ints) -> tuple[Ints, Ints, Ints]:
-        """The non-empty slices of sorted times in [first_us, last_us): (index of the first row, start, end) of each.
+        """Cut times into slices. Returns (index of the first time, start, end) of each non-empty slice.
 
-        time_us: shape (k,), int64, non-decreasing; k > 0. Edges are searched in the times; if there are many more edges
-        than times (sparse readings), the slice of each time is computed instead.
+        time_us: shape (k,), int64, non-decreasing, within [first_us, last_us); k > 0. Each edge is searched in the
+        times. If there are many more edges than times (sparse readings), the slice of each time is computed instead.
         """
         low, high = int(time_us[0]), int(time_us[-1])
         if (high - low) * self._per_us > _DENSE * len(time_us) + _FEW:
@@ -53,7 +53,7 @@ class Edges:
         return rows[:-1][full], edges[:-1][full], edges[1:][full]
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
-        """(last edge <= t or NO_EDGE, first edge > t or FAR_US) of each time, without looking at other edges."""
+        """For each time t: (last edge <= t, or NO_EDGE; first edge > t, or FAR_US). Does not list other edges."""
         start, end = self._lattices[0].around(time_us)
         for lattice in self._lattices[1:]:
             before, after = lattice.around(time_us)
@@ -62,7 +62,7 @@ class Edges:
         return start, end
 
     def _between(self, low_us: int, high_us: int) -> Ints:
-        """The edges from the last <= low to the first > high."""
+        """The edges from the last one <= low_us to the first one > high_us."""
         if not (self._low <= low_us and high_us < self._high):
             self._compute(low_us, high_us)
         first = int(np.searchsorted(self._cached, low_us, side="right")) - 1
@@ -70,7 +70,7 @@ class Edges:
         return self._cached[max(first, 0) : last + 1]
 
     def _compute(self, low_us: int, high_us: int) -> None:
-        """Compute the edges of this range and a stretch around it: mostly ahead, some behind for disorder."""
+        """Cache the edges of this range, of a long stretch after it, and of a short one before it for late readings."""
         stretch_us = min(int(_AHEAD / self._per_us) + 1, _FAR_AHEAD_US)
         self._low, self._high = low_us - stretch_us // 8, high_us + stretch_us
         ends, _ = self.around(np.array([self._low]))

@@ -16,7 +16,7 @@ from edge_agent.algebra.windows.declaration import LENGTH, OneLength, Setting, W
 
 @dataclass(frozen=True, slots=True)
 class FixedBand(OneLength):
-    """The window [start_us, start_us + length_us), and no other; start_us >= 0, length_us > 0."""
+    """The only window is [start_us, start_us + length_us). start_us >= 0, length_us > 0."""
 
     start_us: int
     length_us: int

@@ -1,8 +1,8 @@
-"""Parts shared by windows that only the root can form, because they depend on the order of all readings.
+"""Code shared by window types that only the root can form, because they depend on the order of all readings.
 
-Such a type is a spec with a method `cut`, from the ordered readings of all keys to windows as runs of rows. Rows that
-later windows need wait for more readings (`RowWindows.keep`).
-Source: docs/protocol.md 7.4; Disco section 3.4 (count windows by central processing).
+Such a type is a spec with a method `cut`, which forms windows from the ordered readings of all keys. Each window is a
+run of rows. Rows that later windows need are kept for the next call (`RowWindows.keep`). Source: docs/protocol.md 7.4;
+Disco section 3.4 (count windows by central processing).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.windows.declaration import Setting
 
 RAW: Final = "raw"  # Plan.kind of raw readings
-MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root
+MOST_COUNT: Final = 1_000_000  # readings of a window; limits the readings per key that wait at the root
 LENGTH: Final = Setting("length", "count", "readings in a window", low=1, high=MOST_COUNT)
 KEYED: Final = Setting("keyed", "flag", "false: all keys are counted together, as with by = []", True)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedReadings:
-    """Readings in their final order, key after key. k keys, n readings.
+    """n readings of k keys in their final order, key after key.
 
-    first, until: shape (k,), int64, the rows of each key. position: shape (k,), int64, position of its first row. base:
-    shape (k,), int64, position from which windows of this definition count. time_us: shape (n,), int64. value: shape
-    (n,), float64, in the sensor's unit. labels: of each key.
+    first, until: shape (k,), int64, each key's rows are first..until-1. position: shape (k,), int64, the position of
+    each key's first row among all its readings. base: shape (k,), int64, the position from which windows of this
+    definition count. time_us: shape (n,), int64. value: shape (n,), float64, in the sensor's unit. labels: of each key.
     """
 
     first: Ints
@@ -42,17 +42,17 @@ class OrderedReadings:
     labels: Sequence[Labels] = ()
 
     def holds(self, text: str) -> Mask:
-        """Whether each reading meets a condition: shape (n,), bool. text: a filter (algebra/query/where_parser.py)."""
+        """Whether each reading meets a condition: shape (n,), bool. text: see algebra/query/where_parser.py."""
         series = np.repeat(np.arange(len(self.first)), self.until - self.first)
         return where.evaluate(where_parser.parse(text), self.value, series, self.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class RowWindows:
-    """Windows as rows low..high-1 of OrderedReadings of k keys. w windows.
+    """w windows of the OrderedReadings of k keys.
 
-    key: shape (w,), int64, index of the key. start, end: shape (w,), as in results. keep: shape (k,), the first row of
-    each key that later windows need.
+    key: shape (w,), int64, index of the key. low, high: shape (w,), int64, the window has rows low..high-1. start, end:
+    shape (w,), int64, as in results. keep: shape (k,), int64, the first row of each key that later windows need.
     """
 
     key: Ints
@@ -64,10 +64,10 @@ class RowWindows:
 
 
 def counted(line: OrderedReadings, length: int, slide: int) -> RowWindows:
-    """Windows [base + i * slide, base + i * slide + length) of positions, once they are full."""
+    """The full windows of the positions [base + i * slide, base + i * slide + length)."""
     begin, many = line.position, line.until - line.first
     reached = begin + many
-    next_ = np.maximum(-((line.base - begin) // slide), 0)  # the first that begins at or after the first row
+    next_ = np.maximum(-((line.base - begin) // slide), 0)  # number of the first window at or after the first row
     full = np.maximum((reached - length - line.base) // slide - next_ + 1, 0)
     key = np.repeat(np.arange(len(begin)), full)
     before = np.cumsum(full) - full

@@ -1,4 +1,4 @@
-"""Window types of other packages: refuses invalid classes, checks their methods for consistency, guards every call.
+"""Window types of other packages: refuses invalid classes, checks that their methods agree, guards every call.
 
 Source: docs/extend.md.
 """
@@ -19,11 +19,11 @@ from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 from edge_agent.algebra.windows.protocols import OrderedWindow, Spec, Window
 
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
-WINDOWS: Final = 16  # `contradiction` compares at least so many
-MOST_EDGES: Final = 20_000
-FAR_US: Final = 2**52  # some 140 years
+WINDOWS: Final = 16  # `contradiction` compares at least this many windows,
+MOST_EDGES: Final = 20_000  # up to this many edges,
+FAR_US: Final = 2**52  # up to this event time: some 140 years
 NONE: Final = np.zeros(0, np.int64)
-NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result of a call that failed: no windows
+NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result that replaces that of a failed call: no windows
     "edges": lambda _low, _high: NONE,
     "assign": lambda _start, _end: (NONE, NONE),
     "ends": lambda start: np.asarray(start) + 1,
@@ -33,7 +33,7 @@ NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result of a call 
 
 
 def refusal(found: Any, taken: Collection[str]) -> str:
-    """The reason why a class cannot be used as a window type, '' if it can. taken: existing types."""
+    """Why a class cannot be used as a window type, '' if it can. taken: names of existing types."""
     wanted = OrderedWindow if hasattr(found, "cut") else Window
     members = [name for each in (Spec, wanted) for name in (*each.__annotations__, *vars(each)) if name[0] != "_"]
     if lacks := [name for name in members if not hasattr(found, name)]:
@@ -41,14 +41,15 @@ def refusal(found: Any, taken: Collection[str]) -> str:
     if found.type in taken:
         return f"window type {found.type!r} exists already; choose another word"
     if any(not isinstance(key, Setting) or key.kind not in KINDS for key in found.KEYS):
-        return f"KEYS are Settings of the kinds {', '.join(KINDS)}"
+        return f"KEYS must be Settings of the kinds {', '.join(KINDS)}"
     return ""
 
 
 def contradiction(spec: Window) -> str:
-    """The first disagreement between the methods of a spec about its first windows; '' if all agree.
+    """Why a spec is invalid: the first difference between its methods on its first windows; '' if they agree.
 
-    Gateways use `edge_sets`, mergers and the plain root `assign` and `ends`, Spark `runs`. Raises: as the spec.
+    They must agree because gateways use `edge_sets`, mergers and the numpy root use `assign` and `ends`, and Spark uses
+    `runs`. Raises: any exception of the spec.
     """
     steps = [max(int(lattice.step_us), 1) for lattice in spec.spacing]
     finest_us = min([*steps, *(max(int(each.step_us), 1) for each in spec.edge_sets)])
@@ -56,7 +57,7 @@ def contradiction(spec: Window) -> str:
     start = np.asarray(spec.edge_sets[0].points(0, upto_us))
     end = np.asarray(spec.ends(start))
     if end.shape != start.shape or bool((end <= start).any() or (end[1:] < end[:-1]).any()):
-        return "ends come after the starts of their windows, in their order"
+        return "ends() must return an end after each start, in the order of the starts"
     length = end - start
     if len(length) and (length.max() > spec.longest_us or (spec.one_length and np.ptp(length))):
         lengths = f"{length.min()} to {length.max()} us"
@@ -84,7 +85,7 @@ def contradiction(spec: Window) -> str:
 
 
 def _windows(run: Run) -> Iterator[tuple[int, int]]:
-    """(start, length) of the windows of a run."""
+    """(start, length) of each window of a run."""
     after, upto = ((us - run.length_us - run.offset_us) // run.slide_us + 1 for us in (run.after_us, run.upto_us))
     return ((run.offset_us + i * run.slide_us, run.length_us) for i in range(max(after, 0), max(upto, 0)))
 
@@ -95,7 +96,7 @@ def _triples(*columns: Ints) -> list[tuple[int, ...]]:
 
 
 def guard_methods(found: Any, guard: PluginGuard) -> None:
-    """Wrap the methods of a window type so that they never raise."""
+    """Wrap the methods of a window type so that a failing call returns no windows."""
     for step in NOTHING:
         if hasattr(found, step):
             setattr(found, step, _guarded(getattr(found, step), step, guard))
@@ -118,7 +119,7 @@ def _guarded(method: Callable[..., Any], step: str, guard: PluginGuard) -> Calla
 
 
 def _check_rows(cut: RowWindows, line: OrderedReadings) -> None:
-    """Raises: ValueError unless all rows are within their keys."""
+    """Check that the rows of all windows are within their keys. Raises: ValueError."""
     columns = (cut.low, cut.high, cut.start, cut.end)
     whole = all(np.shape(column) == np.shape(cut.key) for column in columns) and np.shape(cut.keep) == line.first.shape
     if (

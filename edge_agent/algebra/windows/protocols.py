@@ -1,4 +1,4 @@
-"""The interfaces of window types: `Window` for windows by time, `OrderedWindow` for windows by order of readings."""
+"""Interfaces of window types: `Window` for windows by time, `OrderedWindow` for windows by the order of readings."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 
 class Spec(Protocol):
-    """The declarations that definitions need of every window type."""
+    """The members that every window type must have."""
 
-    type: ClassVar[str]  # the word in a definition: 'tumbling', 'sliding', ...
-    KEYS: ClassVar[tuple[Setting, ...]]  # keys of its table; each is a field of the spec
+    type: ClassVar[str]  # its name in definitions: 'tumbling', 'sliding', ...
+    KEYS: ClassVar[tuple[Setting, ...]]  # its settings in definitions; each is a field of the spec
 
     def wrong(self) -> Wrong | None:
-        """The mistake in values that are valid one by one; None if there is none."""
+        """The mistake in a combination of values that are valid one by one; None if there is none."""
 
 
 class Window(Spec, Protocol):
-    """A context-free time window: windows [start, end) known from the definition alone. Times in us.
+    """Windows [start, end) by time, which follow from the definition alone. Times in us.
 
-    No window starts before 0 (the epoch). Starts are unique, and ends are in the order of starts.
+    No window starts before 0 (1970). Starts are unique, and ends have the same order as starts.
     """
 
     @property
@@ -41,33 +41,34 @@ class Window(Spec, Protocol):
 
     @property
     def edge_sets(self) -> tuple[EdgeSet, ...]:
-        """Where windows start (the first) and end; their union is what `edges` lists."""
+        """Sets of edges whose union are all starts and ends of windows. The first contains exactly the starts."""
 
     @property
     def spacing(self) -> tuple[Lattice, ...]:
-        """Evenly spaced edges as frequent as those of `edge_sets`: for estimates. At least one, the first of starts."""
+        """For estimates: evenly spaced edges as frequent as those of `edge_sets`. The first are the starts."""
 
     def edges(self, low_us: int, high_us: int) -> Ints:
-        """All window starts and ends e with low <= e <= high; sorted, unique."""
+        """All starts and ends of windows within [low_us, high_us], sorted, unique."""
 
     def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """The windows that contain each range [start, end): (row index, window start), one entry per pair."""
+        """Find the windows that contain each range [start, end). Returns (row index, window start) of each pair."""
 
     def ends(self, start: Ints) -> Ints:
         """The end of the window that begins at each start."""
 
     def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
-        """All windows with an end in (after, upto], as runs of evenly spaced windows of one length, in order.
+        """All windows with an end in (after_us, upto_us], as runs of evenly spaced windows of one length, in order.
 
-        The ranges (after, upto] of the runs are disjoint. Spark forms windows from these numbers, without a calendar.
+        The ranges (after_us, upto_us] of the runs must be disjoint. Spark forms windows from these numbers, so it needs
+        no calendar.
         """
 
 
 class OrderedWindow(Spec, Protocol):
-    """A window that only the root can form, because it depends on the order of all readings (docs/protocol.md 7.4).
+    """Windows that only the root can form, because they depend on the order of all readings (docs/protocol.md 7.4).
 
-    Readings of such a query travel raw. positions: whether windows start and end at positions rather than at times.
-    labels: the labels in its conditions; the key must contain all of them.
+    Nodes send the raw readings of such a query. positions: whether starts and ends of windows are positions rather than
+    times. labels: labels in the conditions of the window; the key must contain all of them.
     """
 
     positions: ClassVar[bool]
@@ -76,4 +77,4 @@ class OrderedWindow(Spec, Protocol):
     def labels(self) -> frozenset[str]: ...
 
     def cut(self, line: OrderedReadings) -> RowWindows:
-        """The complete windows. Rows from `RowWindows.keep` on are passed again, with the readings that follow."""
+        """The complete windows. The next call gets the rows from `RowWindows.keep` on again, before new readings."""

@@ -1,7 +1,6 @@
 """Punctuation windows: from marker to marker in the stream.
 
-Source: the interpretations of the markers of several nodes are those of the thesis on Disco, section 3.2
-(docs/how-it-works.md).
+Source of the interpretations: the thesis on Disco, section 3.2 (docs/how-it-works.md).
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from edge_agent.algebra.windows.declaration import Setting, Wrong
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """Windows [p_i, p_i+1) between markers; from a 'start' marker to an 'end' marker where these are explicit.
+    """Windows from each marker to the next, or from 'start' to 'end' markers if these are explicit.
 
-    interpretation: which windows of several nodes are one. 'local': none; 'bounds': those of equal bounds; 'order': the
-    i-th of every node; 'overlap': those that overlap or touch; 'central': the markers of all nodes cut one stream.
-    leading: whether the first reading opens a window if no marker precedes it ('open'), or is in no window ('drop').
-    punctuation_id: only markers of that id count, '' for all. markers: id of a sensor whose changes of value are the
-    markers (with the value as id; overlapping windows begin with a value other than 0 and end with 0), '' for markers
-    of commands.
+    interpretation: which windows of several nodes are one window: 'local': none; 'bounds': those with equal bounds;
+    'order': the i-th of every node; 'overlap': those that overlap or touch; 'central': the markers of all nodes cut one
+    stream. leading: readings before the first marker open a window ('open') or are in no window ('drop').
+    punctuation_id: only markers with this id count, '' for all.
+
+    markers: id of a sensor whose changes of value are the markers, '' if commands give them. The new value is the
+    marker's id; with 'overlap', a value other than 0 begins a window and 0 ends it.
     """
 
     interpretation: str = "local"
@@ -55,12 +55,12 @@ class Punctuation:
 
     @property
     def alone(self) -> Punctuation | None:
-        """The windows for scope 'local'; None where changes of a sensor are 'start' and 'end', which 'local' lacks."""
+        """The same windows for scope 'local'. None if a sensor gives 'start' and 'end' markers, which 'local' lacks."""
         return None if self.interpretation == "overlap" and self.markers else replace(self, interpretation="local")
 
     @property
     def by_end(self) -> bool:
-        """Whether windows with one start may have several ends, so that start and end identify a row."""
+        """Whether a row is identified by start and end, because several windows may have the same start."""
         return self.interpretation != "overlap"
 
     @property
@@ -69,6 +69,6 @@ class Punctuation:
         return self.interpretation in {"order", "central"}
 
     def group_cut(self, *, skips: bool) -> PunctuationCut:
-        """The cut of groups of such queries. skips: windows do not wait for missing nodes."""
+        """The cut of the query's group. skips: whether windows do not wait for missing nodes."""
         leading = self.leading == "open"
         return PunctuationCut(self.interpretation, skips, leading, self.markers, self.punctuation_id.rstrip())

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from edge_agent.algebra.windows.declaration import SHORTEST_US, Setting, Wrong, not_positive
 
-LONGEST_GAP_US = 7 * 86_400_000_000  # the default horizon of a root: beyond it rows are final before they join
+LONGEST_GAP_US = 7 * 86_400_000_000  # the root's default horizon: with longer gaps rows would be final before they join
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """start = first reading, end = last reading + gap; readings exactly one gap apart are one session.
+    """Windows from the first reading to the last reading + gap. Readings exactly one gap apart are in one session.
 
-    max_us: a session is cut at its multiples since 1970; 0: no maximum (docs/protocol.md 5.5).
+    max_us: sessions are cut at multiples of max_us since 1970; 0: no maximum duration (docs/protocol.md 5.5).
     """
 
     gap_us: int

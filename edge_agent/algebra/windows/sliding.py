@@ -1,4 +1,4 @@
-"""Sliding windows: one length, started every slide; the slide need not divide the length."""
+"""Sliding windows: windows of one length, one starting every slide. The slide need not divide the length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
 from edge_agent.algebra.windows.declaration import LENGTH, OFFSET, SHORTEST_US, OneLength, Setting, Wrong, not_positive
 
-MOST_OVERLAP: Final = 86_400  # windows that hold one reading: a day that slides by a second
+MOST_OVERLAP: Final = 86_400  # most windows that may contain one reading: a day that slides by a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Sliding(OneLength):
         last = (start - self.offset_us) // self.slide_us
         many = np.maximum(last - first + 1, 0)
         rows = np.repeat(np.arange(len(start)), many)
-        # the i-th pair of a row is its first window plus i
+        # the i-th window of a row is its first window plus i
         before = np.cumsum(many) - many
         index = np.arange(len(rows)) - before[rows] + first[rows]
         return rows, self.offset_us + index * self.slide_us

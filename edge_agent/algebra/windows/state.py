@@ -1,4 +1,4 @@
-"""State windows: while a condition holds, per key, from the reading that begins it to the reading that ends it."""
+"""State windows: per key, from the reading at which a condition becomes true to the reading that ends the state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """[time of the reading that begins it, time of the reading that ends it); the latter is not in it.
+    """Windows [time of the reading that begins them, time of the reading that ends them).
 
-    begin, end: conditions on a reading; end '' means: not `begin`. While no window is open, a reading that meets
-    `begin` opens one. A later reading that meets `end` closes it, and opens the next if it meets `begin`, too. Windows
-    of no duration and windows that are still open give no row.
+    begin, end: conditions on a reading; end '' means: not `begin`. If no window is open, a reading that meets `begin`
+    opens one. A later reading that meets `end` closes it; that reading is not in it, but opens the next window if it
+    also meets `begin`. Empty windows and open windows give no row.
     """
 
     begin: str
@@ -47,7 +47,7 @@ class State:
         end = line.holds(self.end) if self.end.strip() else ~begin
         first = np.repeat(line.first, line.until - line.first)
         event = np.maximum.accumulate(np.where(begin | end, rows, -1)) if n else rows
-        is_open = (event >= first) & begin[event]  # after each reading; the rows kept of a key begin there
+        is_open = (event >= first) & begin[event]  # after each reading; kept rows begin at the start of the open window
         was_open = np.zeros(n, np.bool_)
         was_open[1:] = is_open[:-1] & (first[1:] == first[:-1])
         starts = np.flatnonzero(begin & (~was_open | end))
@@ -60,7 +60,7 @@ class State:
 
     @staticmethod
     def _kept(line: OrderedReadings, starts: Ints, is_open: Mask) -> Ints:
-        """First row to keep of each key: the start of its open window, if any."""
+        """The first row of each key to keep: the start of its open window; without one, no row is kept."""
         keep = line.until.copy()
         some = np.flatnonzero(line.until > line.first)
         some = some[is_open[line.until[some] - 1]]

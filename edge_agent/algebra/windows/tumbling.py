@@ -1,4 +1,4 @@
-"""Tumbling windows: one after the other, without overlap."""
+"""Tumbling windows: windows of one length, one after the other without overlap."""
 
 from __future__ import annotations
 
