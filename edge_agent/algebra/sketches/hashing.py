@@ -1,7 +1,7 @@
-"""Hashes of values as DataSketches computes them, so that its sketches and ours can be merged.
+"""Hashes values as DataSketches does, so that its sketches and ours can be merged.
 
-Source: MurmurHash3_x64_128 (Appleby, public domain) of the eight bytes of a double, little endian, seed 9001; -0.0 is
-0.0. Checked against the library in tests/laws/test_sketches.py.
+Source: MurmurHash3_x64_128 (Appleby, public domain) over the eight bytes of a double, little endian, seed 9001; -0.0 is
+hashed as 0.0. Compared with the library in tests/laws/test_sketches.py.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 Hashes = NDArray[np.uint64]
 
-SEED: Final = 9001  # of every DataSketches library
-SEED_HASH: Final = 0xCC93  # 16 bits of the hash of the seed, as theta sketches carry it
+SEED: Final = 9001  # the default seed of all DataSketches libraries
+SEED_HASH: Final = 0xCC93  # 16 bits of the hash of the seed, a field of theta sketches
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _31, _33 = np.uint64(31), np.uint64(33)
 
 
 def hashed(values: NDArray[np.float64]) -> tuple[Hashes, Hashes]:
-    """Both halves of the hash of each value. values: shape (k,), float64, finite; k may be 0."""
+    """(first, second 64 bits) of the hash of each value. values: shape (k,), float64, finite; k may be 0."""
     block = (values + 0.0).view(np.uint64) * _C1
     block = ((block << _31) | (block >> _33)) * _C2
-    begun = np.uint64(SEED ^ 8)  # 8 bytes of a value
+    begun = np.uint64(SEED ^ 8)  # 8: the length of a value in bytes
     first = (block ^ begun) + begun
     low, high = _mixed(first), _mixed(first + begun)
     low = low + high

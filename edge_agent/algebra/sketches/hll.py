@@ -1,11 +1,11 @@
 """HyperLogLog: distinct counts in at most 4136 bytes, in the format of DataSketches' HLL_8, lgK 12.
 
-A sketch is a set of at most 384 coupons (26 hash bits for the place, and the number of leading zeros of the rest), then
-the greatest zero count of each of 4096 places. All bytes depend on the set of values alone: combining is exactly
-associative, commutative and idempotent. The estimate is exact up to 384 values, then its standard error is 1.04 /
-sqrt(4096) = 1.6 %.
-Source: Flajolet, Fusy, Gandouet & Meunier (2007); the format of the DataSketches library (HLL, serial version 1); the
-estimator of Ertl (2017), New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6.
+A sketch is a set of up to 384 coupons, one per distinct value: 26 bits of its hash as the place, and the number of
+leading zeros of other hash bits. With more values it has 4096 registers, each with the greatest number of zeros at its
+place. All bytes depend only on the set of values, so combining is exactly associative, commutative and idempotent. The
+estimate is exact up to 384 values; beyond, its standard error is 1.04 / sqrt(4096) = 1.6 %. Source: Flajolet, Fusy,
+Gandouet & Meunier (2007); the format of the DataSketches library (HLL, serial version 1); the estimator of Ertl (2017),
+New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ ZeroCounts = NDArray[np.uint8]
 FAMILY: Final = 7  # byte 2 of every HLL sketch
 LG_K: Final = 12
 PLACES: Final = 1 << LG_K
-MOST_LISTED: Final = 7  # coupons of a list; then a set
-MOST_COUPONS: Final = 384  # of a set: three quarters of a table of PLACES / 8; then registers
+MOST_LISTED: Final = 7  # coupons in the format of a list; more are a set
+MOST_COUPONS: Final = 384  # in the format of a set: three quarters of PLACES / 8; more become registers
 MOST_BYTES: Final = 40 + PLACES
-_TYPE: Final = 2 << 2  # HLL_8, above two bits of the mode: 0 list, 1 set, 2 registers
-_COMPACT, _OUT_OF_ORDER = 8, 16  # flags; out of order: estimate from the registers, not from the way they were filled
+_TYPE: Final = 2 << 2  # HLL_8; the lowest two bits are the mode: 0 list, 1 set, 2 registers
+_COMPACT, _OUT_OF_ORDER = 8, 16  # flags; _OUT_OF_ORDER: readers must estimate from the registers alone
 _ADDRESS: Final = (1 << 26) - 1
 _MOST_ZEROS: Final = 62
-_LONG: Final = 512  # values a group from which registers are filled first: 8 bytes a value
+_LONG: Final = 512  # from this many values per group on, `lift` fills registers instead of sorting coupons
 _HEAD: Final = struct.Struct("<8BdddII")
 _WEIGHTS: Final = 2.0 ** -np.arange(64)
 
 
 def coupons_of(values: Floats) -> Coupons:
-    """One coupon per value: zeros + 1 above 26 bits of place. values: shape (k,), finite."""
+    """One coupon per value: number of leading zeros + 1, above 26 bits of place. values: shape (k,), finite."""
     low, high = hashed(values)
-    exponent = (high >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52  # of 53 bits: exact
+    exponent = (high >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52  # exact: only 53 bits are left
     zeros = 1022 + 53 - exponent
     rare = exponent == 0  # 53 zeros or more
     if rare.any():
@@ -57,7 +57,7 @@ def lift(values: Floats, groups: Segments) -> Array:
     coupons, owner = coupons_of(values), groups.spread(np.arange(len(groups)))
     if len(values) < _LONG * len(groups):
         return _packed(coupons, owner, len(groups))
-    table = np.zeros(len(groups) * PLACES, np.uint8)  # quicker than to sort, where groups are large
+    table = np.zeros(len(groups) * PLACES, np.uint8)  # faster than sorting if groups are large
     places = owner * PLACES + (coupons & np.uint32(PLACES - 1))
     np.maximum.at(table, places, (coupons >> np.uint32(26)).astype(np.uint8))
     found = table.reshape(-1, PLACES)
@@ -67,7 +67,7 @@ def lift(values: Floats, groups: Segments) -> Array:
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One sketch per group of sketches: of all their values. column: shape (k,), of bytes."""
+    """Combine sketches to one per group. column: shape (k,), of bytes."""
     owner = groups.spread(np.arange(len(groups)))
     cells: list[bytes] = column.tolist()
     kept = [_coupons(cell) for cell in cells]
@@ -85,7 +85,7 @@ def combine(column: Array, groups: Segments) -> Array:
 
 
 def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, ZeroCounts] | None = None) -> NDArray[Any]:
-    """Coupons with the group of each, in any order, as sketches. registers: what some groups have already."""
+    """One sketch per group from its coupons. owner: group of each coupon. registers: known registers of some groups."""
     codes = (owner.astype(np.uint64) << np.uint64(32)) | coupons
     codes.sort()
     codes = codes[begins_run(codes)]
@@ -102,14 +102,14 @@ def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, Zer
         elif len(mine) <= MOST_LISTED:
             out[row] = bytes((2, 1, FAMILY, LG_K, 3, _COMPACT, len(mine), _TYPE)) + mine.tobytes()
         else:
-            table = max(5, ((4 * len(mine) + 2) // 3 - 1).bit_length())  # least power that is at most 3/4 full
+            table = max(5, ((4 * len(mine) + 2) // 3 - 1).bit_length())  # log2 of a table at most 3/4 full
             head = bytes((3, 1, FAMILY, LG_K, table, _COMPACT, 0, _TYPE | 1))
             out[row] = head + len(mine).to_bytes(4, "little") + mine.tobytes()
     return out
 
 
 def _full(coupons: Coupons, known: ZeroCounts | None) -> bytes:
-    """ZeroCounts as bytes. coupons: in order, so that of equal places the greatest comes last."""
+    """A sketch with registers. coupons: sorted, so that the last one of each place has the most zeros."""
     registers = np.zeros(PLACES, np.uint8)
     registers[coupons & np.uint32(PLACES - 1)] = coupons >> np.uint32(26)
     if known is not None:
@@ -126,14 +126,14 @@ def _registers_packed(registers: ZeroCounts) -> bytes:
 
 
 def _coupons(cell: bytes) -> Coupons | None:
-    """The coupons in ascending order; None if the sketch has registers instead."""
+    """The coupons of a sketch, in ascending order; None if it has registers."""
     if cell[0] == 2:
         return np.frombuffer(cell, "<u4", offset=8)
     return np.frombuffer(cell, "<u4", offset=12) if cell[0] == 3 else None
 
 
 def check(cell: bytes) -> None:
-    """Refuse foreign bytes that are not exactly what `lift` or `combine` makes. Raises: ValueError."""
+    """Check that untrusted bytes are exactly as `lift` or `combine` would write them. Raises: ValueError."""
     if not 8 < len(cell) <= MOST_BYTES or cell[0] not in (2, 3, 10):
         raise ValueError(f"{len(cell)} bytes")
     if cell[0] == 10:
@@ -156,9 +156,9 @@ def check(cell: bytes) -> None:
 
 
 def estimates(column: Array) -> Floats:
-    """The estimated number of different values in each sketch, whole numbers. column: shape (n,), of bytes.
+    """The estimated number of distinct values in each sketch, rounded. column: shape (n,), of bytes.
 
-    Reads what `check` accepts and what Spark makes of it (hll_union_agg): tables of coupons with empty places.
+    Also reads sketches that Spark merged (hll_union_agg), whose tables of coupons have empty places.
     """
     cells: list[bytes] = column.tolist()
     out = np.empty(len(cells))
@@ -176,18 +176,18 @@ def estimates(column: Array) -> Floats:
 
 
 def _cardinality(histogram: Ints) -> Floats:
-    """The estimate from the number of places with each count of zeros. histogram: shape (n, 64)."""
+    """Ertl's estimate. histogram: shape (n, 64), the number of places with each count of zeros."""
     share = histogram / PLACES
     z = PLACES * _tau(1 - share[:, -1])
     for zeros in range(_MOST_ZEROS, 0, -1):
         z = 0.5 * (z + histogram[:, zeros])
-    z = np.maximum(z + PLACES * _sigma(share[:, 0]), PLACES * _WEIGHTS[-1])  # not 0 where all places are full
+    z = np.maximum(z + PLACES * _sigma(share[:, 0]), PLACES * _WEIGHTS[-1])  # keeps the divisor above 0
     found: Floats = PLACES**2 / (2 * np.log(2) * z)
     return found
 
 
 def _sigma(x: Floats) -> Floats:
-    """The sum x + sum of 2**(k - 1) x**(2**k), for the share x of empty places, in [0, 1)."""
+    """Ertl's sigma: x + sum over k of 2**(k - 1) x**(2**k). x: share of empty places, in [0, 1)."""
     total, weight = x.copy(), 1.0
     while True:
         x = x * x
@@ -198,7 +198,7 @@ def _sigma(x: Floats) -> Floats:
 
 
 def _tau(x: Floats) -> Floats:
-    """Of places with as many zeros as can be counted. x: within [0, 1]."""
+    """Ertl's tau. x: share of places that do not have the greatest possible count of zeros, within [0, 1]."""
     edge = (x == 0) | (x == 1)
     x = np.where(edge, 0.25, x)
     total, weight = 1 - x, 1.0

@@ -1,10 +1,10 @@
-"""KLL: quantiles by rank within 1.33 %, in a few kilobytes, in the format of DataSketches' KLL of doubles, k 200.
+"""KLL: quantiles with a rank error of 1.33 %, in a few kilobytes, in the format of DataSketches' KLL of doubles, k 200.
 
-A sketch has levels of values; a value of level h stands for 2**h readings. If there are too many, a level is sorted and
-every other value moves up, beginning with the first or the second at random. Up to 200 readings, all are kept and
-results are exact. Combining is exactly commutative, because it reads all sketches at once, and associative within the
-stated error. Random bits come from the readings, so that the same readings give the same bytes.
-Source: Karnin, Lang & Liberty (2016); the format and the error of the DataSketches library (k 200, one rank, 99 %).
+A sketch has levels of values; a value at level h represents 2**h readings. If a sketch is full, a full level is sorted,
+and every other value moves up a level, beginning at random with the first or the second. Up to 200 readings are all
+kept, and results are exact. Combining is exactly commutative, because it reads all sketches at once, and associative
+within the stated error. Random bits are computed from the readings, so that equal readings give equal bytes. Source:
+Karnin, Lang & Liberty (2016); the format and the error of the DataSketches library (k 200, one rank, 99 %).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from edge_agent.algebra.partials.segments import Segments
 
 FAMILY: Final = 15  # byte 2 of every KLL sketch
 K: Final = 200
-LEAST: Final = 8  # values of a level before it is compacted at least: m
-ERROR: Final = 0.0133  # of a rank, with a probability of 99 %
+LEAST: Final = 8  # m of the format: least capacity of a level
+ERROR: Final = 0.0133  # error of a rank that 99 % of results do not exceed
 MOST_LEVELS: Final = 48
 MOST_READINGS: Final = 2**45  # of a sketch
 _SORTED, _SINGLE = 2, 4  # flags
 _HEAD: Final = struct.Struct("<4BHBBQHBB")
-_LONG: Final = 64  # values a group from which groups are sorted one by one
+_LONG: Final = 64  # from this many values per group on, groups are sorted one by one
 _MIX: Final = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _MASK: Final = 2**64 - 1
 
 
 @lru_cache(maxsize=64)
 def _rooms(levels: int) -> tuple[int, ...]:
-    """Floats each level may hold: K at the top, two thirds of it below that, and so on."""
+    """Capacity of each level, lowest first: K at the top, and two thirds of the next level's below."""
     return tuple(max(LEAST, (2 * K * 2**depth // 3**depth + 1) // 2) for depth in range(levels - 1, -1, -1))
 
 
@@ -50,10 +50,10 @@ def lift(values: Floats, groups: Segments) -> Array:
 
 
 def of_bags(values: Floats, counts: Ints, starts: Ints) -> Array:
-    """One sketch per multiset. Counts are split into powers of two, so that a value is in few levels however often it
-    occurs.
+    """One sketch per multiset. Splits counts into powers of two: a value that occurs often is only in a few levels.
 
-    values, counts: shape (k,), increasing within a multiset. starts: where each multiset begins, none empty.
+    values, counts: shape (k,), values increase within a multiset. starts: index of the first value of each multiset,
+    none empty.
     """
     out = np.empty(len(starts), object)
     ends = [*starts[1:].tolist(), len(values)]
@@ -69,13 +69,13 @@ def of_bags(values: Floats, counts: Ints, starts: Ints) -> Array:
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One sketch per group of sketches: of all their readings. column: shape (k,), of bytes."""
+    """Combine sketches to one per group. column: shape (k,), of bytes."""
     if len(groups) == groups.rows and groups.starts is not None:
         return column
     owner = groups.spread(np.arange(len(groups)))
     cells: list[bytes] = column.tolist()
     low = np.array([len(cell) <= 40 + 8 * K and (cell[0] == 2 or cell[18] == 1) for cell in cells])
-    plain = np.bincount(owner[~low], minlength=len(groups)) == 0  # groups whose readings are all there
+    plain = np.bincount(owner[~low], minlength=len(groups)) == 0  # groups whose sketches still have all readings
     out = np.empty(len(groups), object)
     rows = np.flatnonzero(plain[owner])
     if len(rows):
@@ -92,7 +92,7 @@ def combine(column: Array, groups: Segments) -> Array:
 
 
 def _packed(values: Floats, groups: Segments) -> NDArray[Any]:
-    """Readings as one sketch per group. values: shape (k,), which this call may overwrite."""
+    """One sketch per group of readings. values: shape (k,); this call may overwrite it."""
     count = groups.count()
     if groups.starts is None:
         values = values[np.argsort(groups.spread(np.arange(len(groups))), kind="stable")]
@@ -126,7 +126,7 @@ def _merged(cells: Iterable[bytes]) -> bytes:
 
 
 def _compacted(levels: list[Floats], count: int) -> list[Floats]:
-    """Levels, each in order, thinned from the lowest up until all fit their rooms together."""
+    """Thin levels from the lowest up until their total size is within the total capacity. levels: each sorted."""
     kept = sum(map(len, levels))
     if kept <= sum(_rooms(len(levels))):
         return levels
@@ -137,7 +137,7 @@ def _compacted(levels: list[Floats], count: int) -> list[Floats]:
         if len(mine) >= _rooms(len(levels))[height] and len(mine) > 1:
             bit, spare = (chance >> (2 * height)) & 1, (chance >> (2 * height + 1)) & 1
             left = mine[:0]
-            if len(mine) % 2:  # one stays: the first or the last
+            if len(mine) % 2:  # of an odd number, the first or the last value stays in the level
                 left, mine = (mine[:1], mine[1:]) if spare else (mine[-1:], mine[:-1])
             half = mine[bit::2]
             levels[height] = left
@@ -171,7 +171,7 @@ def _stirred(state: int) -> int:
 
 
 def _cell(count: int, low: float, high: float, levels: Sequence[Floats]) -> bytes:
-    """Bytes of a sketch of `count` readings between low and high."""
+    """The bytes of a sketch. count: readings. low, high: least and greatest reading."""
     if count == 1:
         return bytes((2, 2, FAMILY, _SORTED | _SINGLE)) + struct.pack("<HBBd", K, LEAST, 0, low)
     sizes = [len(values) for values in levels]
@@ -183,7 +183,7 @@ def _cell(count: int, low: float, high: float, levels: Sequence[Floats]) -> byte
 
 
 def _ends(cell: bytes) -> tuple[int, float, float]:
-    """(readings, least, greatest)."""
+    """(number of readings, least reading, greatest reading) of a sketch."""
     if cell[0] == 2:
         (value,) = struct.unpack_from("<d", cell, 8)
         return 1, value, value
@@ -193,7 +193,7 @@ def _ends(cell: bytes) -> tuple[int, float, float]:
 
 
 def _levels(cell: bytes) -> list[Floats]:
-    """The values of each level, in order."""
+    """The sorted values of each level of a sketch, lowest level first."""
     if cell[0] == 2:
         return [np.frombuffer(cell, "<f8", offset=8)]
     many = cell[18]
@@ -203,7 +203,7 @@ def _levels(cell: bytes) -> list[Floats]:
 
 
 def check(cell: bytes) -> None:
-    """Refuse foreign bytes that are not exactly what `lift` or `combine` makes. Raises: ValueError."""
+    """Check that untrusted bytes are exactly as `lift` or `combine` would write them. Raises: ValueError."""
     if not 16 <= len(cell) <= MOST_BYTES or cell[0] not in (2, 5) or (cell[0] == 2 and len(cell) != 16):
         raise ValueError(f"{len(cell)} bytes")
     if cell[0] == 5:
@@ -229,15 +229,15 @@ def check(cell: bytes) -> None:
 
 
 def readings(column: Array) -> Ints:
-    """Readings in each sketch."""
+    """Number of readings in each sketch."""
     return np.fromiter((_ends(cell)[0] for cell in column.tolist()), np.int64, len(column))
 
 
 def quantiles(column: Array, q: float) -> Floats:
-    """The value at rank ceil(q n), at least the first; for q 0 and 1 exactly the least and the greatest.
+    """The value at rank ceil(q n) of each sketch of n readings. Exact for q = 0 (the least) and q = 1 (the greatest).
 
-    column: shape (n,), of bytes that `check` accepts. q n is rounded to 6 decimals first, as the library does it, so
-    that 0.07 of 100 readings is the 7th.
+    column: shape (rows,), of bytes that `check` accepts. q n is first rounded to 6 decimals, as in the library, so that
+    0.07 of 100 readings is the 7th.
     """
     cells: list[bytes] = column.tolist()
     if q in (0.0, 1.0):

@@ -1,9 +1,9 @@
 """Theta sketches: distinct counts and set operations, in the compact, ordered form of DataSketches, 4096 hashes.
 
-A sketch holds the 4096 least hashes of the values, and the next one as the bound below which it is complete. It depends
-on the set of values alone: combining is exactly associative, commutative and idempotent. The estimate's standard
-error is 1 / sqrt(4095) = 1.6 %, and it is exact up to 4096 different values.
-Source: Dasgupta, Lang, Rhodes & Thaler (2016); the format of the DataSketches library (theta, serial version 3).
+A sketch contains the 4096 least hashes of the values, and a bound: it has all hashes below the bound, which is the next
+hash. It depends only on the set of values, so combining is exactly associative, commutative and idempotent. The
+estimate is exact up to 4096 distinct values; beyond, its standard error is 1 / sqrt(4095) = 1.6 %. Source: Dasgupta,
+Lang, Rhodes & Thaler (2016); the format of the DataSketches library (theta, serial version 3).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
-MOST: Final = 4096  # hashes kept: lgK 12
-ALL: Final = 2**63 - 1  # bound of a sketch that holds every hash
+MOST: Final = 4096  # hashes kept (lgK 12)
+ALL: Final = 2**63 - 1  # bound of a sketch that contains all hashes of its values
 MOST_BYTES: Final = 24 + 8 * MOST
 _FLAGS: Final = 2 | 8 | 16  # read only, compact, ordered
-_COMPRESSED: Final = 4  # serial version that Spark writes; ours is 3
-_LONG: Final = 64  # hashes a group from which groups are sorted one by one
+_COMPRESSED: Final = 4  # serial version that Spark writes; this module writes version 3
+_LONG: Final = 64  # from this many hashes per group on, groups are sorted one by one
 
 
 def lift(values: Floats, groups: Segments) -> Array:
@@ -33,7 +33,7 @@ def lift(values: Floats, groups: Segments) -> Array:
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One sketch per group of sketches: of all their values. column: shape (k,), of bytes."""
+    """Combine sketches to one per group. column: shape (k,), of bytes."""
     owner = groups.spread(np.arange(len(groups)))
     read = [_read(cell) for cell in column.tolist()]
     bounds = np.full(len(groups), ALL, np.uint64)
@@ -45,7 +45,7 @@ def combine(column: Array, groups: Segments) -> Array:
 
 
 def _packed(hashes: Hashes, groups: Segments, bounds: Hashes) -> NDArray[Any]:
-    """Hashes below the bound of their group as sketches. hashes: shape (k,), which this call may overwrite."""
+    """One sketch per group of hashes, all below the group's bound. hashes: shape (k,); this call may overwrite it."""
     count = groups.count()
     if groups.starts is None:
         hashes = hashes[np.argsort(groups.spread(np.arange(len(groups))), kind="stable")]
@@ -64,13 +64,13 @@ def _packed(hashes: Hashes, groups: Segments, bounds: Hashes) -> NDArray[Any]:
 
 
 def _parts(hashes: Hashes, count: Ints) -> list[Hashes]:
-    """The hashes of each group, as views."""
+    """The hashes of each group, as views. count: hashes per group."""
     ends = np.cumsum(count).tolist()
     return [hashes[first:last] for first, last in zip([0, *ends], ends, strict=False)]
 
 
 def _least(hashes: Hashes) -> Hashes:
-    """Different hashes in order, from the least on: more than MOST, or all. hashes: sorted in place."""
+    """Distinct hashes, increasing: more than MOST of the least ones, or all. Sorts `hashes` in place."""
     hashes.sort()
     few = hashes[: 2 * MOST]
     few = few[begins_run(few)]
@@ -78,7 +78,7 @@ def _least(hashes: Hashes) -> Hashes:
 
 
 def _cell(bound: int, kept: Hashes) -> bytes:
-    """Bytes of a sketch. kept: increasing, all below bound."""
+    """The bytes of a sketch. kept: its hashes, increasing, all below bound."""
     count = len(kept)
     longs = 3 if bound != ALL else 1 if count == 1 else 2
     head = bytes((longs, 3, FAMILY, 0, 0, _FLAGS)) + SEED_HASH.to_bytes(2, "big")
@@ -90,7 +90,7 @@ def _cell(bound: int, kept: Hashes) -> bytes:
 
 
 def _read(cell: bytes) -> tuple[int, Hashes]:
-    """(bound, hashes) of bytes that `check` accepts, or that Spark made."""
+    """(bound, hashes) of a sketch that `check` accepts or Spark wrote."""
     if cell[1] == _COMPRESSED:
         return _unpacked(cell)
     bound = int.from_bytes(cell[16:24], "little") if cell[0] == 3 else ALL
@@ -98,7 +98,7 @@ def _read(cell: bytes) -> tuple[int, Hashes]:
 
 
 def _unpacked(cell: bytes) -> tuple[int, Hashes]:
-    """The same of the compressed form: steps from hash to hash, each of so many bits, the highest first."""
+    """(bound, hashes) of the compressed form: differences of successive hashes, in a fixed number of bits each."""
     width, at = cell[3], 8 * cell[0]
     bound = int.from_bytes(cell[8:16], "little") if cell[0] > 1 else ALL
     count = int.from_bytes(cell[at : at + cell[4]], "little")
@@ -110,7 +110,7 @@ def _unpacked(cell: bytes) -> tuple[int, Hashes]:
 
 
 def check(cell: bytes) -> None:
-    """Refuse foreign bytes that are not exactly what `lift` or `combine` makes. Raises: ValueError."""
+    """Check that untrusted bytes are exactly as `lift` or `combine` would write them. Raises: ValueError."""
     if not 16 <= len(cell) <= MOST_BYTES or len(cell) % 8 or cell[0] not in (1, 2, 3) or cell[1] != 3:
         raise ValueError(f"{len(cell)} bytes of version {cell[1:2].hex()}")
     if len(cell) <= 8 * cell[0]:
@@ -125,14 +125,12 @@ def check(cell: bytes) -> None:
 
 
 def estimates(column: Array) -> Floats:
-    """The estimated number of different values in each sketch, whole numbers. column: shape (n,), of checked bytes or
-    Spark's.
-    """
+    """The estimated number of distinct values in each sketch, rounded. column: as `check` accepts or Spark wrote."""
     read = [_read(cell) for cell in column.tolist()]
     found = (len(kept) * (float(ALL) / bound) for bound, kept in read)
     return np.floor(np.fromiter(found, np.float64, len(read)) + 0.5)
 
 
 def texts(column: Array) -> list[str]:
-    """Each sketch as base64, in one form: Spark's sketch of the same values differs in bytes without meaning."""
+    """Each sketch in base64, rewritten by this module so that a sketch from Spark gives the same text."""
     return [b64encode(_cell(*_read(cell))).decode() for cell in column.tolist()]

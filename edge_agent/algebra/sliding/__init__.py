@@ -1,6 +1,6 @@
 """Overlapping windows at a constant cost per slice.
 
-- batch: all windows of a stretch of time at once; two_stacks: its block scans
-- incremental: the same step by step, as time goes on
+- batch: forms all windows of a period at once; two_stacks: the block scans that it uses
+- incremental: forms windows step by step as time passes
 - prefix_blocks: cached slices with sums per block, for the Spark root
 """

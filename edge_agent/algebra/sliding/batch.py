@@ -1,15 +1,15 @@
-"""Overlapping windows from slices, at a constant cost per slice however many windows contain it.
+"""Forms overlapping windows from slices. The cost per slice does not depend on how many windows contain it.
 
-A row lies in a run of neighbouring windows, first..last by number. Sorted by (key, first), the rows of a window are
-also a run, so a window is a range of rows:
+A row lies in successive windows, numbered first..last. With rows sorted by (key, first), the rows of a window are
+successive, too. Their states are computed in one of two ways:
 
-- integers that add up: the difference of two exact running totals;
-- everything else: rows are divided into blocks of as many windows as a row can be in. A window is then the end of one
-  block and the beginning of the next; both are scanned once for all windows ("two stacks" as flat arrays:
-  two_stacks.py). Nothing is subtracted, so floats do not drift and extremes need no inverse.
+- Sums of integers: the difference of two exact running totals.
+- Other states: rows are divided into blocks of as many windows as a row can be in. A window is then the end of one
+  block and the beginning of the next. Both ends of every block are scanned once for all windows (two_stacks.py).
+  Nothing is subtracted, so floats do not drift and extremes need no inverse.
 
-Numpy over rows of all keys at once. Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window
-Aggregation", sections 3 and 5; the Apache Kafka wiki, "Optimize Windowed Aggregation".
+All keys are processed at once. Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation",
+sections 3 and 5; the Apache Kafka wiki, "Optimize Windowed Aggregation".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_window
 from edge_agent.algebra.sliding.two_stacks import Elements, Places, formed, order_of
 from edge_agent.algebra.windows import Sliding, Window, evenly
 
-_WIDE: Final = 2**62  # codes of (key, window) below it are one integer
+_WIDE: Final = 2**62  # limit of the integers that encode (key, window)
 
 
 def in_windows_of(
@@ -34,13 +34,13 @@ def in_windows_of(
     between: tuple[int, int] | None = None,
     ranks: Ints | None = None,
 ) -> Partials:
-    """Partials of slices to partials of the windows that contain them: one per (window, key), by (start, key).
+    """Combine rows of slices to one row per (window, key), sorted by (start, key).
 
-    between: lowest and highest start of the requested windows, in us; None: all. ranks: as in
-    aggregates.combine. Equal to partial.assign_windows.
+    between: lowest and highest start of the requested windows, in us; None: all. ranks: as in aggregates.combine. The
+    result equals that of partial.assign_windows.
     """
     even = evenly(window)
-    if even is None or even.length_us <= even.slide_us:  # no overlap, or such as no type of ours has
+    if even is None or even.length_us <= even.slide_us:  # no overlap, or uneven overlap, which only packages have
         return assign_windows(rows, window, basis, ranks, between)
     length_us, slide_us, offset_us = even.length_us, even.slide_us, even.offset_us
     first, last = numbers(even, rows.start, rows.end)
@@ -55,7 +55,7 @@ def in_windows_of(
 
 
 def numbers(window: Sliding, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """First and last window, by number from 0, that contain each range [start, end); last < first: none."""
+    """(first, last) number, from 0, of the windows that contain each range [start, end). last < first: none does."""
     first = np.maximum(-((window.length_us + window.offset_us - end) // window.slide_us), 0)
     return first, (start - window.offset_us) // window.slide_us
 
@@ -63,10 +63,11 @@ def numbers(window: Sliding, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 def over(
     rows: Partials, first: Ints, last: Ints, basis: tuple[str, ...], ranks: Ints | None = None
 ) -> tuple[Ints, Partials]:
-    """Rows to the windows first..last in which each counts: (number of the window, states), sorted by (number, key).
+    """Combine rows to one row per (window, key). Returns (number of each window, rows), sorted by (number, key).
 
-    first, last: shape (n,), int64; last < first: in no window. The result's ranges are meaningless; windows without a
-    row are absent. Amortised O(1): two combinations per row, one per window.
+    first, last: shape (n,), int64, numbers of the first and last window that contain each row; last < first: none.
+    Windows without a row are absent. The start and end of returned rows are meaningless. Cost: two combinations per
+    row, one per window.
     """
     there = first <= last
     if not there.all():
@@ -80,7 +81,7 @@ def over(
         islands = _Islands.of(near, far)
         near, far = islands.near(near), islands.near(far)
     short = _short(near, far)
-    if short.any():  # those by themselves, one by one: few, and in few windows
+    if short.any():  # these are few, and in few windows: each is copied into all its windows
         _number, most = over(rows.take(~short), first[~short], last[~short], basis, ranks)
         rest = _one_by_one(rows.take(short), first[short], last[short], basis, ranks)
         whole = combine(concat([most, rest]), basis, 1, ranks)
@@ -96,7 +97,7 @@ def over(
 
 
 def _short(first: Ints, last: Ints) -> Mask:
-    """Rows in so few windows that both ends lie inside a block (rows of coarser slices)."""
+    """Mask of rows in so few windows that these begin and end inside one block. Longer slices make such rows."""
     reach = int((last - first).max()) + 1
     block = -(-first // reach)
     short: Mask = (block > 0) & (last < np.minimum(block * reach - 1, int(last.max())))
@@ -104,7 +105,7 @@ def _short(first: Ints, last: Ints) -> Mask:
 
 
 def _one_by_one(rows: Partials, first: Ints, last: Ints, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
-    """Rows assigned to each of their windows; ranges are (number, number)."""
+    """Copy rows into each of their windows and combine. start and end of the result are the window's number."""
     many = last - first + 1
     row = np.repeat(np.arange(len(rows)), many)
     number = np.arange(len(row)) - (np.cumsum(many) - many)[row] + first[row]
@@ -114,7 +115,10 @@ def _one_by_one(rows: Partials, first: Ints, last: Ints, basis: tuple[str, ...],
 
 @dataclass(frozen=True, slots=True)
 class _Islands:
-    """Runs of windows that share rows, moved next to each other. begins: as they were; near_begins: as they are."""
+    """Renumbers windows without the long gaps between them. An island is a run of windows that share rows.
+
+    begins: original number of each island's first window. near_begins: its new number.
+    """
 
     begins: Ints
     near_begins: Ints

@@ -1,8 +1,8 @@
-"""Forms overlapping windows step by step: the cost of a window does not depend on its length.
+"""Forms overlapping windows step by step. The cost of a window does not depend on its length.
 
-The incremental form of `batch`: the block ends of the current block are precomputed (`_left`), newer slices are one
-running state per key (`_run`). After a block of windows both are rebuilt from the slices that are still needed ("two
-stacks", amortised O(1)). A step that spans a block or more is formed at once.
+This is the incremental form of `batch`. The states of the current block up to its end are precomputed (`_left`), and
+newer slices are combined to one running state per key (`_run`). After each block, both are rebuilt from the slices that
+are still needed ("two stacks", amortised O(1)). Windows of a step that spans a block or more are formed by `batch`.
 Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
 """
 
@@ -22,11 +22,11 @@ from edge_agent.algebra.sliding.two_stacks import suffixes
 from edge_agent.algebra.windows import Sliding, Window, evenly
 
 _NEVER: Final = -(2**62)
-_MANY: Final = 65_536  # slices that may wait before those that nothing needs are let go: some 3 MB
+_MANY: Final = 65_536  # slices (some 3 MB) to collect before those that no window needs are dropped
 
 
 class Rolling:
-    """The windows of one sliding spec in the order of time. Rows are slices cut at (at least) its edges."""
+    """Forms the windows of one sliding spec in the order of time, from slices that are cut at least at its edges."""
 
     __slots__ = (
         *("_base", "_fresh", "_held", "_left", "_left_keys", "_next", "_places", "_run", "_span"),
@@ -35,27 +35,28 @@ class Rolling:
 
     def __init__(self, window: Sliding, basis: tuple[str, ...]) -> None:
         self.window, self.basis = window, basis
-        self.reach = -(-window.length_us // window.slide_us)  # in how many windows a slice is, at most
-        self._next = _NEVER  # windows before have been formed
-        self._base: int | None = None  # `_left` and `_run` serve reach windows from here on
-        self._left = NOTHING  # end = the last window of a row: combined with all later ones of its key from `_base` on
-        self._left_keys = NO_INTS  # keys in it, and its rows as one integer a (key, window)
+        self.reach = -(-window.length_us // window.slide_us)  # most windows that contain one slice
+        self._next = _NEVER  # number of the first window that is not formed yet
+        self._base: int | None = None  # first window of the current block, which has `reach` windows
+        # One row per (key, end): all slices of the key in window `_base` whose last window is `end` or a later one.
+        self._left = NOTHING
+        self._left_keys = NO_INTS  # keys in `_left`; _places: its (key, window) as one integer, with factor _span
         self._places = NO_INTS
         self._span = 1
-        self._run = NOTHING  # one row a key: what begins after `_base` and was in a window formed
-        self._held: list[Partials] = []  # rows in `_left` and `_run`, as they came
-        self._fresh: list[Partials] = []  # in neither
+        self._run = NOTHING  # one row per key: slices that begin after `_base` and are in a formed window
+        self._held: list[Partials] = []  # the slices of `_left` and `_run`
+        self._fresh: list[Partials] = []  # slices in neither
 
     def __len__(self) -> int:
         return sum(len(part) for part in (*self._held, *self._fresh))
 
     def add(self, rows: Partials) -> None:
-        """Add slices, none of which lies in a window already formed."""
+        """Add slices. None of them may lie in a window that is already formed."""
         if len(rows):
             self._fresh.append(rows)
 
     def upto(self, end_us: int, ranks: Ints | None = None) -> Partials:
-        """Form the windows that end by then and were not formed before, sorted by (start, key)."""
+        """Form the windows that end at or before end_us and are not formed yet, sorted by (start, key)."""
         window = self.window
         last = (end_us - window.length_us - window.offset_us) // window.slide_us
         if last < self._next or not len(self):
@@ -83,34 +84,34 @@ class Rolling:
         return Partials(start, start + window.length_us, found.key, found.states)
 
     def open(self, ranks: Ints | None = None) -> Partials:
-        """All windows with a row that were not formed yet; the state does not change."""
+        """All windows with a row that are not formed yet, without marking them as formed."""
         low = _NEVER if self._next == _NEVER else self.window.offset_us + self._next * self.window.slide_us
         return batch.in_windows_of(self.rows(), self.window, self.basis, (low, -_NEVER), ranks)
 
     def clear(self) -> None:
-        """Drop the rows; formed windows stay formed."""
+        """Drop all rows. Formed windows stay marked as formed."""
         self._base, self._left, self._run, self._held, self._fresh = None, NOTHING, NOTHING, [], []
 
     def rows(self) -> Partials:
-        """Rows that later windows need."""
+        """The slices that later windows need."""
         rows = concat([*self._held, *self._fresh])
         return rows.take(self.needs(rows)) if len(rows) else rows
 
     def needs(self, rows: Partials) -> Mask:
-        """Which of these rows lie in a window that was not formed yet."""
+        """Mask of the rows that lie in a window that is not formed yet."""
         first, last = self._numbers(rows)
         needed: Mask = last >= np.maximum(first, self._next)
         return needed
 
     def reopen(self, end_us: int) -> None:
-        """Form windows that end after `end_us` again, for rows that are added later; there must be no rows now."""
+        """Mark windows that end after end_us as not formed. Allowed only without rows."""
         assert not len(self)
         window = self.window
         self._next = min(self._next, (end_us - window.length_us - window.offset_us) // window.slide_us + 1)
 
     @property
     def formed_us(self) -> int:
-        """Windows that start before this time have been formed."""
+        """Start of the first window that is not formed yet."""
         return _NEVER if self._next == _NEVER else self.window.offset_us + self._next * self.window.slide_us
 
     def restore(self, rows: Partials, formed_us: int) -> None:
@@ -132,7 +133,7 @@ class Rolling:
         return made
 
     def _rebase(self, base: int, ranks: Ints | None) -> None:
-        """Scan the ends of the block of windows that begins at `base`."""
+        """Begin the block of windows that starts with number `base`: compute `_left` from the slices."""
         rows = concat([*self._held, *self._fresh])
         first, final = self._numbers(rows)
         needed = final >= base
@@ -148,7 +149,7 @@ class Rolling:
         self._places = index * self._span + self._left.end - base
 
     def _step(self, low: int, last: int, ranks: Ints | None) -> Partials:
-        """Windows low..last of the block under way; ranges are their numbers."""
+        """Form windows low..last of the current block. start and end of the result are the window's number."""
         fresh = concat(self._fresh)
         first, final = self._numbers(fresh)
         taken = first <= last
@@ -166,7 +167,7 @@ class Rolling:
         return made
 
     def _ends(self, low: int, last: int) -> Partials:
-        """Of each window low..last and key the state of the block's rows that reach it."""
+        """For each window low..last and key, the state of the rows in `_left` that lie in the window."""
         left, keys = self._left, self._left_keys
         if not len(left):
             return NOTHING
@@ -183,8 +184,9 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRows:
-    """The rows of a WindowStore. whole: stored windows. slices: of overlapping windows. formed: end of the windows
-    formed [us].
+    """The rows of a WindowStore. whole: rows of whole windows. slices: slices of overlapping windows.
+
+    formed: `Rolling.formed_us` of each overlapping spec.
     """
 
     whole: Partials
@@ -193,22 +195,22 @@ class WindowRows:
 
 
 class WindowStore:
-    """Slices of one plan that are sent as whole windows: replaces a Store where windows are formed at the gateway.
+    """A Store for plans whose windows are formed at the gateway: takes slices, returns whole windows.
 
-    Overlapping windows are formed when they close, at a constant cost per slice; of non-overlapping windows a slice
-    lies in one, and windows are stored directly.
+    Overlapping windows are formed when they close, at a constant cost per slice. For other windows each slice is stored
+    as a part of its window at once.
     """
 
     def __init__(self, basis: tuple[str, ...], windows: Iterable[Window], nodes: Sequence[str] = ()) -> None:
-        """windows: of the plan's queries; slices are cut at the edges of all of them."""
+        """windows: those of the plan's queries; slices are cut at the edges of all of them. nodes: as in Store."""
         each = list(dict.fromkeys(windows))
         self.basis = basis
         even = {w: found for w in each if (found := evenly(w)) is not None and found.length_us > found.slide_us}
         self._rolls = [Rolling(found, basis) for found in dict.fromkeys(even.values())]
         self._others = [w for w in each if w not in even]
         self._store = Store(basis, None, nodes)
-        self._slices: list[Partials] = []  # those that the rolling ones hold, once
-        self._rows, self._kept = 0, 0  # in them; and after they were last looked through
+        self._slices: list[Partials] = []  # the slices that were added to `_rolls`
+        self._rows, self._kept = 0, 0  # rows in `_slices`: now, and after the last call of `_needed`
 
     def __len__(self) -> int:
         return max([len(self._store), *(len(roll) for roll in self._rolls)])
@@ -219,7 +221,7 @@ class WindowStore:
         return min((int(rows.start.min()) for rows in self._parts()), default=None)
 
     def add(self, slices: Partials) -> None:
-        """Add slices (any number of times the same range and key) that are in no window returned before."""
+        """Add slices; ranges and keys may repeat. None may lie in a window that was already returned."""
         if not len(slices):
             return
         if self._others:
@@ -233,12 +235,12 @@ class WindowStore:
                 roll.add(slices)
 
     def close(self, frontier_us: int) -> Partials:
-        """Remove and return, combined and in order, the windows that end by then."""
+        """Remove and return the windows that end at or before frontier_us, combined and in order."""
         ranks = self._store.ranks()
         return self._once([self._store.close(frontier_us), *(roll.upto(frontier_us, ranks) for roll in self._rolls)])
 
     def flush(self) -> Partials:
-        """Remove and return all open windows; later slices of them become another delta."""
+        """Remove and return all open windows. Slices that are added later are further deltas of the same windows."""
         ranks = self._store.ranks()
         windows = self._once([self._store.flush(), *(roll.open(ranks) for roll in self._rolls)])
         self._slices, self._rows, self._kept = [], 0, 0
@@ -247,7 +249,7 @@ class WindowStore:
         return windows
 
     def reopen(self, frontier_us: int) -> None:
-        """After `flush`: later slices below an earlier frontier are deltas for windows that end after this one."""
+        """After `flush`: accept slices, as deltas, for windows that end after this frontier, even if already formed."""
         for roll in self._rolls:
             roll.reopen(frontier_us)
 
@@ -257,7 +259,7 @@ class WindowStore:
         return self._once([self._store.view(), *(roll.open(ranks) for roll in self._rolls)])
 
     def snapshot(self) -> WindowRows:
-        """All rows, and the end of the windows formed so far."""
+        """All rows, and how far windows have been formed."""
         return WindowRows(whole=self._store.view(), slices=self._needed(), formed=[r.formed_us for r in self._rolls])
 
     def restore(self, state: WindowRows) -> None:
@@ -271,7 +273,7 @@ class WindowStore:
         return [rows for rows in (self._store.view(), self._needed()) if len(rows)]
 
     def _needed(self) -> Partials:
-        """The slices that some window still needs, combined."""
+        """Drop the slices that no window needs any more. Returns the others, combined."""
         slices = concat(self._slices)
         keep = np.zeros(len(slices), np.bool_)
         for roll in self._rolls:
@@ -282,7 +284,7 @@ class WindowStore:
         return slices
 
     def _once(self, parts: list[Partials]) -> Partials:
-        """All rows in order. A range that is a window of several specs occurs once."""
+        """Join parts and sort them. A window of several specs is returned once."""
         found = [part for part in parts if len(part)]
         if len(found) < 2:
             return found[0] if found else NOTHING

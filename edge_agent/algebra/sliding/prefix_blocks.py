@@ -1,11 +1,10 @@
-"""Slices of one plan in blocks with precomputed sums, so that a window costs a few rows however many slices it
-contains.
+"""Stores the slices of one plan in blocks with a sum each, so that a long window is formed from few rows.
 
-A window of n slices is a part of a block, some whole blocks, and a part of another: with blocks of a 64th of the
-longest window that is at most some 64 + 2 * n / 64 rows per key instead of n. A sum replaces the slices of its block
-only if every requested window contains all of them, so that results are the same (states of floats within their
-tolerance, docs/protocol.md 7.2). Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation"
-(partial sums over runs of slices).
+A window of n slices consists of a part of a block, some whole blocks, and a part of another block. If a block is a 64th
+of the longest window, these are at most some 64 + 2 * n / 64 rows per key instead of n. The sum of a block replaces its
+slices only if every requested window contains the whole block, so results are the same (floats within their tolerance,
+docs/protocol.md 7.2). Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation" (partial sums
+over runs of slices).
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import evenly
 
-LONG_SLIDES: Final = 4  # a batch that closes windows of fewer slides reads little but what is new
-PARTS: Final = 64  # blocks in the longest window: the rows a window costs are least near the root of its slices
-_OBJECT_BYTES: Final = 40  # of an integer beyond 64 bits, beside its pointer
+LONG_SLIDES: Final = 4  # for windows of fewer slides, most slices that a batch reads are new anyway
+PARTS: Final = 64  # blocks in the longest window; the best number is near the square root of its slices
+_OBJECT_BYTES: Final = 40  # size of a Python integer beyond 64 bits, without the pointer to it
 
 
 def kept_columns(basis: Iterable[str]) -> tuple[str, ...]:
-    """State columns of constant size: slices of these are cached."""
+    """The state columns of constant size; only these are cached."""
     return tuple(name for name in basis if not KINDS[COLUMNS[name].kind].grows)
 
 
 def pays(query: Query, scale: int | None) -> bool:
-    """Whether caching slices pays for a query: its windows are longer than four slides, and its states do not grow.
+    """Whether caching the slices of a query saves time: its windows have many slides, its states a constant size.
 
-    For shorter windows a batch needs little more than its new rows, and a sum of multisets is as large as all of them.
+    With shorter windows most rows of a batch are new. With growing states a sum is as large as its slices.
     """
     window = evenly(query.window)
     if window is None or window.length_us <= LONG_SLIDES * window.slide_us:
@@ -47,13 +46,16 @@ def pays(query: Query, scale: int | None) -> bool:
 
 
 def kept_us(queries: Iterable[Query], scale: int | None) -> int:
-    """The longest window of these queries for which slices are kept, in us; 0: for none of them."""
+    """Length in us of the longest window among the queries whose slices are cached; 0 if there is none."""
     return max((query.time_window.longest_us for query in queries if pays(query, scale)), default=0)
 
 
 @dataclass(slots=True)
 class _Block:
-    """low_us, high_us: the hull of its rows. bytes: of the rows, as they came. sum: None once rows came."""
+    """One block. low_us, high_us: lowest start and highest end of its rows. bytes: their size.
+
+    sum: the rows combined to one per key; None if it is not up to date.
+    """
 
     store: Store
     low_us: int
@@ -63,22 +65,20 @@ class _Block:
 
 
 class Blocks:
-    """Rows of one plan, in blocks by their start."""
+    """Rows of one plan, divided into blocks by their start."""
 
     __slots__ = ("_blocks", "_empty", "_nodes", "basis", "block_us", "bytes")
 
     def __init__(self, basis: tuple[str, ...], longest_us: int, nodes: Sequence[str] = ()) -> None:
-        """longest_us: of the windows that will be requested. nodes: as in Store."""
+        """longest_us: length of the longest window that will be requested. nodes: as in Store."""
         self.basis, self.block_us = basis, max(longest_us // PARTS, 1)
         self._nodes = nodes
         self._empty = Store(basis, None, nodes)
         self._blocks: dict[int, _Block] = {}
-        self.bytes = 0  # of the rows held
+        self.bytes = 0  # size of all rows
 
     def add(self, rows: Partials) -> None:
-        """Add rows, in any order, any number of times the same range and key. Columns other than `basis` are
-        dropped.
-        """
+        """Add rows in any order; ranges and keys may repeat. Columns outside `basis` are dropped."""
         if not len(rows):
             return
         rows = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in self.basis})
@@ -90,9 +90,9 @@ class Blocks:
             self._add(int(each), rows.take(number == each))
 
     def within(self, low_us: int, high_us: int, shared: tuple[int, int]) -> Partials:
-        """The rows in [low, high), with a block's sum in place of its rows if the block lies in `shared`.
+        """The rows within [low_us, high_us). The sum of a block replaces its rows if the block lies within `shared`.
 
-        shared: [first, end) of event time that lies in every window that will be formed; empty if end <= first.
+        shared: the part [first, end) of event time that every requested window contains; empty if end <= first.
         """
         parts = []
         for number in sorted(self._blocks):
@@ -108,7 +108,7 @@ class Blocks:
         return concat(parts) if parts else NOTHING
 
     def ranks(self) -> Ints | None:
-        """As Store.ranks, for the current nodes."""
+        """Store.ranks for the current nodes."""
         return self._empty.ranks()
 
     def forget(self, before_us: int) -> None:
@@ -134,7 +134,7 @@ class Blocks:
         return block.sum
 
     def _view(self, block: _Block) -> Partials:
-        """The rows of a block, those of one range and key as one."""
+        """The rows of a block, combined to one per range and key."""
         rows = block.store.view()
         self._weigh(block, _bytes(rows))
         return rows

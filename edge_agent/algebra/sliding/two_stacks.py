@@ -1,6 +1,6 @@
-"""Windows as ends and beginnings of blocks of rows; every row is combined a fixed number of times (see batch.py).
+"""Forms windows from suffixes and prefixes of blocks of rows, combining every row a fixed number of times (batch.py).
 
-Elements are rows combined by the run of windows they count in; all windows of all keys are found from them at once.
+Rows that lie in the same windows are first combined to elements; then all windows of all keys are formed at once.
 Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
 """
 
@@ -18,13 +18,13 @@ from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials
 from edge_agent.algebra.partials.segments import INT64_MAX, Segments, begins_run, narrow
 
-_SPARSE: Final = 4  # a padded table of blocks may be this many times larger than the rows in it
-_SMALL: Final = 1_024  # and always this large
-_SHORT: Final = 2**16  # integers below it are sorted by their digits, several times faster
+_SPARSE: Final = 4  # a padded table of blocks has at most this many cells per row,
+_SMALL: Final = 1_024  # plus this many
+_SHORT: Final = 2**16  # smaller integers are sorted as uint16, for which numpy uses the much faster radix sort
 
 
 def order_of(number: Ints) -> Ints | None:
-    """The stable sort order of integers >= 0; None if they are sorted."""
+    """The stable sort order of integers >= 0; None if they are sorted already."""
     if bool((number[1:] >= number[:-1]).all()):
         return None
     short = int(number.max()) < _SHORT
@@ -32,9 +32,10 @@ def order_of(number: Ints) -> Ints | None:
 
 
 def suffixes(rows: Partials, last: Ints, basis: tuple[str, ...], ranks: Ints | None = None) -> Partials:
-    """Each row combined with all rows of its key with a later `last`: one row per (key, last), sorted by them.
+    """For each key and value of `last`, combine all rows of the key with this `last` or a later one.
 
-    last: shape (n,), int64, the last window of each row; n may be 0.
+    last: shape (n,), int64, the last window of each row; n may be 0. Returns one row per (key, last), sorted by them,
+    with `last` as start and end.
     """
     if not len(rows):
         return NOTHING
@@ -52,7 +53,7 @@ def suffixes(rows: Partials, last: Ints, basis: tuple[str, ...], ranks: Ints | N
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The windows and key of each row; all numbers from 0."""
+    """Key, first window and last window of each row, all numbered from 0."""
 
     key: Ints
     first: Ints
@@ -61,10 +62,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Rows combined by the windows they lie in: one per (key, first, last), sorted by them; all numbers from 0.
+    """Rows combined to one element per (key, first window, last window), sorted by them. All are numbered from 0.
 
-    span: how many windows there are; reach: in how many at most one row is. block: reach windows each; a row is in
-    windows of its block, or of the one before, in no other.
+    span: number of windows. reach: most windows that one row is in. block: number of the block of each element; a block
+    is `reach` windows, and an element lies only in windows of its block and of the one before.
     """
 
     key: Ints
@@ -97,7 +98,7 @@ class Elements:
 
 
 def _sorted_by(key: Ints, first: Ints, last: Ints) -> Ints | None:
-    """Sort order by (key, first, last); None if sorted. Rows mostly arrive in time order."""
+    """Sort order by (key, first, last); None if they are sorted already. Fast if rows are in the order of time."""
     in_time = (first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & (last[1:] >= last[:-1]))
     if not bool(in_time.all()):
         return np.lexsort((last, first, key))
@@ -105,7 +106,7 @@ def _sorted_by(key: Ints, first: Ints, last: Ints) -> Ints | None:
 
 
 def formed(elements: Elements, basis: tuple[str, ...], ranks: Ints | None) -> tuple[Ints, Ints, dict[str, Array]]:
-    """(number, key, states) of every window with a row, sorted by (key, number)."""
+    """Form windows. Returns (number, key, states) of every window with a row, sorted by (key, number)."""
     if elements.reach == 1:
         return elements.first, elements.key, dict(elements.states)
     found = _Found.of(elements)
@@ -127,7 +128,7 @@ def formed(elements: Elements, basis: tuple[str, ...], ranks: Ints | None) -> tu
 def _ways(
     elements: Elements, basis: tuple[str, ...], ends: _Ends
 ) -> tuple[list[str], dict[str, np.ufunc], tuple[str, ...]]:
-    """Columns by how they combine: exact running totals; a ufunc over blocks; the algebra's own combine over blocks."""
+    """Divide columns by the way to combine: (exact running totals; a ufunc over blocks; `combine` over blocks)."""
     totals: list[str] = []
     folds: dict[str, np.ufunc] = {}
     others: set[str] = set()
@@ -148,7 +149,7 @@ def _ways(
 
 
 def _inverted(e: Elements, basis: tuple[str, ...], ends: _Ends, others: tuple[str, ...]) -> list[Component]:
-    """Components of `others` that depend on no other component and have an exact inverse."""
+    """The components among `others` that have an exact inverse, and neither need other components nor are needed."""
     if not ends.in_step:
         return []
     components = [c for c in aggregates.components_of(basis) if set(c.columns) <= set(others)]
@@ -162,13 +163,13 @@ def _inverted(e: Elements, basis: tuple[str, ...], ends: _Ends, others: tuple[st
 
 
 def _folds(column: Array, fold: np.ufunc) -> bool:
-    """Whether a ufunc combines a column as its component does: sums of integers may exceed 64 bits."""
+    """Whether a ufunc can combine a column. It cannot sum integers, because the sum may exceed 64 bits."""
     return column.dtype == np.float64 or (column.dtype == np.int64 and fold is not np.add)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Windows with a row, sorted by (key, number). element: the first of them that brings it."""
+    """The windows with a row, sorted by (key, number). element: index of the first element in each window."""
 
     number: Ints
     key: Ints
@@ -176,7 +177,7 @@ class _Found:
 
     @classmethod
     def of(cls, e: Elements) -> _Found:
-        reached = np.maximum.accumulate(e.key * e.span + e.last)  # of all elements up to each, of its key
+        reached = np.maximum.accumulate(e.key * e.span + e.last)  # the last window so far of each element's key
         new = e.first.copy()
         np.maximum(new[1:], reached[:-1] - e.key[1:] * e.span + 1, out=new[1:])
         many = np.maximum(e.last - new + 1, 0)
@@ -188,11 +189,12 @@ class _Found:
 
 
 class _Ends:
-    """The two ends of every window: j of block b holds the elements of block b with last >= j and those of block b + 1
-    with first <= j, no others.
+    """The left and right part of every window, which together are all its elements.
 
-    longest: elements of one key and block. in_step: later elements of a key never have earlier lasts; a window is then
-    a run of elements. even: blocks are about equally full, so that they fit a table.
+    Window j of block b contains the elements of block b with last >= j (left) and those of block b + 1 with first <= j
+    (right). longest: most elements of one key and block. in_step: whether `last` never decreases among successive
+    elements of a key; a window is then a run of elements. even: whether blocks have about the same size, so that they
+    fit a table.
     """
 
     def __init__(self, e: Elements, found: _Found) -> None:
@@ -205,7 +207,7 @@ class _Ends:
         self._whole = len(starts) * self.longest == len(e)
         row = np.repeat(np.arange(len(starts)), sizes)
         within = np.arange(len(e)) - starts[row]
-        self._onward = row * self.longest + within  # places in the table of blocks, from either end
+        self._onward = row * self.longest + within  # index in the table of blocks; _back: with each block reversed
         self._back = row * self.longest + sizes[row] - 1 - within
         block = found.number // e.reach
         self._upto = np.searchsorted(e.key * e.span + e.first, found.key * e.span + found.number, side="right")
@@ -226,7 +228,7 @@ class _Ends:
             self._has_left = (known[place] == wanted) & (row[self._left] == place) & (last[self._left] >= found.number)
 
     def difference(self, column: Array) -> Array:
-        """Exact sums of integers; only in step. Running totals may wrap around, their differences do not."""
+        """Exact sums of integers, if in_step. Running totals may wrap around; their differences do not."""
         if column.dtype != object and max(-int(column.min()), int(column.max())) * 2 * self.longest > INT64_MAX:
             column = column.astype(object)
         totals = np.concatenate([np.zeros(1, column.dtype), np.cumsum(column)])
@@ -235,7 +237,7 @@ class _Ends:
     def inverted(
         self, states: Mapping[str, Array], component: Component, ranks: Ints | None
     ) -> Mapping[str, Array] | None:
-        """Running totals of each key less those before a window; only in step. None: the component cannot say."""
+        """Running total of each key minus the total before each window, if in_step. None: cannot be inverted."""
         assert component.invert is not None
         first = np.maximum.accumulate(np.where(self._new_key, np.arange(len(self._new_key)), 0))
         totals = _prefixes(states, self._new_key, component.columns, ranks)
@@ -254,7 +256,7 @@ class _Ends:
         return found
 
     def folded(self, column: Array, ufunc: np.ufunc) -> Array:
-        """A column whose rows combine by a ufunc; only where blocks are even."""
+        """Combine a column by a ufunc, if even."""
         table = np.zeros((len(column) if self._whole else len(self._new[self._new]) * self.longest), column.dtype)
         table[self._onward] = column
         rows = table.reshape(-1, self.longest)
@@ -266,7 +268,7 @@ class _Ends:
         return np.asarray(ufunc(left, right, out=out, where=self._has_left & self._has_right))
 
     def combined(self, states: Mapping[str, Array], basis: tuple[str, ...], ranks: Ints | None) -> dict[str, Array]:
-        """Columns of any components, by their own combine."""
+        """Combine the columns of any components by their own `combine`."""
         prefix = _prefixes(states, self._new, basis, ranks)
         ends = np.append(self._new[1:], True)[::-1]
         if self._by_last is not None:
@@ -285,9 +287,10 @@ class _Ends:
 def _prefixes(
     states: Mapping[str, Array], new: Mask, basis: tuple[str, ...], ranks: Ints | None
 ) -> Mapping[str, Array]:
-    """Each row combined with all rows before it in its run. new: where runs begin.
+    """Combine each row with all rows before it in its run. new: mask of the rows that begin a run.
 
-    Pairs first, the prefixes of those by the same rule, then the rows between: two combinations per row in all.
+    Combines pairs of rows, computes the prefixes of the pairs recursively, then those of the rows between. This takes
+    two combinations per row in total.
     """
     many = len(new)
     within = np.arange(many) - np.maximum.accumulate(np.where(new, np.arange(many), 0))
