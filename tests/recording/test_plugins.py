@@ -212,7 +212,7 @@ def latest(states: Any, groups: Segments, _combined: Any, _ranks: Any) -> Any:
         ),
         (
             family(functions=(Function("own", ("own", "bag"), lambda s, _c, _p: answered(s["own"]), ""),)),
-            "needs no other component",
+            "must need no other",
         ),
     ],
 )

@@ -1,11 +1,11 @@
-"""The registry of aggregates: the files of `families` that `_FILES` names. Laws hold for every member (tests/laws).
+"""The registry of aggregates: the files of `families` listed in `_FILES`. tests/laws checks every member.
 
-Readings are lifted into state columns, columns of disjoint readings combine, and states are lowered to results. The
-columns that a group of queries needs are its basis. Functions share them: avg, sum, count and stddev send count, sum
-and m2 once.
+`lift` turns readings into state columns, `combine` merges states of disjoint readings, and `lower` turns states into
+results. The columns that a group of queries needs are its basis. Functions share columns: avg, sum, count and stddev
+together need only count, sum and m2.
 
-- base: the parts of a family; lowered: results, and how functions make them
-- non_commutative: computes components that do not commute, at the root
+- base: the parts of a family; lowered: results, and helpers that make them
+- non_commutative: computes components whose combine depends on the order of readings, at the root
 - package_families: checks and guards the families of other packages
 """
 
@@ -68,13 +68,13 @@ Made = TypeVar("Made", Column, Component)
 
 
 class AggregateRegistry(Mapping[str, Made]):
-    """Columns or components by name. Those of a template, `template:argument`, are made on access.
+    """Columns or components by name. Those named `template:argument` are made on access, and iteration skips them.
 
-    Iteration covers the others only. Raises: KeyError for an unknown name.
+    Raises: KeyError for an unknown name.
     """
 
     def __init__(self, fixed: Mapping[str, Made], make: Callable[[str], Made]) -> None:
-        """make: from `template:argument` to the column or component."""
+        """make: returns the column or component named `template:argument`. Raises: KeyError."""
         self._fixed: dict[str, Made] = dict(fixed)
         self._make: Callable[[str], Made] = make
 
@@ -97,7 +97,7 @@ TEMPLATES: Final[Mapping[str, ComponentTemplate]] = {t.name: t for family in BUI
 
 @lru_cache(maxsize=4096)
 def _made(name: str) -> tuple[Component, Column]:
-    """The component and column `template:argument`. Raises: KeyError."""
+    """The component and column of a name `template:argument`. Raises: KeyError."""
     word, _, argument = name.partition(":")
     template = TEMPLATES[word]
     if not re.fullmatch(template.arguments, argument):
@@ -115,10 +115,10 @@ FUNCTIONS: Final[dict[str, Function]] = {f.name: f for family in BUILT_IN for f 
 
 
 def add(loaded: Iterable[Loaded[Family]], refused: Mapping[str, str], guard: Callable[[str], PluginGuard]) -> None:
-    """Add families of other packages, and to REFUSED the reasons of those that cannot be used (docs/extend.md).
+    """Add families of other packages; record in REFUSED why the others cannot be used (docs/extend.md).
 
-    Called once per process, before the registry is used. refused: entry points that could not be loaded. guard: makes
-    the guard of a package.
+    Called once per process, before the registry is used. refused: entry points that could not be loaded, with reasons.
+    guard: makes the guard of a package.
     """
     REFUSED.update(refused)
     known = list(BUILT_IN)
@@ -136,7 +136,7 @@ def add(loaded: Iterable[Loaded[Family]], refused: Mapping[str, str], guard: Cal
 
 
 def broken_law(fn: str) -> str:
-    """The violation of the law of combine by a package's function on a few readings; '' for none, and if built in."""
+    """How a package's function violates the law of combine on a few readings; '' if it does not, or is built in."""
     return PLUGINS[fn]() if fn in PLUGINS else ""
 
 
@@ -161,16 +161,16 @@ def check(aggregate: Aggregate) -> None:
 
 
 def params_of(aggregate: Aggregate) -> dict[str, Any]:
-    """All parameters of the function, with defaults."""
+    """All parameters of the function: name -> value, with defaults filled in."""
     given = {name: value for name, value in aggregate.params if value is not None}
     every = {name: given.get(name, param.default) for name, param in FUNCTIONS[aggregate.fn].params}
     return {name: value for name, value in every.items() if value is not None}
 
 
 def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, ...]:
-    """The state columns that these aggregates need, in the order of COLUMNS.
+    """The state columns that these aggregates need, in the order of COLUMNS, then those of templates by name.
 
-    `count` is always one, because every result row shows its number of readings. scale: None for floats. Raises:
+    `count` is always included, because every result row has its number of readings. scale: None for floats. Raises:
     ConfigError.
     """
     wanted = {"count"}
@@ -182,7 +182,7 @@ def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, .
 
 
 def components_of(basis: Iterable[str]) -> tuple[Component, ...]:
-    """The components of a basis, each after those it needs. Raises: ValueError for an incomplete basis."""
+    """The components of a basis, each after those that it needs. Raises: ValueError for an incomplete basis."""
     wanted = set(basis)
     made = (COMPONENTS[name] for name in sorted(wanted) if ":" in name and name in COMPONENTS)
     found = (*(c for c in COMPONENTS.values() if wanted.intersection(c.columns)), *made)
@@ -194,11 +194,10 @@ def components_of(basis: Iterable[str]) -> tuple[Component, ...]:
 
 
 def lift(readings: Readings, groups: Segments, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
-    """Readings to states: column -> shape (len(groups),). Groups are over the rows of readings.
+    """Turn readings into states, one per group: column -> shape (len(groups),). groups: of the rows of `readings`.
 
-    Law: combine of the lifts of any disjoint parts equals the lift of the whole (integers and picks exactly, floats
-    within tests/support/tolerance.py, `kll` and `frequent` exactly while they hold everything, then within their stated
-    error).
+    Law: combining the lifts of disjoint parts equals the lift of the whole: integers and picks exactly, floats within
+    tests/support/tolerance.py, `kll` and `frequent` exactly until they drop values, then within their stated error.
     """
     states: dict[str, Array] = {}
     for component in _components(basis):
@@ -209,8 +208,8 @@ def lift(readings: Readings, groups: Segments, basis: tuple[str, ...], scale: in
 def combine(states: States, groups: Segments, basis: tuple[str, ...], ranks: Ints | None = None) -> dict[str, Array]:
     """Combine states of disjoint readings, one state per group: column -> shape (len(groups),).
 
-    states: column -> shape (k,). ranks: shape (nodes,), int64, place of each node code in the bytewise order of ids;
-    None: the codes are in that order. Laws: associative, commutative, and zero rows are the exact identity.
+    states: column -> shape (k,). ranks: shape (nodes,), int64, rank of each node code in the bytewise order of ids;
+    None: the codes have that order. Laws: associative, commutative, and zero rows are the exact identity.
     """
     combined: dict[str, Array] = {}
     for component in _components(basis):
@@ -219,7 +218,7 @@ def combine(states: States, groups: Segments, basis: tuple[str, ...], ranks: Int
 
 
 def lower(aggregate: Aggregate, states: States, scale: int | None) -> Lowered:
-    """The results of one aggregate, one per row; null where the value is beyond the range of floats."""
+    """Turn states into the results of one aggregate, one per row; null if the value is beyond the range of floats."""
     lowered = FUNCTIONS[aggregate.fn].lower(states, scale, params_of(aggregate))
     beyond = ~(np.isfinite(lowered.value) | lowered.null)
     if not beyond.any():
@@ -228,10 +227,10 @@ def lower(aggregate: Aggregate, states: States, scale: int | None) -> Lowered:
 
 
 def convert(states: States, scale: int | None, to: int | None) -> dict[str, Array]:
-    """The same states at a finer scale (to <= scale), or as floats (to None). The root uses it for unequal scales.
+    """Convert states to a finer scale (to <= scale) or to floats (to None). The root does so if nodes differ in scale.
 
-    For floats, the exact sum of squares `sq` becomes `m2` about the mean. Source: docs/protocol.md 7.1.
-    Raises: ValueError for a coarser scale, or floats to integers.
+    With floats, `m2` about the mean replaces the exact sum of squares `sq`. Source: docs/protocol.md 7.1. Raises:
+    ValueError for a coarser scale, and for floats to integers.
     """
     if scale == to:
         return dict(states)
@@ -251,14 +250,14 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
 
 
 def renumbered(states: States, basis: tuple[str, ...], change: Callable[[Ints], Ints]) -> dict[str, Array]:
-    """The same states with other node codes. change: of an array of codes; it keeps the order of ids."""
+    """The states with other node codes. change: maps an array of codes and keeps the order of node ids."""
     kinds = {name: KINDS[COLUMNS[name].kind] for name in basis}
     found = {name: kind.renumber(states[name], change) for name, kind in kinds.items() if kind.renumber is not None}
     return {**states, **found}
 
 
 def columns_of(component: Component) -> set[str]:
-    """The columns of a component and of all that it needs."""
+    """The columns of a component and of all components that it needs."""
     columns = set(component.columns)
     for name in component.needs:
         columns |= columns_of(COMPONENTS[name])

@@ -1,4 +1,4 @@
-"""The parts of a family of aggregates: state columns, components that compute them, functions that read results."""
+"""The parts of a family of aggregates: state columns, components that compute them, functions that give results."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from edge_agent.algebra.partials.segments import Segments
 __all__ = ["Column", "Component", "Family", "Function", "Lowered", "Param", "Params", "Readings", "States", "answered"]
 
 States = Mapping[str, Array]
-Value = str | int | float | bool | tuple[float, ...]  # of a parameter
-Params = Mapping[str, Any]  # values as its Param allows them
+Value = str | int | float | bool | tuple[float, ...]  # type of a parameter's value
+Params = Mapping[str, Any]  # name of a parameter -> valid value
 
-ANY: Final = (-1e300, 1e300)  # bounds of a parameter that may be any number
+ANY: Final = (-1e300, 1e300)  # Param.within of a parameter that may be any number
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One state column.
 
-    kind: a kind of algebra/columns. degree: a scaled-integer column is in multiples of 10**(degree * scale).
-    size: what readings add to a row in a frame, where the kind does not say it.
+    kind: name of a kind in algebra/columns. degree: if readings are scaled integers, values of the column are multiples
+    of 10**(degree * scale); 0: independent of the scale. size: overrides the size of the kind.
     """
 
     name: str
@@ -43,10 +43,10 @@ class Column:
 class Readings:
     """The input of lift: readings of one node, sorted by (time, arrival).
 
-    time_us: shape (k,), int64, non-decreasing. value: shape (k,), float64, finite, or int64 in multiples of
-    10**scale with |value| < 2**61. order: shape (k,), int64 arrival numbers; may be empty if no column of a kind in
-    NUMBERED is lifted. node: the code of this node. numbers: label name -> its value as a number: shape (k,), float64,
-    NaN if the text is no number; labels that no reading has may be absent. k may be 0.
+    time_us: shape (k,), int64, non-decreasing; k may be 0. value: shape (k,), float64, finite, or int64 in multiples of
+    10**scale with |value| < 2**61. order: shape (k,), int64, arrival numbers; may be empty unless a column of a kind in
+    NUMBERED is lifted. node: code of this node. numbers: name of a label -> its value as a number for each reading:
+    shape (k,), float64, NaN if the text is no number; labels that no reading has may be absent.
     """
 
     time_us: Ints
@@ -68,20 +68,28 @@ _BY_FOLD: Final[dict[np.ufunc, CombineColumn]] = {
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A family of columns that are lifted and combined together.
+    """State columns that are lifted and combined together. needs: names of the components that these two use.
 
-    lift(readings, segments, scale, lifted): its columns, a row per group; `lifted` holds the columns of `needs`.
-    combine(states, segments, combined, ranks): its columns combined; `states` are all columns by row, `combined` the
-    columns of `needs` by group, ranks the place of each node code in the bytewise order of ids (None: codes are it).
-    invert(total, part): what is left of a total without a part of it, where all its columns are integers and that is
-    exact; None where it cannot say. Overlapping windows are then differences of running totals
-    (algebra/sliding/two_stacks.py). fold: its columns each combine alone by this ufunc (np.add, np.minimum, ...):
-    overlapping windows are then formed several times faster (algebra/sliding/batch.py). None: by `combine` only,
-    whatever it is. apart: its columns do not follow from the values of readings alone; a row of zeros is nothing to
-    combine. commutative: False where the order of its readings matters. Its functions then need all readings in their
-    global order, which it lifts at once (in_order.py); its combine is not asked.
-    of_bag(column, scale): its columns for the readings in multisets, one row per multiset, if that is faster than to
-    lift each value and combine it as often as it counts.
+    lift(readings, segments, scale, lifted): its columns, one row per group. `lifted` has the columns of `needs`.
+
+    combine(states, segments, combined, ranks): its columns, one row per group. `states` has all columns before
+    combining, `combined` those of `needs` after it. ranks: as in aggregates.combine.
+
+    invert(total, part): optional; the state of the readings of `total` that are not in `part`. Used only if all its
+    columns are integers; must be exact, or return None. Overlapping windows are then differences of running totals
+    (algebra/sliding/two_stacks.py).
+
+    fold: optional; the ufunc (np.add, np.minimum, ...) by which `combine` combines each of its columns. Overlapping
+    windows are then formed several times faster (algebra/sliding/two_stacks.py).
+
+    apart: whether its columns depend on more than the values of readings. A row of zeros must then be an identity of
+    `combine`.
+
+    commutative: False if the order of readings matters. `combine` is then not called: the root lifts all readings of a
+    window at once, in their global order (non_commutative.py).
+
+    of_bag(column, scale): optional; its columns for a column of multisets, one row per multiset. Declared if that is
+    faster than lifting each value and combining it as often as it counts.
     """
 
     name: str
@@ -97,7 +105,7 @@ class Component:
 
     @classmethod
     def of_column(cls, name: str, lift: LiftColumn, combine: np.ufunc | CombineColumn, column: str = "") -> Component:
-        """A component of one column, which is named like it. combine: np.add, np.minimum, np.maximum, or a function."""
+        """A component of one column. column: its name; '' for `name`. combine: a ufunc in `_BY_FOLD`, or a function."""
         column = column or name
         fold = combine if isinstance(combine, np.ufunc) else None
         together: CombineColumn = _BY_FOLD[combine] if isinstance(combine, np.ufunc) else combine
@@ -112,9 +120,10 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class ComponentTemplate:
-    """A component for every argument: `name:argument` is its name, and that of its one column.
+    """Makes a component for every argument. `name:argument` is the name of the component and of its only column.
 
-    It combines by adding. arguments: pattern of the whole argument. make(argument): the component and its column.
+    The component must combine by adding. arguments: pattern that the whole argument must match. make(argument): returns
+    the component and its column.
     """
 
     name: str
@@ -124,10 +133,10 @@ class ComponentTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of a function: one of `choices`. default: None if the parameter is required.
+    """A parameter of a function. choices: its valid values. default: None if the parameter is required.
 
-    within: any number in [low, high] is valid. most > 0: a list of up to `most` such numbers, increasing. text: any
-    text that matches the pattern. With one of these, `choices` are only examples.
+    With one of the following, choices are only examples. within: any number in [low, high] is valid. most > 0: an
+    increasing list of up to `most` such numbers is valid. text: any text that matches this pattern is valid.
     """
 
     choices: tuple[Value, ...]
@@ -137,7 +146,7 @@ class Param:
     text: str = ""
 
     def allows(self, value: object) -> bool:
-        """Whether the value is valid."""
+        """Whether a value is valid."""
         if self.most:
             return isinstance(value, tuple) and self._rising(value)
         if self.within is not None:
@@ -157,7 +166,7 @@ class Param:
 
     @property
     def wanted(self) -> str:
-        """The valid values, for messages."""
+        """The valid values as text, for messages."""
         if self.most:
             return f"a list of 1 to {self.most} numbers, each greater than the one before"
         if self.within == ANY:
@@ -178,11 +187,11 @@ Lower = Callable[[States, int | None, Params], Lowered]
 class Function:
     """An aggregate function for queries.
 
-    needs: components; `scaled` those for scaled-integer readings where they differ. params: name -> Param.
-    lower(states, scale, params) -> Lowered; params holds every parameter, defaults filled in. One row a group, no
-    row without a reading. about: one line for people. asks(params): further components, made from templates.
-    gives: format of the result: 'count' (an integer), 'value' (an integer if the readings are), 'time' (us), 'details'
-    (JSON only) or 'number'.
+    needs: names of components. scaled: replaces `needs` for scaled-integer readings; None: no difference. asks(params):
+    names of further components, which templates make. params: (name, Param). lower(states, scale, params): the results,
+    one per row; every row has a reading, and params has every parameter. about: description for users, one line. gives:
+    format of the result: 'count' (an integer), 'value' (an integer if the readings are integers), 'time' (us),
+    'details' (JSON only) or 'number'.
     """
 
     name: str
@@ -195,14 +204,14 @@ class Function:
     gives: str = "number"
 
     def components(self, scale: int | None, params: Params) -> tuple[str, ...]:
-        """The components that it needs for floats (scale None) or scaled integers."""
+        """Names of the components that the function needs. scale: of the readings, None for floats."""
         plain = self.needs if scale is None or self.scaled is None else self.scaled
         return plain if self.asks is None else (*plain, *self.asks(params))
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The entries that one file adds to the registry."""
+    """The entries that one file or package adds to the registry."""
 
     columns: tuple[Column, ...]
     components: tuple[Component, ...]

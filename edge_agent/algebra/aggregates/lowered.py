@@ -1,4 +1,4 @@
-"""Results of functions: numbers, nulls and JSON details, from states in units of a scale."""
+"""Results of functions: numbers, nulls and JSON details; and helpers that make them from states."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Cell = TypeVar("Cell")
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Results. value: shape (n,), float64, NaN where null. null: shape (n,), bool.
+    """Results of a function for n rows. value: shape (n,), float64, NaN where null. null: shape (n,), bool.
 
-    details: JSON text per row, None for rows that need none; None instead of the list if no row needs one.
+    details: a JSON text per row, None for rows without; None instead of the list if no row has one.
     """
 
     value: Floats
@@ -27,17 +27,17 @@ class Lowered:
 
 
 def value_of(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
-    """The `lower` of a function whose result is one column in multiples of 10**scale."""
+    """A `lower` whose result is one column in multiples of 10**scale."""
     return lambda states, scale, _params: decimals(states[column], scale)
 
 
 def plain(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
-    """The `lower` of a function whose result is one column as it is: counts or times."""
+    """A `lower` whose result is one column without conversion, such as counts or times."""
     return lambda states, _scale, _params: answered(states[column])
 
 
 def answered(value: Array, null: Mask | None = None, details: list[str | None] | None = None) -> Lowered:
-    """A Lowered from any numeric array: null rows become NaN."""
+    """A Lowered from any numeric array. null: mask of null rows, whose value becomes NaN; None: no row."""
     floats = value.astype(np.float64)
     if null is None:
         return Lowered(floats, np.zeros(len(floats), np.bool_), details)
@@ -47,29 +47,29 @@ def answered(value: Array, null: Mask | None = None, details: list[str | None] |
 
 
 def by_row(items: Sequence[Cell], sizes: Ints) -> Iterator[Sequence[Cell]]:
-    """The items of each row. items: those of all rows, row after row. sizes: how many each row has."""
+    """Yield the items of each row. items: those of all rows, row after row. sizes: number of items per row."""
     ends = np.cumsum(sizes).tolist()
     return (items[first:end] for first, end in zip([0, *ends], ends, strict=False))
 
 
 def in_details(texts: Iterable[str]) -> Lowered:
-    """A Lowered without numbers: one JSON text per row, in the details."""
+    """A Lowered without numbers. texts: the JSON details of each row."""
     details: list[str | None] = list(texts)
     return Lowered(np.full(len(details), np.nan), np.ones(len(details), np.bool_), details)
 
 
 def plain_numbers(units: Array, scale: int | None) -> list[Any]:
-    """Values as Python numbers for JSON: integers if scale >= 0."""
+    """Values as Python numbers for JSON: integers if scale >= 0, else floats. units: as in `decimals`."""
     if scale is None or scale < 0:
         return list(decimals(units, scale).value.tolist())
     return [value * 10**scale for value in units.tolist()]
 
 
 def decimals(units: Array, scale: int | None) -> Lowered:
-    """Values or sums as numbers: units times 10**scale, correctly rounded; in full in details beyond 2**53 units.
+    """Values or sums as numbers: units times 10**scale, correctly rounded. Beyond 2**53 the details have all digits.
 
-    units: shape (n,), float64 if scale is None, else int64 or object. Divides by 10**-scale rather than multiplying
-    by 0.1, so that 0.1-resolution values print like decimals.
+    units: shape (n,), float64 if scale is None, else int64 or object. Divides by 10**-scale rather than multiplying by
+    0.1, so that 0.1-resolution values print like decimals.
     """
     power = 10 ** max(scale or 0, 0)
     if scale is None or units.dtype == np.float64 or fits_floats(units, power):

@@ -1,7 +1,7 @@
-"""Computes components that do not commute from all readings in their global order.
+"""Computes non-commutative components from all readings in their global order.
 
-Parts of a window arrive in any order, so such a state cannot be combined from parts. Instead the readings travel to the
-root, which sorts them by (time, node, arrival) and lifts them at once. Source: docs/protocol.md 7.4.
+Parts of a window arrive in any order, so these states cannot be combined from parts. Instead nodes send the readings to
+the root, which sorts them by (time, node, arrival) and lifts them at once. Source: docs/protocol.md 7.4.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SERIES: Final = ("series",)
 
 
 def in_order(family: Family, known: Sequence[Family]) -> Family:
-    """The family without non-commutative components; functions that need one of these need `series` instead.
+    """Remove the non-commutative components of a family; functions that need one of them then need `series` instead.
 
-    known: families with the other components that these functions need.
+    known: other families, whose components these functions may need, too.
     """
     own = {component.name for component in family.components if not component.commutative}
     if not own:

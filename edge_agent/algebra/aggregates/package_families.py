@@ -1,7 +1,8 @@
 """Aggregates of other packages: refuses families that cannot work, checks the law of combine, guards every call.
 
-Source: docs/extend.md. The state of each component gets one more column: how many of its readings its functions failed
-on. It travels with the state, so a row with such readings is null at every tier, with the reason in `details`.
+Each component gets a further column: the number of readings for which its functions failed. The column is part of the
+state, so the result of a row with such readings is null at every tier, with the reason in `details`. Source:
+docs/extend.md.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
 
 FAILED: Final = "_failed"  # suffix of the column that counts readings on which a component failed
-UNITS: Final = np.arange(24) * 37 % 101 - 30  # readings for the law of combine
+UNITS: Final = np.arange(24) * 37 % 101 - 30  # readings for checking the law of combine
 TIMES_US: Final = np.arange(24) * 1_000
-NEAR: Final = 1e-6  # tolerance of floats: sums in another order, and approximate states, may differ by so much
+NEAR: Final = 1e-6  # tolerance for floats that are summed in another order, and for approximate states
 
 
 def refusal(family: Family, known: Sequence[Family]) -> str:
-    """The reason why a family cannot be added to the known ones, '' if it can."""
+    """Why a family cannot be added to the known ones, '' if it can."""
     parts: dict[str, Callable[[Family], Sequence[Column | Component | Function]]] = {
         "column": lambda f: f.columns,
         "component": lambda f: f.components,
@@ -41,23 +42,23 @@ def refusal(family: Family, known: Sequence[Family]) -> str:
             return f"{part} {clash[0]!r} exists already; choose another name"
     allowed = [kind.name for kind in KINDS.values() if not kind.grows]
     if kinds := sorted({column.kind for column in family.columns}.difference(allowed)):
-        return f"column kind {kinds[0]!r} is not for packages; use one of {', '.join(allowed)}"
+        return f"packages cannot use the column kind {kinds[0]!r}; use one of {', '.join(allowed)}"
     columns = [name for component in family.components for name in component.columns]
     if sorted(columns) != sorted(c.name for c in family.columns) or not all(c.columns for c in family.components):
-        return "every column belongs to exactly one component, and every component has a column"
+        return "every column must belong to exactly one component, and every component must have a column"
     if family.templates or any(function.asks is not None for function in family.functions):
-        return "templates are not for packages"
+        return "packages cannot declare templates or `asks`"
     needs = [*(c.needs for c in family.components), *((*f.needs, *(f.scaled or ())) for f in family.functions)]
     if any({"bag", "series"} & set(names) and len(set(names)) > 1 for names in needs):
-        return "a function or component that needs 'bag' or 'series' needs no other component: they hold all readings"
+        return "a function or component that needs 'bag' or 'series' must need no other: these contain all readings"
     missing = {name for names in needs for name in names} - {c.name for f in (*known, family) for c in f.components}
     return f"component {min(missing)!r} is needed and does not exist" if missing else ""
 
 
 def broken_law(function: Function, family: Family, every: Mapping[str, Component]) -> str:
-    """The violation of the law of combine by a component of the family that the function needs; '' for none.
+    """How a component of the family that the function needs violates the law of combine; '' if none does.
 
-    every: all components by name. A component that raises violates no law; its results are null when it is used.
+    every: all components by name. An exception counts as no violation: the guard turns it into null results later.
     """
     needed = tuple(with_needs((*function.needs, *(function.scaled or ())), every))
     own = {component.name for component in family.components if component.commutative}
@@ -68,9 +69,10 @@ def broken_law(function: Function, family: Family, every: Mapping[str, Component
 
 
 def order_dependence(components: Sequence[Component], columns: Sequence[str]) -> str:
-    """Lifts and combines a few readings in several orders and groupings; '' if the columns agree.
+    """Lift and combine a few readings in several orders and groupings. Returns the first difference, '' for none.
 
-    components: each after its needs. Raises: what a component raises. Source: docs/protocol.md 6.1.
+    components: each after those that it needs. columns: names of the columns to compare. Raises: any exception of a
+    component. Source: docs/protocol.md 6.1.
     """
     one = np.zeros(1, np.int64)
 
@@ -104,7 +106,7 @@ def order_dependence(components: Sequence[Component], columns: Sequence[str]) ->
 
 
 def guarded(family: Family, guard: PluginGuard) -> Family:
-    """The same family, whose functions never raise."""
+    """The family with its callables wrapped, so that they never raise."""
     kinds = {column.name: column.kind for column in family.columns}
     own = {component.name for component in family.components}
     return replace(
@@ -124,7 +126,7 @@ def _guarded_component(component: Component, kinds: Mapping[str, str], guard: Pl
     def attempt(
         step: str, call: Callable[[], Mapping[str, Array]], rows: int, scale: int | None, readings: Ints
     ) -> dict[str, Array]:
-        """The columns that the call returns; if it fails, zeros and the numbers of its readings."""
+        """The columns that the call returns. If it fails: zeros, and in `failed` the number of readings of each row."""
         found = guard.call(component.name, step, lambda: checked(call(), rows, scale))
         if found is None:
             zeros = {name: np.zeros(rows, _dtype(kinds[name], scale)) for name in component.columns}
@@ -161,7 +163,7 @@ def _dtype(kind: str, scale: int | None) -> type[np.float64 | np.int64]:
 
 
 def _checked(column: Array, rows: int, kind: str, scale: int | None) -> Array:
-    """The column. Raises: ValueError unless it has one finite value a row, of a dtype of its kind."""
+    """The column as an array. Raises: ValueError unless it has one finite value per row, in a dtype of its kind."""
     found, wanted = np.asarray(column), _dtype(kind, scale)
     big = KINDS[kind].form(scale) is Form.WIDE and found.dtype == np.object_  # integers beyond 64 bits
     if found.shape != (rows,) or not (found.dtype == wanted or big):
@@ -190,7 +192,7 @@ def _guarded_function(function: Function, own: set[str], guard: PluginGuard) -> 
             return Lowered(np.full(rows, np.nan), np.ones(rows, np.bool_), [reason] * rows)
         value, null, details = found
         for name in sorted(own.intersection(function.components(scale, params))):
-            why = guard.why.get(name, "ops.gaps and the status of the nodes show why")
+            why = guard.why.get(name, "see ops.gaps and the status of the nodes")
             for row in np.flatnonzero(states[name + FAILED]).tolist():
                 value[row], null[row] = np.nan, True
                 details[row] = json.dumps({"failed": f"on {int(states[name + FAILED][row])} readings: {why}"})

@@ -1,1 +1,1 @@
-"""The built-in families of aggregates, one per file, each as `FAMILY`; `_FILES` of the package above lists them."""
+"""The built-in families of aggregates. Each file defines a `FAMILY`; aggregates/__init__.py lists the files."""

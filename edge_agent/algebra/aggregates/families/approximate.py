@@ -1,8 +1,8 @@
-"""Approximate functions of stated error from small states: distinct counts, quantiles, the most frequent values.
+"""Approximate functions with a stated error and small states: distinct counts, quantiles, the most frequent values.
 
-A sketch takes a few kilobytes however many distinct values there are; holistic.py has the exact functions. Sketches
-hold values as floats in the sensor's unit, so that those of unequal scales combine. Sources: the modules of
-algebra/sketches; for frequent values see `_thinned`.
+A sketch takes at most some kilobytes, however many distinct values there are; holistic.py has the exact functions.
+Sketches contain values as floats in the sensor's unit, so that sketches from different scales can be combined. Sources:
+the modules of algebra/sketches; for frequent values see `_thinned`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
 
-MOST_FREQUENT: Final = 255  # values kept: a count is too low by at most readings / (MOST_FREQUENT + 1)
+MOST_FREQUENT: Final = 255  # most values kept; counts are too low by at most readings / (MOST_FREQUENT + 1)
 
 
 def _sketch(name: str, made: ModuleType) -> Component:
-    """The component of a module of algebra.sketches: one column of that name."""
+    """A component for one kind of sketch, with one column. name: of both. made: the module in algebra.sketches."""
 
     def of_bag(column: Array, scale: int | None) -> dict[str, Array]:
         found = multisets.flat(column)
@@ -55,15 +55,15 @@ def _frequent() -> Component:
 
 
 def _frequent_size(degree: int, scale: int | None, readings: float) -> RowSize:
-    """Floats that hardly repeat cancel each other, so that a state stays small even if there are many."""
+    """Expected size: many floats that hardly repeat are thinned to few values, so the state stays small."""
     expected = 250.0 if scale is None and readings > MOST_FREQUENT else multiset_size(degree, scale, readings).expected
     return RowSize(expected, 16.0 * min(readings, MOST_FREQUENT))  # counts may be 8 bytes
 
 
 def _thinned(column: Array) -> Array:
-    """Multisets of at most MOST_FREQUENT values: if there are more, the next highest count is subtracted from all.
+    """Reduce multisets to at most MOST_FREQUENT values, by subtracting the next highest count from all counts.
 
-    So a count is never too high, and too low by at most readings / (MOST_FREQUENT + 1), whatever the order of merging.
+    So a count is never too high, and too low by at most readings / (MOST_FREQUENT + 1), in whatever order states merge.
     Source: Misra & Gries (1982); Agarwal, Cormode, Huang, Phillips, Wei & Yi (2013), mergeable summaries, section 3.
     """
     many = [row for row, multiset in enumerate(column.tolist()) if len(multiset.values) > MOST_FREQUENT]
@@ -76,22 +76,20 @@ def _thinned(column: Array) -> Array:
         kept = multiset.counts > next_one
         if kept.any():
             out[row] = Multiset(multiset.values[kept], multiset.counts[kept] - next_one)
-        else:  # all values are equally frequent: the least stays, once, because no multiset is empty
+        else:  # all values are equally frequent; the least is kept with count 1, because no multiset may be empty
             out[row] = Multiset(multiset.values[:1], np.ones(1, np.int64))
     return out
 
 
 def _lower_theta(states: States, _scale: int | None, _params: Params) -> Lowered:
-    """The estimate; in the details the sketch itself as base64, for set operations of other readers."""
+    """The estimate. The details have the sketch in base64, with which other tools can do set operations."""
     return answered(theta.estimates(states["theta"]), None, [json.dumps(text) for text in theta.texts(states["theta"])])
 
 
 def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
-    """The most frequent value; in the details [value, count] of the first k. Of equally frequent values the smaller is
-    first.
-    """
+    """The most frequent value. The details have [value, count] of the k most frequent, smaller values first on ties."""
     found = multisets.flat(_thinned(states["frequent"]))
-    order = np.lexsort((-found.counts, found.rows))  # stable: of equal counts the smaller value comes first
+    order = np.lexsort((-found.counts, found.rows))  # stable: values with equal counts stay increasing
     values, counts = decimals(found.values[order], scale).value.tolist(), found.counts[order].tolist()
     most = [row[: int(params["k"])] for row in by_row(list(zip(values, counts, strict=True)), found.sizes)]
     return answered(np.array([row[0][0] for row in most], np.float64), None, list(map(json.dumps, most)))

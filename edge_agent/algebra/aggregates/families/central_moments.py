@@ -1,9 +1,9 @@
 """skewness, kurtosis and moments up to the fifth: sums of powers of the distance from the group's own mean.
 
-Third and higher powers of scaled integers leave 128 bits (2^53 cubed has 159), so that for them, too, these sums are
-floats, in units; they merge with the mean of the whole in two passes, never as differences of raw powers
-(docs/protocol.md 7.2). Source: Pebay (2008), "Formulas for robust, one-pass parallel computation of covariances and
-arbitrary-order statistical moments", equation 2.1; Joanes & Gill (1998) for the sample corrections.
+Third and higher powers of scaled integers may exceed 128 bits (2^53 cubed has 159), so these sums are floats, in units,
+for scaled integers, too. They are merged in two passes, with the mean of the whole, never as differences of raw powers,
+which cancel (docs/protocol.md 7.2). Source: Pebay (2008), "Formulas for robust, one-pass parallel computation of
+covariances and arbitrary-order statistical moments", equation 2.1; Joanes & Gill (1998) for the sample corrections.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import HUGE, out_of_reach, within_reach
 
 MOST: Final = 5
-NOISE: Final = 1e-13  # a spread below this share of the mean is rounding: all readings are equal
+NOISE: Final = 1e-13  # a standard deviation below this share of the mean is due to rounding: all readings are equal
 
 
 def _power(values: Floats, power: int) -> Floats:
-    """By multiplying: several times faster than `**`."""
+    """values**power by multiplying, which is several times faster than `**`."""
     product = np.ones_like(values) if not power else values
     for _ in range(1, power):
         product = product * values
@@ -45,7 +45,7 @@ def _central(power: int) -> Component:
     def combine(states: States, groups: Segments, combined: States, _ranks: Ints | None) -> dict[str, Array]:
         away = mean(states) - groups.spread(mean(combined))
         with np.errstate(over="ignore", invalid="ignore"):
-            total = states["count"] * _power(away, power)  # of the lower moments the first is 0
+            total = states["count"] * _power(away, power)  # the sum below starts at 2, because the first moment is 0
             for lower in range(2, power + 1):
                 total = total + comb(power, lower) * states[f"m{lower}"] * _power(away, power - lower)
             return {name: within_reach(groups.sum(total))}
@@ -55,7 +55,7 @@ def _central(power: int) -> Component:
 
 
 def _spread(states: States) -> tuple[Floats, Mask]:
-    """(m2, rows in which all readings are equal); there m2 is 1, so that it divides."""
+    """(m2, mask of rows in which all readings are equal). m2 of such rows is set to 1, to avoid division by 0."""
     count, m2 = states["count"], states["m2"]
     with np.errstate(over="ignore"):
         equal = m2 <= count * (NOISE * mean(states)) ** 2

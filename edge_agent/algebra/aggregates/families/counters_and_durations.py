@@ -1,11 +1,10 @@
 """increase, rate, resets, averages over time, integral, time in a state: functions of the time between readings.
 
-All use the readings of one window and key in the global order (event time, node, arrival), and nothing before the first
-or after the last: nothing is extrapolated to the edges of the window. Between two readings the value is the earlier one
-('previous', for states and values reported on change) or a straight line ('linear'). A counter that falls has restarted
-at 0. Sources: the conventions of Prometheus for resets
-(increase, rate, without its extrapolation), of TimescaleDB for time (time_weight, state_agg, counter_agg) and of
-pandas for weights that fade (ewm with times, halflife = tau ln 2).
+All use the readings of one window and key in the global order (event time, node, arrival). Nothing is extrapolated from
+the first or last reading to the edges of the window. Between two readings the value is the earlier one ('previous', for
+states and values reported on change) or a straight line ('linear'). A counter that falls has restarted at 0. Sources:
+Prometheus for resets (increase, rate, but without its extrapolation), TimescaleDB for time (time_weight, state_agg,
+counter_agg), pandas for weights that decrease with age (ewm with times, halflife = tau ln 2).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SECOND_US: Final = 1_000_000
 
 
 def _steps(found: FlatSeries) -> Array:
-    """The difference of each reading from the one before, in units; 0 for the first reading of a row."""
+    """Each reading minus the previous reading of its row, in units; 0 for the first reading of a row."""
     before = found.value.copy()
     before[1:] = found.value[:-1]
     before[found.starts] = found.value[found.starts]
@@ -36,12 +35,12 @@ def _steps(found: FlatSeries) -> Array:
 
 
 def _summed(found: FlatSeries, values: Array) -> Array:
-    """One sum per row; integers exactly."""
+    """Sum of each row; exact for integers."""
     return Segments.runs(found.starts, len(values)).sum(values)
 
 
 def _spans(found: FlatSeries) -> tuple[Ints, Ints]:
-    """(us from each reading to the next of its row, 0 for its last; from first to last of each row)."""
+    """(us from each reading to the next of its row, 0 for the last; us from the first to the last of each row)."""
     after = np.zeros(len(found.time_us), np.int64)
     if not len(after):
         return after, found.sizes
@@ -52,7 +51,7 @@ def _spans(found: FlatSeries) -> tuple[Ints, Ints]:
 
 
 def _increase_of(found: FlatSeries) -> Array:
-    """How far each row's counter rose, in units."""
+    """The increase of each row's counter, in units."""
     steps = _steps(found)
     with np.errstate(over="ignore"):
         total = _summed(found, np.where(np.less(steps, 0), found.value, steps))
@@ -82,11 +81,11 @@ def _resets(states: States, _scale: int | None, _params: Params) -> Lowered:
 
 
 def _area(found: FlatSeries, scale: int | None, method: object) -> tuple[Floats, Floats]:
-    """(value times seconds between the readings of each row, seconds from its first to its last)."""
+    """For each row: (integral of value over time, unit x s; seconds from the first to the last reading)."""
     after, length = _spans(found)
     value = decimals(found.value, scale).value
     if method == "linear" and len(value):
-        value = np.append((value[1:] + value[:-1]) / 2, 0.0)  # what it is at the last of a row does not count
+        value = np.append((value[1:] + value[:-1]) / 2, 0.0)  # `after` is 0 at the last reading of a row
     with np.errstate(over="ignore"):
         area = within_reach(_summed(found, value * (after / SECOND_US)))
     return area, length / SECOND_US
@@ -106,7 +105,7 @@ def _time_weighted_avg(states: States, scale: int | None, params: Params) -> Low
 
 
 def _ewma(states: States, scale: int | None, params: Params) -> Lowered:
-    """Each reading weighs exp(-age / tau): the last one 1, so that the weights never vanish together."""
+    """Weight each reading by exp(-age / tau). Ages count from the last reading, so that not all weights become 0."""
     found = series.flat(states["series"])
     if not len(found.sizes):
         return answered(np.zeros(0))
@@ -126,7 +125,7 @@ def _time_in_state(states: States, scale: int | None, params: Params) -> Lowered
 
 
 def _time_by_state(states: States, scale: int | None, _params: Params) -> Lowered:
-    """Seconds of each value as a JSON object in the details, values in order."""
+    """Seconds of each value as a JSON object in the details, sorted by value."""
     found = series.flat(states["series"])
     after, _ = _spans(found)
     rows = found.rows

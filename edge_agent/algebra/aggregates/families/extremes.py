@@ -1,4 +1,4 @@
-"""min, max, range, and the times of the extremes: the value, and of equal values the earliest time."""
+"""min, max, range, and the times of the extremes; the earliest time if a value occurs several times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _extreme_time(name: str) -> Component:
 
     def lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
         value = groups.min(readings.value) if name == "argmin" else groups.max(readings.value)
-        row = groups.first_where(readings.value == groups.spread(value))  # readings are in the order of time
+        row = groups.first_where(readings.value == groups.spread(value))  # the earliest: readings are sorted by time
         return {value_column: value, time_column: readings.time_us[row]}
 
     def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:

@@ -1,6 +1,6 @@
-"""first and last in the global order (event time, then node, then arrival); each state carries these three.
+"""first and last reading in the global order (event time, node, arrival); states contain these three.
 
-Nodes order by the bytes of their ids, not by their codes: `ranks` maps codes to that order (docs/protocol.md 7.3).
+Nodes sort by the bytes of their ids, not by their codes: `ranks` maps codes to that order (docs/protocol.md 7.3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edge_agent.algebra.partials.units import difference, within_reach
 
 
 def _end(name: str) -> Component:
-    """The component `first` or `last`: (time, node, order) of the reading at that end, and its value."""
+    """The component `first` or `last`: (time, node, order, value) of that reading."""
     columns = tuple(f"{name}_{part}" for part in ("time", "node", "order", "value"))
 
     def lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -45,7 +45,7 @@ def _lower_delta(states: States, scale: int | None, _params: Params) -> Lowered:
 
 
 def _lower_percent(states: States, _scale: int | None, _params: Params) -> Lowered:
-    """The change from first to last in percent. The scale cancels, so units of scaled integers are used as they are."""
+    """The change from first to last in percent. Scaled integers are not converted, because the scale cancels."""
     first = states["first_value"].astype(np.float64)
     null = first == 0
     change = difference(states["last_value"], states["first_value"]).astype(np.float64)

@@ -1,7 +1,7 @@
 """histogram, count_if and share_if: one count of readings for each edge.
 
-`below:20` counts readings < 20, `upto:20` those <= 20. A bin is the difference of two such columns, so that functions
-with an edge in common share its column. Edges are decimals: a reading of 3 tenths is not below 0.3.
+`below:20` counts readings < 20, `upto:20` readings <= 20. A bin is the difference of two such columns, so functions
+with a common edge share its column. Edges are exact decimals: a scaled-integer reading of 3 tenths is not below 0.3.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from edge_agent.algebra.partials.arrays import Array, Mask
 from edge_agent.algebra.partials.segments import Segments
 
 MOST_EDGES: Final = 100
-NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # as `written` returns them
-BY_OP: Final = {  # comparison -> (1: readings that it holds for are those of the template, -1: all others; template)
+NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # the format of `written`
+BY_OP: Final = {  # comparison -> (1: true for the readings that the template counts, -1: for all others; template)
     "<": (1, "below"),
     "<=": (1, "upto"),
     ">": (-1, "upto"),
@@ -40,7 +40,7 @@ OPS: Final = (*BY_OP, "=", "!=")
 
 
 def written(number: object) -> str:
-    """A number as text for the argument of a template: one text for each float."""
+    """A number as text for the argument of a template; equal floats give equal texts."""
     return repr(float(number) + 0.0)  # type: ignore[arg-type]
 
 
@@ -62,14 +62,14 @@ def _counting(word: str) -> ComponentTemplate:
 
 
 def _units(argument: str, scale: int, *, below: bool) -> int:
-    """The edge in units: the least integer that is not below it, or the greatest that does not exceed it."""
+    """The edge in units, rounded so that comparing units is exact: up for `<` (below), down for `<=`."""
     units = Fraction(argument) / Fraction(10) ** scale
     limit = -(-units.numerator // units.denominator) if below else units.numerator // units.denominator
-    return max(-(2**62), min(limit, 2**62))  # readings are within 2^53
+    return max(-(2**62), min(limit, 2**62))  # fits int64 and is beyond all readings, which are within 2^61
 
 
 def holding(value: Array, op: str, edge: object, scale: int | None) -> Mask:
-    """Whether each value compares true with an edge. value: shape (k,), float64, or units of 10**scale."""
+    """Whether `value op edge` is true, for each value. value: shape (k,), float64, or units of 10**scale."""
     low: float | int = float(edge)  # type: ignore[arg-type]
     high = low
     if scale is not None:
@@ -95,13 +95,13 @@ def _lower_histogram(states: States, _scale: int | None, params: Params) -> Lowe
 
 
 def compared(params: Params) -> tuple[str, ...]:
-    """The columns of a comparison: the one of its template, or `below` and `upto`."""
+    """The columns of a comparison: one for an inequality, both `below` and `upto` for = and !=."""
     edge, op = written(params["value"]), str(params["op"])
     return (f"{BY_OP[op][1]}:{edge}",) if op in BY_OP else (f"below:{edge}", f"upto:{edge}")
 
 
 def _matching(states: States, params: Params) -> Array:
-    """Number of readings that compare true."""
+    """Number of readings for which the comparison is true."""
     op, columns = str(params["op"]), [states[name] for name in compared(params)]
     if op in BY_OP:
         return columns[0] if BY_OP[op][0] > 0 else states["count"] - columns[0]

@@ -1,7 +1,7 @@
 """Exact functions of all values: median, quantile, mode, distinct count, collect. They share one multiset.
 
-A quantised sensor has few distinct values, so that its multiset is small however many readings are in it.
-Source: Hyndman & Fan (1996), definitions 7 (linear) and 1 (nearest rank).
+The multiset of a quantised sensor is small even for many readings, because it has few distinct values. Source: Hyndman
+& Fan (1996), definitions 7 (linear) and 1 (nearest rank).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edge_agent.algebra.partials.units import difference, number_name
 
 
 def _median(states: States, scale: int | None, params: Params) -> Lowered:
-    """The middle value. Of an even number of readings: the mean of the two middle ones, or the upper or lower."""
+    """The middle value. With an even number of readings: the mean of the two middle ones, the upper or the lower."""
     found = multisets.flat(states["bag"])
     total = found.totals()
     lower, upper = found.at((total - 1) // 2), found.at(total // 2)
@@ -35,10 +35,11 @@ def _median(states: States, scale: int | None, params: Params) -> Lowered:
 
 
 def _quantile(states: States, scale: int | None, params: Params) -> Lowered:
-    """Nearest rank: the value at ceil(q n), at least the first. Linear: between the neighbours of q (n - 1).
+    """The quantile q of n sorted values, which are numbered from 0.
 
-    Median unbiased: between those of q (n + 1/3) - 2/3, within the readings. Places are counted from 0.
-    Source: Hyndman & Fan (1996), types 7 and 8.
+    Method nearest_rank: the value at ceil(q n) - 1, at least the first. linear: interpolated at q (n - 1).
+    median_unbiased: interpolated at q (n + 1/3) - 2/3, limited to the first and last value. Source: Hyndman & Fan
+    (1996), types 1, 7 and 8.
     """
     found = multisets.flat(states["bag"])
     total, q = found.totals(), float(params["q"])
@@ -55,7 +56,7 @@ def _quantile(states: States, scale: int | None, params: Params) -> Lowered:
 
 
 def _mode(states: States, scale: int | None, _params: Params) -> Lowered:
-    """The most frequent value, of equally frequent ones the smallest."""
+    """The most frequent value; the smallest if several are equally frequent."""
     found = multisets.flat(states["bag"])
     if not len(found.sizes):
         return decimals(found.values, scale)
@@ -69,7 +70,7 @@ def _distinct(states: States, _scale: int | None, _params: Params) -> Lowered:
 
 
 def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
-    """Every value in order, as a JSON list in the details."""
+    """All values, sorted, as a JSON list in the details."""
     found = multisets.flat(states["bag"])
     pairs = list(zip(plain_numbers(found.values, scale), found.counts.tolist(), strict=True))
     return in_details(
@@ -78,7 +79,7 @@ def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
 
 
 def _value_counts(states: States, scale: int | None, _params: Params) -> Lowered:
-    """How often each value came, values in order, as a JSON object in the details."""
+    """The number of readings of each value as a JSON object in the details, sorted by value."""
     found = multisets.flat(states["bag"])
     names = [number_name(value) for value in decimals(found.values, scale).value.tolist()]
     pairs = list(zip(names, found.counts.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""geomean: exp of the mean logarithm; null as soon as one value is not positive."""
+"""geomean: the geometric mean, from the sum of logarithms; null if any value is not positive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_agent.algebra.partials.segments import Segments
 def _log_sum(readings: Readings, groups: Segments, scale: int | None) -> Array:
     logs = np.log(np.where(readings.value > 0, readings.value, 1))
     if scale:
-        # a sum over values, not over scaled integers: states of unequal scales combine without conversion
+        # a sum over values in the sensor's unit, so that states of different scales combine without conversion
         logs += scale * math.log(10.0)
     return groups.sum(logs)
 

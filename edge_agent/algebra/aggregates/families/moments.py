@@ -1,9 +1,10 @@
-"""count, sum, avg, var, stddev, from three numbers per group that all of them share.
+"""count, sum, avg, var and stddev. They share three numbers per group.
 
-Variance of floats ships the sum of squared distances from the group's own mean (m2), merged with the mean of the
-whole in two passes, never as a difference of squares, which cancels (docs/protocol.md 7.2). Scaled integers ship the
-exact sum of squares, so that results are bit-equal whatever the order (docs/protocol.md 7.1).
-Source: Chan, Golub & LeVeque (1983), "Algorithms for Computing the Sample Variance", equation 2.1.
+The state of the variance of floats is the sum of squared distances from the group's own mean (m2). It is merged in two
+passes, with the mean of the whole, never as a difference of squares, which cancels (docs/protocol.md 7.2). For scaled
+integers the state is the exact sum of squares, so results are bit-equal in whatever order states merge
+(docs/protocol.md 7.1). Source: Chan, Golub & LeVeque (1983), "Algorithms for Computing the Sample Variance", equation
+2.1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _lift_m2(readings: Readings, groups: Segments, _scale: int | None, lifted: S
 
 
 def mean(states: States) -> Floats:
-    """The sum over the count, rounded once: in units where readings are scaled integers."""
+    """The mean, rounded once. In units if readings are scaled integers."""
     total = states["sum"]
     return total / states["count"] if total.dtype == np.float64 else ratio(total, states["count"])
 
@@ -78,8 +79,8 @@ def _lower_stddev(states: States, scale: int | None, params: Params) -> Lowered:
 
 
 UPTO_M2: Final = ("count", "sum", "m2")
-UPTO_SQUARES: Final = ("count", "sum", "square")  # in its place for scaled integers
-DDOF: Final = (("ddof", Param((0, 1), 1)),)  # 1 as in every statistics package of the field; 0 for a whole population
+UPTO_SQUARES: Final = ("count", "sum", "square")  # replaces UPTO_M2 for scaled integers
+DDOF: Final = (("ddof", Param((0, 1), 1)),)  # 1 (sample) is the default of statistics packages; 0: whole population
 _ROUNDING: Final = (("rounding", Param(("exact", "truncate"), "exact")),)
 
 FAMILY = Family(

@@ -1,6 +1,7 @@
-"""sum_of_squares, rms and harmonic mean: further means of the readings themselves.
+"""sum_of_squares, rms and harmonic mean.
 
-The sum of squares of floats follows from count, sum and m2 by adding, so that nothing cancels and nothing more travels.
+The sum of squares of floats is computed from count, sum and m2, which needs no further column, and adds only positive
+terms, so nothing cancels.
 """
 
 from __future__ import annotations

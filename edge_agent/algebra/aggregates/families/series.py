@@ -1,6 +1,6 @@
-"""Functions of the order of readings, computed exactly from all readings in one shared series.
+"""Functions that depend on the order of readings. They are exact and share one series of all readings.
 
-The order is (event time, node, arrival), across nodes too.
+The order is (event time, node, arrival), across all nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _combine(states: States, groups: Segments, _combined: States, ranks: Ints | 
 
 
 def _changes(states: States, _scale: int | None, _params: Params) -> Lowered:
-    """How often a reading differs from the one before it in the window."""
+    """Number of readings that differ from the previous reading in the window."""
     found = series.flat(states["series"])
     if not len(found.sizes):
         return answered(found.sizes)
@@ -35,7 +35,7 @@ def _changes(states: States, _scale: int | None, _params: Params) -> Lowered:
 
 
 def _sequence(states: States, scale: int | None, _params: Params) -> Lowered:
-    """Every value in the global order, as a JSON list in the details."""
+    """All values in the global order, as a JSON list in the details."""
     found = series.flat(states["series"])
     return in_details(map(json.dumps, by_row(plain_numbers(found.value, scale), found.sizes)))
 

@@ -1,10 +1,11 @@
 """slope: the rise per second of the straight line closest to all readings (least squares).
 
-The state holds sums about its own means, of time and of time times value. Combining moves them to the common means, as
-for the variance. Differences of raw sums would lose every digit, because event times are microseconds since 1970. Times
-in a state count from its earliest reading, which is exact. A state of zeros stands for no reading: if a row is split
-(algebra/partials/row_splitting.py), all pieces but the first hold one, because a multiset of values has no times.
-Source: Chan, Golub & LeVeque (1983), equation 2.1, for two variables as in Pébay (2008), SAND2008-6212, equation 3.8.
+The state has sums of products of the distances of time and value from their means. Combining moves them to the common
+means, as for the variance. Differences of raw sums would lose all digits, because event times are microseconds since
+1970. Times in a state count from its earliest reading, which is exact. A state of zeros represents no reading: if a row
+is split (algebra/partials/row_splitting.py), all pieces but the first have it, because a multiset of values has no
+times. Source: Chan, Golub & LeVeque (1983), equation 2.1, for two variables as in Pébay (2008), SAND2008-6212, equation
+3.8.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ SECOND_US: Final = 1_000_000.0
 COLUMNS: Final = (
     Column("trend_n", "count"),  # readings
     Column("trend_since", "time"),  # the earliest event time
-    Column("trend_s", "real"),  # seconds since then, summed
+    Column("trend_s", "real"),  # sum of the times since then, s
     Column("trend_x", "real", 1),  # mean of the values
-    Column("trend_tt", "real"),  # squares of the distances of the times from their mean, s^2, summed
-    Column("trend_tx", "real", 1),  # those distances times the distances of the values, s x unit, summed
+    Column("trend_tt", "real"),  # sum of (time - mean time)^2, s^2
+    Column("trend_tx", "real", 1),  # sum of (time - mean time) * (value - mean value), s x unit
 )
 
 
@@ -69,9 +70,9 @@ def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints |
 def _states(
     known: tuple[Array, ...], groups: Segments, away_s: Array, away: Array, weight: Array | int = 1
 ) -> dict[str, Array]:
-    """All columns: the first four are `known`, the others sum products of the distances from the means.
+    """All columns: the first four are `known`, the last two are sums of products of distances from the means.
 
-    away_s, away: distances of time and value. weight: how often each counts.
+    away_s, away: distance of each time and value from its mean. weight: how often each counts.
     """
     sums = (groups.sum(weight * away_s * away_s), groups.sum(weight * away_s * away))
     columns = (*known[:2], *map(within_reach, (*known[2:], *sums)))
@@ -81,7 +82,7 @@ def _states(
 def _lower_slope(states: States, scale: int | None, _params: Params) -> Lowered:
     """The slope in the sensor's unit per second."""
     spread, rise = states["trend_tt"], states["trend_tx"]
-    null = spread <= 0  # exactly so where all readings are of one instant
+    null = spread <= 0  # exactly 0 if all readings have the same time
     with np.errstate(over="ignore"):
         slope = rise / np.where(null, 1.0, spread)
         if scale:

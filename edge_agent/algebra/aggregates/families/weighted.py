@@ -1,7 +1,7 @@
 """weighted_avg: an average weighted by a label of each reading, for example by floor area.
 
-`weight:area` is the sum of the weights, `weighted:area` the sum of reading times weight in the sensor's unit; both are
-floats.
+Column `weight:area` is the sum of the weights, `weighted:area` the sum of reading times weight in the sensor's unit.
+Both are floats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import out_of_reach, within_reach
 
 LABEL: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
-WEIGHTS: Final = ("weight", "weighted")  # templates whose argument is a label that is read as a number
+WEIGHTS: Final = ("weight", "weighted")  # templates; their argument is the label that contains the weight
 
 
 def _summing(word: str) -> ComponentTemplate:
@@ -43,7 +43,7 @@ def _summing(word: str) -> ComponentTemplate:
             weight = np.zeros(len(readings.value)) if numbers is None else np.nan_to_num(numbers, nan=0.0)
             if word == "weighted":
                 value = readings.value
-                # a sum of values, not of scaled integers: states of unequal scales combine without conversion
+                # a sum over values in the sensor's unit, so that states of different scales combine without conversion
                 with np.errstate(over="ignore"):
                     weight = weight * (value / 10.0**-scale if scale and scale < 0 else value * 10.0 ** (scale or 0))
                 weight = within_reach(weight)
@@ -56,7 +56,7 @@ def _summing(word: str) -> ComponentTemplate:
 
 
 def columns_of(params: Params) -> tuple[str, ...]:
-    """(column of the sum of weights, column of the sum of readings times weights)."""
+    """Names of (the sum of weights, the sum of readings times weights)."""
     return tuple(f"{word}:{params['weight']}" for word in WEIGHTS)
 
 
@@ -66,7 +66,7 @@ def _lower(states: States, _scale: int | None, params: Params) -> Lowered:
     return answered(total / np.where(null, 1.0, weight), null | out_of_reach(weight, total))
 
 
-@lru_cache(maxsize=1024)  # asked for on every batch
+@lru_cache(maxsize=1024)  # called for every batch
 def labels_of(basis: tuple[str, ...]) -> tuple[str, ...]:
     """The labels whose values a basis needs as numbers."""
     pairs = (name.partition(":") for name in basis)
