@@ -13,7 +13,7 @@ from edge_agent.algebra.query.query import Group
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """expected: leaves that should be in the row. missing: (leaf, reason), sorted; received = expected - missing."""
+    """The leaves of one row. expected: those that should be in it. missing: (leaf, reason), sorted by leaf."""
 
     expected: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
@@ -39,15 +39,16 @@ def window_coverage(
     begins: Mapping[str, int] = MappingProxyType({}),
     ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
-    """Coverage of [start, end). leaves: leaf -> frontier. gaps: all known gap records; one without nodes concerns all.
+    """Coverage of the window [start, end). leaves: leaf -> its frontier. gaps: all known gap records.
 
-    begins: leaf -> first window start that it serves, for leaves that joined the query late. Such a leaf is not
-    expected in windows that end by then (docs/protocol.md 4.5). If it begins within the window, it is missing with
-    reason 'began', because the row contains only its later readings. A leaf is missing with reason 'behind' while its
-    frontier lies below the end, and with 'lost' if a gap record of the group covers a part of the window ('began' if
-    that is the record's reason). ends: leaf -> latest window end that it serves, of those that removed the query before
-    others did. Such a leaf is not expected in windows that start there or later, and it is missing with the reason
-    'ended' where it ends within the window.
+    begins: leaf -> first window start that it serves, for leaves that joined the query late. ends: leaf -> latest
+    window end that it serves, for leaves that removed the query early. A leaf is not expected in windows that end at or
+    before its `begins`, or that start at or after its `ends` (docs/protocol.md 4.5).
+
+    Reasons why an expected leaf is missing: 'behind' (its frontier is below the end of the window), 'lost' (a gap
+    record of the group overlaps the window), 'began' (it begins within the window, so the row contains only its later
+    readings; or a gap record with that reason overlaps) and 'ended' (it ends within the window). A gap record without
+    nodes concerns all leaves.
     """
     expected, _, missing = _lacking(LeafTimes.of(leaves), start_us, end_us, begins, ends)
     for gap in gaps:
@@ -67,13 +68,14 @@ def session_coverage(
     begins: Mapping[str, int] = MappingProxyType({}),
     ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
-    """Coverage of the session of readings first..last of one key. bounds: leaf -> its bound for that key.
+    """Coverage of a session of one key, from its first to its last reading. bounds: leaf -> its bound for that key.
 
-    A leaf is missing with reason 'behind' while its bound is not past last + gap, because it may still extend the
-    session; a gap record at last + gap touches it too (docs/protocol.md 4.7). begins: as for window_coverage, by
-    readings. A leaf that begins less than a gap before the first reading, or later up to last + gap, is missing with
-    reason 'began': its earlier readings might belong to the session. A leaf that begins later is not expected. ends: so
-    too; its later readings, up to last + gap, might belong to the session.
+    A leaf is missing with reason 'behind' until its bound is past last + gap, because it may still extend the session.
+    Gap records count up to and including last + gap (docs/protocol.md 4.7).
+
+    begins, ends: as in window_coverage, but compared with first - gap and last + gap, because readings of the leaf in
+    that range might belong to the session. A leaf that begins within the range is missing with reason 'began', a leaf
+    that ends within it with 'ended'; a leaf that begins after it or ends before it is not expected.
     """
     end_us, low_us = last_us + group.cut.gap_us, first_us - group.cut.gap_us
     times = LeafTimes.of(bounds)
@@ -88,10 +90,9 @@ def session_coverage(
 def _lacking(
     times: LeafTimes, start_us: int, end_us: int, begins: Mapping[str, int], ends: Mapping[str, int]
 ) -> tuple[tuple[str, ...], set[str], set[tuple[str, str]]]:
-    """(expected leaves of [start, end), in order; leaves that do not serve it; missing leaves, without gap records).
+    """(expected leaves of [start, end), in order; leaves that do not serve it; missing leaves, ignoring gap records).
 
-    Single leaves are examined only where they differ from the others, because in a large fleet most windows miss
-    nobody.
+    Only leaves that differ from the others are examined one by one, because most windows of a large fleet miss no leaf.
     """
     unserved = {leaf for leaf, us in begins.items() if us >= end_us}
     unserved.update(leaf for leaf, us in ends.items() if us <= start_us)

@@ -1,11 +1,11 @@
-"""A time for every leaf below a parent, stored compactly: the leaves of one member mostly share their time."""
+"""A time for every leaf below a parent, stored compactly, because most leaves of one member share a time."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 
-Shared = Sequence[tuple[tuple[str, ...], int]]  # leaves with their time
+Shared = Sequence[tuple[tuple[str, ...], int]]  # (leaves, the time that they share)
 
 
 class LeafTimes(Mapping[str, int]):
@@ -19,18 +19,18 @@ class LeafTimes(Mapping[str, int]):
     __slots__ = ("_own", "_plain", "_shared", "names")
 
     def __init__(self, names: tuple[str, ...], shared: Shared, own: Mapping[str, int]) -> None:
-        """names: all leaves in order. own: those with a time of their own, whatever is shared."""
+        """names: all leaves, sorted. own: leaf -> its own time, which overrides the shared one."""
         self.names = names
         self._shared, self._own = shared, own
         self._plain: dict[str, int] | None = None
 
     @classmethod
     def of(cls, times: Mapping[str, int]) -> LeafTimes:
-        """The same times."""
+        """A LeafTimes with the times of any mapping."""
         return times if isinstance(times, LeafTimes) else cls(tuple(sorted(times)), (), times)
 
     def below(self, before_us: int) -> dict[str, int]:
-        """The leaves whose time is before that one."""
+        """The leaves whose time is below `before_us`, with their times."""
         own = self._own
         out = {leaf: us for leaves, us in self._shared if us < before_us for leaf in leaves if leaf not in own}
         out.update((leaf, us) for leaf, us in own.items() if us < before_us)
@@ -47,7 +47,7 @@ class LeafTimes(Mapping[str, int]):
         return [times[leaf] for leaf in self.names]
 
     def also(self, times: Mapping[str, int]) -> LeafTimes:
-        """With the times of leaves that are not in it."""
+        """A copy extended by those of the given times whose leaf it lacks."""
         new = {leaf: us for leaf, us in times.items() if leaf not in self}
         return LeafTimes(tuple(sorted((*self.names, *new))), self._shared, {**self._own, **new}) if new else self
 

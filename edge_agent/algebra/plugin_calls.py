@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-IN_A_ROW: Final = 3  # slow calls without a fast one between them: one slow call may be a busy machine
+IN_A_ROW: Final = 3  # successive slow calls that switch a function off; a single one may be due to a busy machine
 MOST_TEXT: Final = 200  # characters of an exception's text
-FEW: Final = 4  # values of each side that a disagreement shows
+FEW: Final = 4  # values of each sequence shown in the text of a disagreement
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
 
 class Loaded(NamedTuple, Generic[Result]):
-    """An object that an entry point names. package: its distribution and version, else the name of the entry point."""
+    """An object loaded from an entry point. package: its distribution and version, else the entry point's name."""
 
     point: str
     target: str  # module:attribute
@@ -30,7 +30,7 @@ class Loaded(NamedTuple, Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first failure of a kind. name: component, function or window type. off: it is not called any more."""
+    """The first failure of a kind. name: component, function or window type. off: whether it is now switched off."""
 
     package: str
     name: str
@@ -40,7 +40,7 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """What failed and why, in one line."""
         return f"{self.step} of {self.name} (package {self.package}): {self.why}"
 
     @property
@@ -68,7 +68,7 @@ class PluginGuard:
         self._calling = False
 
     def call(self, name: str, step: str, attempt: Callable[[], Answer]) -> Answer | None:
-        """The result of the attempt, None if it failed. A call inside another belongs to the outer one."""
+        """The result of `attempt`; None if it failed or is switched off. Nested calls belong to the outer call."""
         if self._calling:
             return attempt()
         if name in self._off:
@@ -95,7 +95,7 @@ class PluginGuard:
         return news
 
     def _fail(self, name: str, step: str, why: str) -> None:
-        kind = (name, step, why.partition(":")[0])  # the text of an exception may contain a reading
+        kind = (name, step, why.partition(":")[0])  # without the exception's text, which may differ for each reading
         self.why[name] = why
         self.failed[kind] += 1
         if self.failed[kind] == 1:
@@ -105,7 +105,10 @@ class PluginGuard:
 def usable(
     loaded: Iterable[Loaded[Result]], refused: dict[str, str], refusal: Callable[[Result], str]
 ) -> Iterator[Loaded[Result]]:
-    """Those without a reason for refusal. The reasons of the others are added to refused, by entry point."""
+    """Yield the objects that can be used. refusal: returns why one cannot be used, '' if it can.
+
+    Reasons are added to `refused`, by entry point. An exception of `refusal` is a reason, too.
+    """
     for each in loaded:
         try:
             why = refusal(each.found)
@@ -118,15 +121,15 @@ def usable(
 
 
 def error_text(err: BaseException) -> str:
-    """An exception as one line."""
+    """Type and text of an exception in one line of at most MOST_TEXT characters."""
     text = " ".join(f"{type(err).__name__}: {err}".split())
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
 
 
 def disagreement(ways: Mapping[str, Sequence[Any]], near: float = 0.0) -> str:
-    """Compares several ways to compute the same values: names the first two that differ, '' if all agree.
+    """Compare several ways to compute the same values. Returns the first difference as text, '' if all agree.
 
-    near: tolerance of floats, relative and absolute.
+    ways: name of the way -> its values. near: tolerance of floats, relative and absolute.
     """
     (name, first), *others = ways.items()
     for other, values in others:

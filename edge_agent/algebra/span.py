@@ -1,4 +1,4 @@
-"""Event time as integer microseconds: half-open spans [start, end), and edges on it."""
+"""Event time in integer microseconds: sets of window edges, and runs of evenly spaced windows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EdgeSet(Protocol):
         """All edges e with low_us <= e <= high_us, increasing."""
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
-        """(last edge <= t or NO_EDGE, first edge > t or FAR_US) of each time: shape (k,), int64."""
+        """For each time t: (last edge <= t, or NO_EDGE; first edge > t, or FAR_US). Shape (k,), int64."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,7 +70,7 @@ class Listed:
 
     @property
     def step_us(self) -> int:
-        """FAR_US: a finite set does not count in estimates."""
+        """FAR_US: estimates ignore a finite set, because it adds no edges in the long run."""
         return FAR_US
 
     @property
@@ -104,14 +104,16 @@ class Run:
 
 
 def between(edges: Ints, time_us: Ints) -> tuple[Ints, Ints]:
-    """EdgeSet.around for an increasing array of edges."""
+    """The result of EdgeSet.around for an increasing array of edges."""
     place = np.searchsorted(edges, time_us, side="right")
     bounds = np.concatenate([[NO_EDGE], edges, [FAR_US]])
     return bounds[place], bounds[place + 1]
 
 
 def union(sets: Iterable[EdgeSet]) -> tuple[EdgeSet, ...]:
-    """Fewer sets with the same union of edges; lattices are minimised, finest first."""
+    """The same edges in fewer sets: contained lattices are dropped, the others come first, finest first; lists are
+    merged.
+    """
     given = set(sets)
     kept: list[EdgeSet] = [*edge_sets(given)]
     listed = {edge for each in given if isinstance(each, Listed) for edge in each.edges}
@@ -121,9 +123,9 @@ def union(sets: Iterable[EdgeSet]) -> tuple[EdgeSet, ...]:
 
 
 def edge_sets(sets: Iterable[EdgeSet]) -> Sequence[Lattice]:
-    """The fewest of the given lattices with the same union of edges, finest first. Other sets are ignored."""
+    """The given lattices without those whose edges another lattice contains, finest first. Other sets are ignored."""
     kept: list[Lattice] = []
-    first: dict[int, dict[int, int]] = {}  # step of those kept -> phase modulo the step -> phase
+    first: dict[int, dict[int, int]] = {}  # of the lattices kept: step -> phase modulo the step -> phase
     for lattice in sorted({each for each in sets if isinstance(each, Lattice)}):
         step_us, phase_us = lattice.step_us, lattice.phase_us
         for finer_us, phases in first.items():

@@ -1,8 +1,8 @@
-"""Named time zones: from local date and time to event time.
+"""Named time zones: converts local dates and times to event time.
 
-The rules come from the `tzdata` package that is installed with Headwater, not from the machine: a slim image may have
-none, and two nodes with rules of different years would cut days at different instants. Without that package the
-machine's rules are used.
+The rules come from the `tzdata` package that is installed with Headwater: a slim image may have no rules, and two
+machines with rules of different years would cut days at different instants. The machine's rules are used only if the
+package is missing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def names() -> frozenset[str]:
         return frozenset(available_timezones())
 
 
-@functools.cache  # as many as there are names
+@functools.cache  # bounded: one entry per zone name
 def zone(name: str) -> ZoneInfo:
     """The rules of a zone. Raises: ConfigError for an unknown name."""
     from importlib import resources
@@ -52,12 +52,12 @@ def zone(name: str) -> ZoneInfo:
 def instant_us(wall: datetime.datetime, zone: ZoneInfo) -> int:
     """The first instant at which clocks of the zone show this time or a later one, in us since 1970 UTC.
 
-    wall: naive. A time that occurs twice means the first occurrence; a skipped time means the
-    moment of the change. So a day begins where its date begins, also where clocks go forward at midnight.
+    wall: a naive datetime. If it occurs twice, the first occurrence counts; if clocks skip it, the moment of the change
+    counts. So a day begins where its date begins, even if clocks go forward at midnight.
     """
     utc = wall.replace(tzinfo=zone, fold=0).astimezone(datetime.UTC)
-    if utc.astimezone(zone).replace(tzinfo=None) != wall:  # skipped: the change is not after the fold=0 time
-        low = wall.replace(tzinfo=zone, fold=1).astimezone(datetime.UTC)  # clocks still show less
+    if utc.astimezone(zone).replace(tzinfo=None) != wall:  # clocks skip it: the change is at or before the fold=0 time
+        low = wall.replace(tzinfo=zone, fold=1).astimezone(datetime.UTC)  # here clocks show an earlier time than `wall`
         while utc - low > SECOND:  # changes are at whole seconds
             middle = low + (utc - low) // 2
             middle -= datetime.timedelta(microseconds=middle.microsecond)
