@@ -1,8 +1,8 @@
 """Strict CBOR decoding of untrusted bytes, with the same result under cbor2 5.9 and 6.x.
 
-Frames and receipts hold arrays, integers, floats, byte and text strings, null, booleans and a few tags: no other
-object is built from a peer's bytes. cbor2 6 refuses the rest by options; for 5.9 `scan` reads the heads first.
-Source: RFC 8949 section 3 (heads), section 5.3 (validity); schemas/frame.cddl.
+Frames and receipts consist of arrays, integers, floats, byte and text strings, null, booleans and a few tags.
+Everything else is refused: by options of cbor2 6, and by `scan` before cbor2 5.9 decodes. Source: RFC 8949 section 3
+(heads), section 5.3 (validity); schemas/frame.cddl.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import cbor2
 
 from edge_agent.errors import WireError
 
-CBOR2_MAJOR: Final = 6 if hasattr(cbor2, "SemanticDecoderCallback") else 5  # reading its metadata costs 1 MB
+CBOR2_MAJOR: Final = 6 if hasattr(cbor2, "SemanticDecoderCallback") else 5  # importlib.metadata would take 1 MB
 MAX_DEPTH: Final = 8  # a frame needs 6: body, extras, part, list, group, by
 POSITIVE_BIGNUM, NEGATIVE_BIGNUM = 2, 3
 ARRAY_TAGS: Final = frozenset(range(64, 88)) - {76}  # RFC 8746 section 2.1; 76 is reserved
 TAGS: Final = frozenset({POSITIVE_BIGNUM, NEGATIVE_BIGNUM}) | ARRAY_TAGS
-# Tags that cbor2 would turn into dates, decimals, regular expressions, sets, shared references and the like.
+# Tags that cbor2 would decode to dates, decimals, regular expressions, sets, shared references and the like.
 BUILT_IN_TAGS: Final = (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 
 UINT, NINT, BYTES, TEXT, ARRAY, MAP, TAG, SIMPLE = range(8)  # major types
@@ -30,7 +30,10 @@ _FOLLOWING: Final = {24: struct.Struct(">B"), 25: struct.Struct(">H"), 26: struc
 
 
 def head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Read one item head: (major type, argument, offset after it). Raises: WireError if cut short or indefinite."""
+    """Read the head of an item: (major type, argument, offset after it).
+
+    Raises: WireError for a truncated head and an indefinite length.
+    """
     try:
         first = data[at]
         info = first & 31
@@ -47,7 +50,7 @@ def head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def string(data: bytes, at: int, major: int) -> tuple[bytes, int]:
-    """Read one byte string or text (its bytes): (content, offset after it). Raises: WireError."""
+    """Read a byte or text string: (content as bytes, offset after it). major: BYTES or TEXT. Raises: WireError."""
     got, size, at = head(data, at)
     if got != major:
         raise WireError(f"wanted major type {major} at byte {at}, got {got}")
@@ -57,9 +60,12 @@ def string(data: bytes, at: int, major: int) -> tuple[bytes, int]:
 
 
 def scan(data: bytes) -> None:
-    """Check the item heads. Raises: WireError for maps, indefinite lengths, other tags and simple values, and depth."""
+    """Check the heads of all items.
+
+    Raises: WireError for maps, indefinite lengths, tags and simple values that are not allowed, and too deep nesting.
+    """
     at = 0
-    left = [1]  # items still to come at each level
+    left = [1]  # number of items left at each level
     while left:
         if not left[-1]:
             left.pop()
@@ -86,7 +92,7 @@ def scan(data: bytes) -> None:
 
 
 def _refuse(*_: object) -> NoReturn:
-    raise WireError("tags and maps are not allowed here")
+    raise WireError("a map, or a tag that is not allowed")
 
 
 _STRICT: Final[dict[str, Any]] = (
@@ -103,7 +109,7 @@ _BEFORE: Final[Callable[[bytes], None] | None] = scan if CBOR2_MAJOR < 6 else No
 
 
 def loads(data: bytes, what: str) -> object:
-    """Decode exactly one item. `what` names it in the message. Raises: WireError, and nothing else."""
+    """Decode exactly one item. what: its name in messages. Raises: no other exception than WireError."""
     stream = io.BytesIO(data)
     try:
         if _BEFORE is not None:
@@ -119,12 +125,12 @@ def loads(data: bytes, what: str) -> object:
 
 
 def dumps(value: object) -> bytes:
-    """Encode; floats in the shortest form without loss."""
+    """Encode a value, with floats in their shortest exact form."""
     return cbor2.dumps(value, canonical=True)
 
 
 class _Short(reprlib.Repr):
-    """reprlib for integers of any size: Python does not format integers of more than 4300 digits."""
+    """A reprlib.Repr that also accepts huge integers: Python refuses to format more than 4300 digits."""
 
     def repr_int(self, x: int, level: int) -> str:
         return super().repr_int(x, level) if x.bit_length() <= 128 else f"<an integer of {x.bit_length()} bits>"
@@ -134,21 +140,21 @@ shown: Final = _Short().repr  # shortens an untrusted value for a message
 
 
 def an_int(value: object, low: int, high: int, what: str) -> int:
-    """`value` as an integer of low..high, never a boolean. Raises: WireError."""
+    """Check that a value is an integer in low..high, not a boolean. what: its name in messages. Raises: WireError."""
     if type(value) is int and low <= value <= high:
         return value
     raise WireError(f"{what}: wanted an integer of {low}..{high}, got {shown(value)}")
 
 
 def a_text(value: object, what: str, longest: int) -> str:
-    """`value` as text of at most `longest` characters. Raises: WireError."""
+    """Check that a value is text of at most `longest` characters. Raises: WireError."""
     if type(value) is str and len(value) <= longest:
         return value
     raise WireError(f"{what}: wanted a text of at most {longest} characters, got {shown(value)}")
 
 
 def an_array(value: object, what: str, least: int, most: int | None = None) -> list[Any]:
-    """`value` as an array of least..most items (most None: any number). Raises: WireError."""
+    """Check that a value is an array of least..most items (most None: unlimited). Raises: WireError."""
     if type(value) is list and least <= len(value) and (most is None or len(value) <= most):
         return value
     size = f"{least}" if most == least else f"{least} or more" if most is None else f"{least}..{most}"

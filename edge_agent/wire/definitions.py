@@ -1,6 +1,6 @@
-"""Births and definitions <-> CBOR items; positions: schemas/frame.cddl.
+"""Converts births and definitions to CBOR items and back. Source of the positions: schemas/frame.cddl.
 
-`birth_item` encodes and `birth` decodes, and so on. Decoders raise WireError.
+`birth_item` encodes, `birth` decodes; the others are named likewise. Decoders raise WireError.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edge_agent.wire.fields import (
 
 
 def birth_item(birth: Birth) -> object:
-    """[epoch id, journal, predecessor, version, ? [frames, held epochs, ? last seq before the flush]]."""
+    """[epoch id, journal, predecessor, version, ? [frames, held epochs, ? last seq before the flush]]; ?: optional."""
     before = list(birth.predecessor) if isinstance(birth.predecessor, tuple) else birth.predecessor
     item: list[object] = [birth.epoch_id, birth.journal, before, birth.version]
     if birth.frames > 1 or birth.held is not None or birth.flush is not None:
@@ -101,7 +101,7 @@ def _numbered_group(value: object) -> tuple[int, Group]:
 
 
 def group_item(group: Group) -> list[object]:
-    """[source, where, by, lateness, late], where needed followed by gap and max, and these by node and form."""
+    """[source, where, by, lateness, late, ? gap, ? max, ? node, ? form]: optional items only if they are needed."""
     fields, cut = [group.source, group.where, list(group.by), group.lateness_us, group.late], group.cut
     if group.node or cut.text:
         return [*fields, cut.gap_us, cut.max_us, group.node, cut.text]
@@ -138,7 +138,7 @@ def _node_and_form(value: object) -> tuple[str, str]:
     node, form = an_array(value, "node and form", 2, 2)
     found = a_text(node, "node", NAME), a_text(form, "form", TEXT)
     if not any(found):
-        raise WireError("group: node and form are present only if one of them is not empty")
+        raise WireError("group: node and form are both empty; such a group must leave them out")
     return found
 
 

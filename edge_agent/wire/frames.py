@@ -1,8 +1,8 @@
-"""Frames and heartbeats <-> bytes. Envelope [version, epoch, seq, body]; positions: schemas/frame.cddl version 1.
+"""Converts frames and heartbeats to bytes and back. Source: schemas/frame.cddl version 1.
 
-The envelope decodes apart from the body and never changes shape (docs/protocol.md 2.1): a frame with a bad body can be
-receipted by its number (3.6). A frame decodes on its own, in any order of arrival; the epoch's definitions are needed
-only to name columns, keys and groups.
+A message is an envelope [version, epoch, seq, body]. The envelope is decoded separately and has the same form in every
+version (docs/protocol.md 2.1), so a frame with an invalid body can be receipted by its seq (3.6). Frames can be decoded
+in any order of arrival; the definitions of the epoch are needed only to name columns, keys and groups.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from edge_agent.wire.cbor import ARRAY, UINT, an_array, an_int, dumps, head, loa
 from edge_agent.wire.cbor import BYTES as BYTE_STRING
 
 VERSION: Final = 1
-_NULL: Final = b"\xf6"  # the seq of a heartbeat
-# Bits of the first item of `extras`, in the order of the items they announce.
+_NULL: Final = b"\xf6"  # CBOR null: the seq of a heartbeat
+# Bits of the first item of `extras`: which items follow, in this order.
 BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS, CHANGES = (1 << bit for bit in range(9))
 _EXTRAS: Final = (BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS, CHANGES)
 
 
 class Envelope(NamedTuple):
-    """The fields around a body. seq None: a heartbeat."""
+    """The fields of a message. body: not decoded yet. seq: None for a heartbeat."""
 
     version: int
     epoch: int
@@ -32,7 +32,7 @@ class Envelope(NamedTuple):
 
 
 def envelope(payload: bytes) -> Envelope:
-    """Read the envelope of a message of any version. Raises: WireError; such a message cannot be receipted."""
+    """Read the envelope of a message of any version. Raises: WireError; the message then cannot be receipted."""
     major, size, at = head(payload, 0)
     if (major, size) != (ARRAY, 4):
         raise WireError(f"envelope: wanted an array of 4 items, got major type {major} with {size}")
@@ -57,14 +57,14 @@ def _unsigned(payload: bytes, at: int, most: int, what: str) -> tuple[int, int]:
 
 
 def encode(frame: Frame) -> bytes:
-    """A frame as bytes. The columns of a section travel in the order of its `states`: the plan's basis.
+    """Encode a frame. The `states` of its sections must be in the order of the plan's basis.
 
-    Raises: ValueError for values out of range and for more than MAX_FRAME_BYTES, both bugs of the sender.
+    Raises: ValueError for values out of range and for more than MAX_FRAME_BYTES: both are bugs of this node.
     """
     if frame.birth is not None and (frame.seq != 0 or frame.birth.epoch_id >> 32 != frame.epoch):
-        raise ValueError(f"a birth is frame 0 of the epoch that begins its id, not {frame.epoch}/{frame.seq}")
+        raise ValueError(f"a birth must be frame 0 of the epoch in its id, got epoch {frame.epoch}, frame {frame.seq}")
     if len({part.group for part in frame.groups}) != len(frame.groups):
-        raise ValueError("a group occurs twice in a frame")
+        raise ValueError("a frame contains a group twice")
     body = _extras(frame)
     for part in frame.groups:
         body += (part.group, part.frontier_us)
@@ -99,20 +99,20 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
 def _wrap(epoch: int, seq: int | None, body: list[Any]) -> bytes:
     payload = dumps([VERSION, epoch, seq, dumps(body)])
     if len(payload) > MAX_FRAME_BYTES:
-        raise ValueError(f"a message of {len(payload)} bytes, at most {MAX_FRAME_BYTES} travel")
+        raise ValueError(f"a message of {len(payload)} bytes, at most {MAX_FRAME_BYTES} are allowed")
     return payload
 
 
 def decode(payload: bytes) -> Frame | Heartbeat:
-    """Read one message. Columns are named by position ('0', '1', ...) until `Section.named`.
+    """Decode a message. Columns are named by position ('0', '1', ...) until `Section.named` is called.
 
-    Raises: WireError on anything but schemas/frame.cddl version 1, and nothing else.
+    Raises: WireError, and nothing else, unless the message follows schemas/frame.cddl version 1.
     """
     return decode_body(envelope(payload))
 
 
 def decode_body(envelope: Envelope) -> Frame | Heartbeat:
-    """The second step of `decode`: a frame with a good envelope and a bad body can be receipted. Raises: WireError."""
+    """The second step of `decode`: separate, as frames with invalid bodies can be receipted. Raises: WireError."""
     body = _body(envelope)
     if envelope.seq is None:
         return _heartbeat(envelope.epoch, body)
@@ -120,15 +120,15 @@ def decode_body(envelope: Envelope) -> Frame | Heartbeat:
 
 
 def run_of(envelope: Envelope) -> int:
-    """How many seqs a message settles: more than one if a gap record replaces frames that were never published.
+    """Number of seqs that a message covers: more than one if a gap record replaces several frames.
 
-    Reads the first bytes of a body; only bodies of frames with gap records are decoded. Raises: WireError.
+    Decodes only bodies with gap records; of others it reads a few bytes. Raises: WireError.
     """
     try:
         many, size, at = head(envelope.body, 0)
         extras, _, at = head(envelope.body, at) if (many, size > 0) == (ARRAY, True) else (None, 0, 0)
         major, bits, _ = head(envelope.body, at) if extras == ARRAY else (None, 0, 0)
-    except WireError:  # a bad body is settled where it stands
+    except WireError:  # an invalid body covers only its own seq
         return 1
     if major != UINT or not bits & GAPS or envelope.seq is None:
         return 1
@@ -138,9 +138,9 @@ def run_of(envelope: Envelope) -> int:
 
 
 def sections_of(envelope: Envelope) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
-    """Decode a frame and its sections in order, each with its group number and its CBOR item.
+    """Decode a frame. Returns it, and its sections in order as (group number, section with its CBOR item).
 
-    envelope: of a frame, not a heartbeat. Raises: WireError.
+    envelope: that of a frame, not of a heartbeat. Raises: WireError.
     """
     assert envelope.seq is not None
     return _frame(envelope.epoch, envelope.seq, _body(envelope))
@@ -150,7 +150,7 @@ def _body(envelope: Envelope) -> list[Any]:
     if envelope.version != VERSION:
         raise WireError(f"version {envelope.version}: this node reads version {VERSION}")
     if len(envelope.body) > MAX_FRAME_BYTES:
-        raise WireError(f"a body of {len(envelope.body)} bytes, at most {MAX_FRAME_BYTES} travel")
+        raise WireError(f"a body of {len(envelope.body)} bytes, at most {MAX_FRAME_BYTES} are allowed")
     return an_array(loads(envelope.body, "body"), "body", 0)
 
 
@@ -165,7 +165,7 @@ def _heartbeat(epoch: int, body: list[Any]) -> Heartbeat:
 
 
 def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
-    """Returns the frame and its sections in order, each with its group number."""
+    """See `sections_of`."""
     extras: dict[int, Any] = {}
     at = 0
     if body and type(body[0]) is list:
@@ -203,9 +203,9 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
         return Frame(epoch, seq, groups=tuple(groups.values())), found
     birth = extras.get(BIRTH)
     if birth is not None and (seq != 0 or birth.epoch_id >> 32 != epoch):
-        raise WireError(f"a birth is frame 0 of the epoch that begins its id, not {epoch}/{seq}")
+        raise WireError(f"a birth must be frame 0 of the epoch in its id, got epoch {epoch}, frame {seq}")
     if not groups.keys() >= exceptions.keys() | registers.keys() | changes.keys():
-        raise WireError("exceptions or registers of a group that the frame does not name")
+        raise WireError("exceptions or registers of a group that is not in the frame")
     frame = Frame(
         epoch,
         seq,

@@ -1,7 +1,7 @@
-"""Split a frame for storage at the root: a head without rows, and the rows as parts that each decode alone.
+"""Splits a frame for storage at the root: into a head without rows, and parts with rows that can be decoded alone.
 
-A part is one section of the body; its starts lie in one bucket, late and on-time rows apart (docs/protocol.md 8.6).
-Source: schemas/frame.cddl, rule `part`.
+A part has rows of one section whose starts lie in one bucket (docs/protocol.md 8.6). Source: schemas/frame.cddl, rule
+`part`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.columns import numeric
 
-BUCKET_US: Final = 3_600_000_000  # one hour: neighbouring windows are in one file of the frame table
+BUCKET_US: Final = 3_600_000_000  # one hour: keeps neighbouring windows in one file of the frame table
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one section whose starts lie in one bucket. Numbers are those of the frame's epoch; times in us.
+    """Rows of one section whose starts lie in one bucket. group, plan: numbers of the frame's epoch.
 
-    number: 1, 2, ... within the frame. body: bytes for `rows`. readings: the sum of the counts of its rows.
+    number: 1, 2, ... within the frame. rows: how many. first_start_us, last_start_us: lowest and highest start. body:
+    input of the function `rows`. readings: number of readings in the rows.
     """
 
     number: int
@@ -42,11 +43,11 @@ class Part:
     readings: int = 0
 
 
-Parts = dict[tuple[str, int, int], tuple[Part, ...]]  # of frames, by (node, epoch, seq)
+Parts = dict[tuple[str, int, int], tuple[Part, ...]]  # (node, epoch, seq) of a frame -> its parts
 
 
 def parts_of(frame: Frame) -> tuple[Part, ...]:
-    """The parts of a decoded frame: one per section, numbered from 1, without bodies."""
+    """The parts of a decoded frame, without bodies: one per section, numbered from 1."""
     found = [
         (part.group, late, section)
         for part in frame.groups
@@ -59,17 +60,16 @@ def parts_of(frame: Frame) -> tuple[Part, ...]:
 
 
 def bare(frame: Frame) -> Frame:
-    """The frame without its sections, which are stored as parts."""
+    """The frame without its sections."""
     return replace(frame, groups=tuple(replace(part, sections=(), late=()) for part in frame.groups))
 
 
 def head(
     envelope: frames.Envelope, plans: Mapping[int, Plan] | None = None
 ) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """Decode a message into its head, without rows, and its parts; a frame without sections has no parts.
+    """Decode a message. Returns its head, which has no rows, and its parts.
 
-    plans: the known plans of the epoch. Rows of these, and of plans that the frame defines, are checked against them.
-    Raises: WireError.
+    plans: known plans of the epoch. Rows are checked if their plan is known or defined in the frame. Raises: WireError.
     """
     if envelope.seq is None:
         return frames.decode_body(envelope), ()
@@ -95,7 +95,7 @@ def head(
 
 
 def _anchored(decoded: sections.Decoded) -> list[Any]:
-    """The item with ranges relative to tick 0 instead of the frontier's tick."""
+    """The section's item with ranges counted from tick 0 instead of the frontier's tick."""
     plan, tick, where, *rest = decoded.item
     if type(where) is int:
         return [plan, tick, where + decoded.anchor, *rest]
@@ -125,7 +125,7 @@ def _part(number: int, group: int, section: Section, body: bytes, *, late: bool)
 
 
 def _edges(section: Section) -> tuple[int, int, int, int]:
-    """First and last start, earliest and latest end of at least one row."""
+    """(lowest start, highest start, lowest end, highest end). The section must have a row."""
     if section.seen.range_us is not None:
         start_us, end_us = section.seen.range_us
         return start_us, start_us, end_us, end_us
@@ -134,7 +134,7 @@ def _edges(section: Section) -> tuple[int, int, int, int]:
 
 
 def _without_rows(frame: Frame, plans: Mapping[int, Plan]) -> Frame:
-    """The frame with extents for rows; those of sessions, and of unknown plans (perhaps sessions), have the pieces."""
+    """The frame with extents instead of rows. Extents of sessions, and of unknown plans, include the pieces."""
 
     def heads(found: tuple[Section, ...]) -> tuple[Section, ...]:
         return tuple(Section(s.plan, s.partials.take(slice(0, 0)), _extent(s, plans.get(s.plan))) for s in found)
@@ -148,7 +148,7 @@ def _extent(section: Section, plan: Plan | None) -> Extent:
 
 
 def rows(body: bytes) -> Partials:
-    """The rows of a part; columns are named by position. Raises: WireError."""
+    """Decode the rows of a part, with columns named by position. Raises: WireError."""
     version, item = an_array(loads(body, "part"), "part", 2, 2)
     if an_int(version, 0, 2**32 - 1, "version") != frames.VERSION:
         raise WireError(f"part of version {version}: this node reads version {frames.VERSION}")

@@ -1,8 +1,8 @@
-"""Landing files: a CBOR sequence (RFC 8742) of [topic, receive time, payload]; schemas/landing.cddl.
+"""Landing files, which the lander writes and the root reads. Source: schemas/landing.cddl.
 
-Written by the lander, read by the root. The first record of a file, the lander's own, contains a checksum of every
-other record, so that a file which was cut short or changed on its disk is recognised; the whole records of such a file
-are valid.
+A file is a CBOR sequence (RFC 8742) of records [topic, receive time, payload]. The first record is the lander's own. It
+contains a checksum of every other record, so that truncated and changed files are detected. The intact records of such
+a file are valid.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from edge_agent.wire.fields import (
     seq_ranges,
 )
 
-SUFFIX: Final = ".cborseq"  # of a landing file
-TICK_TOPIC: Final = "tick"  # marks the lander's own record, not of a child
-CHECK: Final = np.dtype(">u4")  # a CRC-32
+SUFFIX: Final = ".cborseq"  # of the names of landing files
+TICK_TOPIC: Final = "tick"  # topic of the lander's own record
+CHECK: Final = np.dtype(">u4")  # type of a CRC-32
 
 Record = tuple[str, int, bytes]  # topic, receive time [us], payload
-Published = tuple[str, str, int, str | None]  # node ('' for all), query, revision, canonical text ('': removed)
+# node ('' for all), query, revision, canonical text ('': the query is removed; None: of an unknown version)
+Published = tuple[str, str, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class LanderTick:
-    """The lander's own record: its journal, and whether it is connected to its broker (docs/protocol.md 3.7, 4.4).
+    """The lander's own record in a landing file. connected: whether the lander is connected to its broker.
 
-    checks: CRC-32 of each record after it in the file; None in a file of a lander that wrote none. received: what the
-    lander has received of its children's epochs, in this file or an earlier one, as (child, receipt). published:
-    definitions of queries that the operator has published: the new ones, and from time to time all of them.
+    journal: id of the lander's journal (docs/protocol.md 3.7, 4.4). checks: CRC-32 of each later record of the file;
+    None in files of old landers. received: frames received so far, in this or earlier files, as (child, receipt).
+    published: query definitions on the lander's broker: those that changed, and from time to time all of them.
     """
 
     journal: int
@@ -57,7 +58,7 @@ class LanderTick:
 
 
 def encode(topic: str, received_us: int, payload: bytes) -> bytes:
-    """One record. received_us: the lander's clock, microseconds."""
+    """Encode a record. received_us: the time when the lander received the message, by its clock."""
     return dumps([topic, received_us, payload])
 
 
@@ -70,7 +71,7 @@ def encode_tick(
     *,
     connected: bool,
 ) -> bytes:
-    """The lander's own record, the first of a file. records: those that follow it; None: without checksums."""
+    """Encode the lander's own record, the first of a file. records: all later records; None: write no checksums."""
     content: list[object] = [journal, int(connected)]
     if records is not None:
         content.append(np.fromiter(map(zlib.crc32, records), CHECK).tobytes())
@@ -80,13 +81,13 @@ def encode_tick(
 
 
 def tick(payload: bytes) -> LanderTick:
-    """The content of a record whose topic is TICK_TOPIC. Raises: WireError."""
+    """Decode the payload of a record whose topic is TICK_TOPIC. Raises: WireError."""
     fields = an_array(loads(payload, "tick"), "tick", 2, 5)
     journal, connected = an_int(fields[0], 0, ID_LIMIT, "journal"), an_int(fields[1], 0, 1, "connected") == 1
     if len(fields) == 2:
         return LanderTick(journal, connected)
     if len(fields) < 4 or not isinstance(fields[2], bytes) or len(fields[2]) % CHECK.itemsize:
-        raise WireError("tick: wanted the checksums of the records, 4 bytes each, and what was received")
+        raise WireError("tick: wanted the checksums of the records, 4 bytes each, and the list of received frames")
     checks = tuple(np.frombuffer(fields[2], CHECK).tolist())
     received = each(lambda item: _received(item, journal), fields[3], "received")
     published = each(_published, fields[4], "published") if len(fields) > 4 else ()
@@ -118,10 +119,10 @@ def _received(item: object, journal: int) -> tuple[str, Receipt]:
 
 
 def iterate(content: bytes) -> Iterator[Record]:
-    """The records of a file in order, without those that fail their checksum.
+    """Yield the records of a file in order, without those that fail their checksum.
 
-    Raises: WireError, after the good records. It names the offset from which on the content is no record, the number of
-    records missing from a file that was cut short, and the records that fail their checksum.
+    Raises: WireError, after the valid records, for a damaged file. The message has the offset at which the content is
+    no record, the number of missing records, or the numbers of the records that fail their checksum.
     """
     at, count = 0, 0
     checks: Sequence[int] | None = None
@@ -147,7 +148,7 @@ def iterate(content: bytes) -> Iterator[Record]:
 def _checks(payload: bytes) -> tuple[int, ...] | None:
     try:
         return tick(payload).checks
-    except WireError:  # whoever reads the record finds out
+    except WireError:  # the reader of this record gets the error
         return None
 
 

@@ -1,4 +1,4 @@
-"""Finds where late rows and gap records of a frame begin, without decoding its columns (docs/protocol.md 3.2)."""
+"""Finds the earliest start of late rows and gap records of a frame, without decoding columns (docs/protocol.md 3.2)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from edge_agent.wire.frames import BIRTH, DEFINE, GAPS, MEMBERS, VERSION, Envelo
 
 
 def earliest_of(envelope: Envelope) -> int | None:
-    """The earliest start; None for a frame without late rows and gap records, and for one that cannot be read."""
+    """The earliest start in us; None if the frame has no late rows and gap records, or is invalid."""
     if envelope.seq is None or envelope.version != VERSION:
         return None
     try:
         body = loads(envelope.body, "body")
         return min(_starts(body), default=None) if type(body) is list else None
-    except WireError:  # its body is bad: the root settles it where it stands
+    except WireError:  # the root quarantines a frame with an invalid body
         return None
 
 
@@ -39,9 +39,7 @@ def _starts(body: list[Any]) -> Iterator[int]:
 
 
 def _of_gaps(extras: list[Any]) -> Iterator[int]:
-    """The starts of gap records that touch windows, without those of no group and those whose sender cannot know the
-    time.
-    """
+    """Starts of the gap records that can affect windows: those with a group and with a duration."""
     mask = extras[0] if extras else None
     if type(mask) is not int or not mask & GAPS:
         return

@@ -1,7 +1,7 @@
-"""Members, gap records, exceptions, registers <-> CBOR items; positions: schemas/frame.cddl.
+"""Converts members, gap records, exceptions and registers to CBOR items and back. Source: schemas/frame.cddl.
 
-`members_item` encodes and `members` decodes, and so on. Decoders raise WireError; exceptions, their changes and
-registers are decoded by group number.
+`members_item` encodes, `members` decodes; the others are named likewise. Decoders raise WireError. Exceptions, their
+changes and registers are decoded to dictionaries by group number.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _gap(value: object) -> Gap:
     groups, start, end, readings, nodes, reason, run, detail = an_array(value, "gap record", 8, 8)
     start_us, end_us = a_time(start, "start of a gap"), a_time(end, "end of a gap")
     if end_us < start_us:
-        raise WireError(f"a gap record ends at {end_us}, before its begin {start_us}")
+        raise WireError(f"a gap record ends at {end_us}, before its start {start_us}")
     return Gap(
         each(group, groups, "groups of a gap"),
         start_us,
@@ -128,7 +128,7 @@ def _gap(value: object) -> Gap:
 
 
 def exceptions_item(parts: Sequence[GroupPart]) -> object:
-    """[[group, [node, frontier, bound], ...], ...] of the groups whose exceptions changed."""
+    """[[group, [node, frontier, bound], ...], ...] for groups whose whole list of exceptions is sent."""
     return [
         [part.group, *([e.node, e.frontier_us, e.bound_us] for e in part.exceptions)]
         for part in parts
@@ -140,11 +140,11 @@ def exceptions(value: object) -> dict[int, tuple[ExcludedLeaf, ...]]:
     return _by_group(value, "exceptions", lambda items: tuple(_exception(item) for item in items))
 
 
-Changes = tuple[tuple[ExcludedLeaf, ...], tuple[str, ...]]  # exceptions set, leaves that are none any more
+Changes = tuple[tuple[ExcludedLeaf, ...], tuple[str, ...]]  # exceptions added or replaced, leaves removed from the list
 
 
 def exception_changes_item(parts: Sequence[GroupPart]) -> object:
-    """[[group, [[node, frontier, bound], ...], [node, ...]], ...] of the groups whose list is stated by its changes."""
+    """[[group, [[node, frontier, bound], ...], [node, ...]], ...] for groups whose exceptions are sent as changes."""
     return [
         [part.group, [[e.node, e.frontier_us, e.bound_us] for e in part.more], list(part.ended)]
         for part in parts
@@ -168,7 +168,7 @@ def _exception(value: object) -> ExcludedLeaf:
 
 
 def registers_item(parts: Sequence[GroupPart]) -> object:
-    """[[group, set, keys, starts, cleared, keys], ...]: the number set, then the number cleared; null for no column."""
+    """[[group, number set, their keys, their starts, number cleared, their keys], ...]; null for an empty column."""
     items: list[object] = []
     for part in parts:
         if part.registers:

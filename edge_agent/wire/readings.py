@@ -1,6 +1,7 @@
-"""A sensor's batch of readings <-> CBOR [1, t, v]; schemas/readings.cddl. Decodes without a copy per reading.
+"""Converts a sensor's batch of readings to CBOR [1, times, values] and back. Source: schemas/readings.cddl.
 
-t = tag 79 (int64 little endian, microseconds) or [start_us, step_us]; v = any array of numbers of RFC 8746.
+times: tag 79 (int64 little endian, microseconds) or [start_us, step_us]. values: any array of numbers of RFC 8746.
+Arrays are decoded as a whole, without work per reading.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from edge_agent.wire.fields import TIME_LIMIT_US
 
 VERSION: Final = 1
 TIME_TAG: Final = 79
-MAX_READINGS: Final = 2**20  # of one message
+MAX_READINGS: Final = 2**20  # in one message
 _TYPES: Final = (  # RFC 8746 section 2.1, table 1
     *("u1", ">u2", ">u4", ">u8", "u1", "<u2", "<u4", "<u8"),  # tags 64 to 71
-    *("i1", ">i2", ">i4", ">i8", None, "<i2", "<i4", "<i8"),  # 72 to 79; 76 is reserved
-    *(">f2", ">f4", ">f8", None, "<f2", "<f4", "<f8"),  # 80 to 86; 83 is a 128-bit float, as 87: numpy has no type
+    *("i1", ">i2", ">i4", ">i8", None, "<i2", "<i4", "<i8"),  # tags 72 to 79; 76 is reserved
+    *(">f2", ">f4", ">f8", None, "<f2", "<f4", "<f8"),  # tags 80 to 86; numpy has no 128-bit floats (83 and 87)
 )
 DTYPES: Final = {tag: np.dtype(name) for tag, name in enumerate(_TYPES, 64) if name is not None}
 
 
 def encode(time_us: Ints | tuple[int, int], value: Floats | Ints) -> bytes:
-    """A batch as bytes. time_us: shape (k,), int64, or (start, step). value: shape (k,), float64 or int64."""
+    """Encode a batch. time_us: shape (k,), int64, or (start, step). value: shape (k,), float64 or int64."""
     times: object
     if isinstance(time_us, tuple):
         times = list(time_us)
@@ -39,8 +40,10 @@ def encode(time_us: Ints | tuple[int, int], value: Floats | Ints) -> bytes:
 
 
 def decode(payload: bytes) -> tuple[Ints, Floats | Ints]:
-    """(time, value), both of shape (k,), k may be 0: int64 microseconds, and float64 (NaN and infinities unchanged)
-    or int64. The arrays may be read-only. Raises: WireError on anything but schemas/readings.cddl version 1.
+    """Decode a batch. Returns (times, values), both of shape (k,); k may be 0, and arrays may be read-only.
+
+    times: int64, us. values: int64, or float64 with NaN and infinities unchanged. Raises: WireError unless the payload
+    follows schemas/readings.cddl version 1.
     """
     fields = an_array(loads(payload, "readings"), "readings", 3, 3)
     if an_int(fields[0], 0, 2**32 - 1, "version") != VERSION:
@@ -59,7 +62,7 @@ def _values(item: object) -> Floats | Ints:
     if raw.dtype.kind == "f":
         return raw.astype(np.float64, copy=False)
     if raw.dtype.kind == "u" and raw.dtype.itemsize == 8 and len(raw) and int(raw.max()) >= 2**63:
-        raise WireError("readings: a value beyond 64 bits with sign")
+        raise WireError("readings: a value of 2^63 or more, signed 64 bits are wanted")
     return raw.astype(np.int64, copy=False)
 
 
@@ -78,5 +81,5 @@ def _raw(item: CBORTag, dtype: np.dtype[Any]) -> NDArray[Any]:
     if type(item.value) is not bytes or len(item.value) % dtype.itemsize:
         raise WireError(f"readings: wanted whole items of {dtype.itemsize} bytes")
     if len(item.value) > MAX_READINGS * dtype.itemsize:
-        raise WireError(f"readings: at most {MAX_READINGS} in one message")
+        raise WireError(f"readings: more than {MAX_READINGS} in one message")
     return np.frombuffer(item.value, dtype)

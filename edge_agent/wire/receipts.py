@@ -1,9 +1,7 @@
-"""Receipts <-> bytes (schemas/receipt.cddl).
+"""Converts receipts to bytes and back. Source: schemas/receipt.cddl, docs/protocol.md 3.2.
 
-[version, epoch, journal, upto, ranges above, quarantined, ? horizon, ? time]. Only the answer to a child that asked for
-the time contains the time, so a child that does not know the field never gets it.
-
-Source: docs/protocol.md 3.2.
+[version, epoch, journal, upto, ranges above, quarantined, ? horizon, ? time] (? = optional). The time is included only
+if the child asked for it, so a child of an older version never gets the field.
 """
 
 from __future__ import annotations
@@ -17,15 +15,15 @@ from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ, seq_ranges
 
 VERSION: Final = 1
-MAX_TIME_US: Final = 2**61  # of the parent, and of the child since boot
-MAX_ERROR_US: Final = 2**40  # twelve days: nobody takes that
-MAX_RANGES: Final = 1_000  # a receipt may leave frames out: they are sent again and receipted then
+MAX_TIME_US: Final = 2**61  # of the parent's clock, and of the child's time since boot
+MAX_ERROR_US: Final = 2**40  # twelve days: more than any child accepts
+MAX_RANGES: Final = 1_000  # further ranges are left out: their frames are sent again and receipted then
 
 
 def encode(receipt: Receipt, time: ParentTime | None = None) -> bytes:
-    """A receipt as bytes; only the first MAX_RANGES ranges and quarantined seqs are kept.
+    """Encode a receipt, with at most MAX_RANGES ranges and quarantined seqs.
 
-    time: the answer to a child that asked for it (docs/protocol.md 4.3).
+    time: for a child that asked for it (docs/protocol.md 4.3).
     """
     return dumps(
         [
@@ -42,9 +40,9 @@ def encode(receipt: Receipt, time: ParentTime | None = None) -> bytes:
 
 
 def decode(payload: bytes) -> Receipt:
-    """Inverse of `encode`. Raises: WireError on anything but schemas/receipt.cddl version 1."""
+    """Inverse of `encode`. Raises: WireError unless the payload follows schemas/receipt.cddl version 1."""
     if len(payload) > MAX_FRAME_BYTES:
-        raise WireError(f"a receipt of {len(payload)} bytes, at most {MAX_FRAME_BYTES} travel")
+        raise WireError(f"a receipt of {len(payload)} bytes, at most {MAX_FRAME_BYTES} are allowed")
     fields = an_array(loads(payload, "receipt"), "receipt", 6, 8)
     if an_int(fields[0], 0, 2**32 - 1, "version") != VERSION:
         raise WireError(f"receipt of version {fields[0]}: this node reads version {VERSION}")
@@ -63,7 +61,7 @@ def decode(payload: bytes) -> Receipt:
 
 
 def time_in(payload: bytes) -> ParentTime | None:
-    """The parent's time in a receipt, if it has one. Raises: WireError."""
+    """The parent's time in a receipt; None if the receipt has none. Raises: WireError."""
     return _time(an_array(loads(payload, "receipt"), "receipt", 6, 8))
 
 

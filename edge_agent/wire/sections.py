@@ -1,7 +1,7 @@
-"""Sections: rows of one plan <-> [plan, tick, where, keys, *columns]; positions and forms: schemas/frame.cddl.
+"""Converts sections, the rows of one plan, to [plan, tick, where, keys, *columns] and back (schemas/frame.cddl).
 
-A section decodes without its plan: ranges are counted in ticks of a fixed table, relative to the frontier's tick, and
-columns are in the order of the plan's basis, which has their names (Section.named).
+A section is decoded without its plan. Ranges are multiples of a tick from a fixed table, counted from the frontier's
+tick. Columns are in the order of the plan's basis, and get their names later (Section.named).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from edge_agent.wire.columns import forms, numeric
 from edge_agent.wire.fields import MAX_PLANS, TIME_LIMIT_US
 
 SECOND_US: Final = 1_000_000
-# Usual window widths. The largest that fits is used, so that a range is one small number.
+# Usual window lengths. The largest that divides all ranges is used, so that a range is one small number.
 TICKS_US: Final = (
     *(1, 1_000, 10_000, 100_000, 200_000, 250_000, 500_000),
     *(SECOND_US * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400)),
 )
-MAX_ROWS: Final = 2**16  # of one frame: a few bytes must not decode to gigabytes
+MAX_ROWS: Final = 2**16  # rows of one frame; limits the memory that a few bytes may decode to
 
 
 class Decoded(NamedTuple):
-    """A section with its CBOR item; where[0] is relative to `anchor` ticks.
+    """A decoded section. item: its CBOR item. anchor: the tick from which the item's ranges count.
 
-    size: counts against MAX_ROWS: rows, or values of multisets or readings of series if these are more.
+    size: what counts towards MAX_ROWS: the greater of rows, values of multisets and readings of series.
     """
 
     section: Section
@@ -43,18 +43,18 @@ class Decoded(NamedTuple):
 
 
 def anchor(frontier_us: int | None, tick_us: int) -> int:
-    """The tick that ranges are relative to: the frontier's, or 0 without a frontier."""
+    """The tick from which ranges count: the frontier's tick; 0 if there is no frontier."""
     return 0 if frontier_us is None or frontier_us == NEVER_US else frontier_us // tick_us
 
 
 def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[object]:
-    """A section as a CBOR item. Raises: ValueError for no rows and for what cannot travel."""
+    """Encode a section to a CBOR item. Raises: ValueError for a section without rows, or with unsupported values."""
     rows = section.partials
     n = len(rows)
     if not n:
-        raise ValueError("a section has at least one row")
+        raise ValueError("a section without rows cannot be encoded")
     if not 0 <= section.plan < MAX_PLANS:
-        raise ValueError(f"plan number {section.plan}")
+        raise ValueError(f"plan number {section.plan}, wanted 0..{MAX_PLANS - 1}")
     code, start, length = _ticks(rows.start, rows.end)
     base = anchor(frontier_us, TICKS_US[code])
     first = start - base if isinstance(start, int) else numeric.encode_ints(start - base)
@@ -66,7 +66,7 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
 
 
 def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:
-    """Tick code, starts and lengths in that tick; plain integers where all rows agree."""
+    """(code of the tick, starts, lengths) in ticks; starts and lengths are integers if all rows have the same."""
     low, high = int(start.min()), int(start.max())
     length = end - start
     shortest, longest = int(length.min()), int(length.max())
@@ -90,7 +90,7 @@ def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:
 def _encode_keys(key: Ints) -> object:
     n, first, low, high = len(key), int(key[0]), int(key.min()), int(key.max())
     if low < 0 or high >= MAX_KEYS:
-        raise ValueError(f"key numbers are 0..{MAX_KEYS - 1}")
+        raise ValueError(f"key numbers {low}..{high}, wanted 0..{MAX_KEYS - 1}")
     if n == 1:
         return first
     if high - low == n - 1 and bool((key[1:] - key[:-1] == 1).all()):
@@ -100,7 +100,7 @@ def _encode_keys(key: Ints) -> object:
 
 
 def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
-    """Inverse of `encode`; columns are named by position ('0', '1', ...). room: rows and values of multisets allowed.
+    """Inverse of `encode`, with columns named by position ('0', '1', ...). room: highest allowed `Decoded.size`.
 
     Raises: WireError.
     """
@@ -125,7 +125,7 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
 
 
 def first_start(item: object, frontier_us: int | None) -> int:
-    """The earliest start of the rows of a section, without decoding its columns. Raises: WireError."""
+    """The lowest start of the rows of a section. Does not decode its columns. Raises: WireError."""
     fields = an_array(item, "section", 4, 4 + MAX_COLUMNS)
     tick = TICKS_US[an_int(fields[1], 0, len(TICKS_US) - 1, "tick")]
     key, _ = _decode_keys(fields[3], MAX_ROWS)
@@ -139,7 +139,7 @@ def is_late(item: object) -> bool:
 
 
 def _decode_keys(item: object, room: int) -> tuple[Ints, int]:
-    """Key numbers and the highest of them."""
+    """(key numbers, the highest one)."""
     if type(item) is int and room:
         return np.array([an_int(item, 0, MAX_KEYS - 1, "key")], np.int64), item
     if type(item) is list:
@@ -156,13 +156,13 @@ def _decode_keys(item: object, room: int) -> tuple[Ints, int]:
 
 
 def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Ints, bool]:
-    """Starts, ends, and whether all rows have the same range."""
+    """(starts, ends, whether all rows have the same range), in us."""
     limit = TIME_LIMIT_US // tick
-    if type(item) is int:  # all rows: one tick
+    if type(item) is int:  # all rows have the same range of one tick
         start = an_int(item + base, -limit, limit - 1, "range") * tick
         return repeated(start, n), repeated(start + tick, n), True
     first, length = an_array(item, "ranges", 2, 2)
-    if type(first) is int and type(length) is int:  # all rows: one range
+    if type(first) is int and type(length) is int:  # all rows have the same range
         start = an_int(first + base, -limit, limit - 1, "range start")
         end = start + an_int(length, 1, limit - start, "range length")
         return repeated(start * tick, n), repeated(end * tick, n), True

@@ -1,7 +1,8 @@
-"""State of machines <-> bytes, for the spool's slots: [version, value]. Local files, but validated.
+"""Converts the state of machines to bytes [version, value] and back, for the slots of the spool.
 
-Plain values (None, bool, int of any size, float, str, bytes, list, dict with str keys) are CBOR's own; tuples, numpy
-arrays and frames carry tags of this file, so that `loads(dumps(x))` is x.
+None, bool, int of any size, float, str, bytes, list, and dict with str keys are encoded as CBOR. Tuples, numpy arrays
+and frames get tags of this module, so that `loads(dumps(x))` equals x. Bytes are validated, although they are local
+files.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from edge_agent.wire import frames
 from edge_agent.wire.columns import multisets, series
 
 VERSION: Final = 1
-# First-come-first-served tags (RFC 8949 section 9.2), private to these files.
+# From the range of first-come-first-served tags (RFC 8949 section 9.2), used only in these files.
 TUPLE_TAG, ARRAY_TAG, OBJECTS_TAG, FRAME_TAG, BAGS_TAG = 63_301, 63_302, 63_303, 63_304, 63_305
 SERIES_TAG: Final = 63_306
-MOST_VALUES: Final = 2**40  # of multisets: these are local files
-ARRAY_KINDS: Final = "biufUS"  # dtypes that are plain bytes
-_OWN: Final = frozenset({int, float, str, bytes, bool, type(None)})  # CBOR has these itself
+MOST_VALUES: Final = 2**40  # values of multisets and series: practically unlimited, because the files are local
+ARRAY_KINDS: Final = "biufUS"  # kinds of dtypes whose arrays are stored as their bytes
+_OWN: Final = frozenset({int, float, str, bytes, bool, type(None)})  # types that CBOR encodes without help
 
 
 def dumps(value: object) -> bytes:
-    """A state value as bytes. Raises: ValueError for a type that is not plain."""
+    """Encode a value. Raises: ValueError for an unsupported type."""
     return cbor2.dumps([VERSION, _plain(value)])
 
 
@@ -42,7 +43,7 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         for key in value:
             if type(key) is not str:
-                raise ValueError(f"keys of state are str, got {type(key).__name__}")
+                raise ValueError(f"state: keys of a dict must be str, got {type(key).__name__}")
         return {key: item if type(item) in _OWN else _plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
         items = [item if type(item) in _OWN else _plain(item) for item in value]  # type: ignore[attr-defined]
@@ -53,7 +54,7 @@ def _plain(value: object) -> object:
         return _plain(value.item())
     if isinstance(value, Frame):
         return CBORTag(FRAME_TAG, frames.encode(value))
-    raise ValueError(f"{kind.__name__} is no plain value of state")
+    raise ValueError(f"state: a value of type {kind.__name__} cannot be encoded")
 
 
 def _array(array: NDArray[Any]) -> CBORTag:
@@ -65,7 +66,7 @@ def _array(array: NDArray[Any]) -> CBORTag:
         return CBORTag(SERIES_TAG, [len(array), series.encode(array, deflate=False)])
     if array.dtype == object:
         return CBORTag(OBJECTS_TAG, [list(array.shape), [_plain(item) for item in array.ravel().tolist()]])
-    raise ValueError(f"an array of {array.dtype} is no plain value of state")
+    raise ValueError(f"state: an array of {array.dtype} cannot be encoded")
 
 
 def loads(content: bytes) -> Any:
@@ -80,7 +81,7 @@ def loads(content: bytes) -> Any:
         raise
     except Exception as err:  # any exception of the decoder means damaged bytes
         raise WireError(f"state cannot be read, {len(content)} bytes: {err}") from err
-    raise WireError(f"no state: {len(content)} bytes")
+    raise WireError(f"state: wanted [version, value], got {len(content)} other bytes")
 
 
 def _value(item: Any) -> Any:
@@ -106,7 +107,7 @@ def _tagged(item: CBORTag) -> Any:
         name, shape, content = item.value
         dtype = np.dtype(name)
         if dtype.kind not in ARRAY_KINDS:
-            raise WireError(f"state holds an array of {name}")
+            raise WireError(f"state: an array of {name} is not allowed")
         return np.frombuffer(content, dtype).reshape(shape).copy()
     if item.tag == OBJECTS_TAG:
         shape, items = item.value
@@ -121,4 +122,4 @@ def _tagged(item: CBORTag) -> Any:
         return series.decode(_lists(column), rows, MOST_VALUES, "state")[0]
     if item.tag == FRAME_TAG:
         return frames.decode(item.value)
-    raise WireError(f"state holds tag {item.tag}")
+    raise WireError(f"state: tag {item.tag} is not allowed")

@@ -56,7 +56,7 @@ SERIES[:] = [Series(*(np.array([number]) for number in (NOW, 1.5, node, 7))) for
     ("form", "basis", "why"),
     [
         ("raw", ("count", "series"), ""),
-        ("raw", ("count", "sum"), "need the column .series."),
+        ("raw", ("count", "sum"), "need the column 'series'"),
         ("", ("count", "series"), "kind raw in a group of form ''"),
     ],
 )

@@ -60,8 +60,8 @@ def test_the_shortest_form_is_chosen(column: Array, form: object) -> None:
         (np.array([2**127], object), "beyond 128 bits"),
         (np.array([-(2**127) - 1, 0], object), "beyond 128 bits"),
         (np.array([1.0, np.nan]), "NaN"),
-        (np.array([True, False]), "does not travel"),
-        (np.array(["a"]), "does not travel"),
+        (np.array([True, False]), "cannot be encoded"),
+        (np.array(["a"]), "cannot be encoded"),
     ],
 )
 def test_what_cannot_travel_is_our_own_bug(column: Any, why: str) -> None:

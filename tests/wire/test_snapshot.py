@@ -54,7 +54,7 @@ def test_the_order_of_a_dict_is_kept() -> None:
 
 @pytest.mark.parametrize("value", [{1: 2}, {"a": {3}}, object(), np.array([1.5j]), [b"x", bytearray(b"x")]])
 def test_what_is_not_plain_is_our_own_bug(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"plain value|keys of state"):
+    with pytest.raises(ValueError, match=r"cannot be encoded|keys of a dict"):
         snapshot.dumps(value)
 
 
@@ -63,7 +63,7 @@ def test_what_is_not_plain_is_our_own_bug(value: Any) -> None:
     [
         (b"", "cannot be read"),
         (cbor2.dumps([2, {}]), "version 2: this node reads version 1"),
-        (cbor2.dumps(5), "no state"),
+        (cbor2.dumps(5), "wanted \\[version, value\\]"),
         (cbor2.dumps([1]), "version 1"),
         (cbor2.dumps([1, cbor2.CBORTag(snapshot.ARRAY_TAG, ["O", [1], b"12345678"])]), "array of O"),
         (cbor2.dumps([1, cbor2.CBORTag(snapshot.ARRAY_TAG, ["<i8", [2], b"12345678"])]), "cannot be read"),

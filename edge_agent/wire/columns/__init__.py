@@ -1,9 +1,9 @@
-"""Columns of states <-> CBOR items.
+"""Converts columns of states to CBOR items and back.
 
-- forms: one codec for each form of columns (algebra/columns/kind.py); sections use only this
-- numeric: numbers: the smallest form that gives back every bit
-- multisets: values as steps, counts only where they say something
-- series: times and arrival numbers as steps, values as units where they are decimals
-- sketches: bytes of sketches, checked before anything reads them
-- packed: arrays of numbers, deflated where that is shorter
+- forms: one codec per form of columns (algebra/columns/kind.py); sections use only this file
+- numeric: numbers, in the smallest lossless form
+- multisets: values as differences, counts unless all are 1
+- series: times and arrival numbers as differences, decimal values as integers
+- sketches: bytes of sketches, validated when they are decoded
+- packed: arrays of numbers, deflated if that is shorter
 """

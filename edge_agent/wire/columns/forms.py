@@ -1,4 +1,4 @@
-"""Columns of every form <-> CBOR items. A column and an item show their form, so a section decodes without its plan."""
+"""Converts columns of every form to CBOR items and back. An item shows its form, so decoding needs no plan."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from edge_agent.wire.columns import multisets, numeric, series, sketches
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One form of columns.
+    """The codec of one form of columns.
 
-    holds(column): whether a column, not empty, is of this form. matches(item): whether an item is.
-    encode(column, starts of the rows). Raises: ValueError for what cannot travel.
-    decode(item, rows, values allowed, what, starts of the rows): (column, rows or values in it). Raises: WireError.
+    holds(column): whether a column, not empty, has this form. matches(item): whether an item has it. encode(column,
+    starts of the rows): the item. Raises: ValueError for unsupported values. decode(item, number of rows, allowed
+    values, name in messages, starts of the rows): (column, number of rows or values). Raises: WireError.
     """
 
     holds: Callable[[Array], bool]
@@ -33,8 +33,9 @@ class Codec:
 
 
 def _saturated(column: Array) -> Array:
-    """Sums beyond 128 bits, or beyond the floats, as the largest that travel. They have no answer, nor have sums that
-    include them (docs/protocol.md 7.1).
+    """Replace sums beyond 128 bits, or beyond floats, by the largest encodable value.
+
+    Their result is null, and so is that of sums that include them (docs/protocol.md 7.1).
     """
     if column.dtype == object:
         return np.array([max(-numeric.WIDE, min(value, numeric.WIDE - 1)) for value in column.tolist()], object)
@@ -47,7 +48,7 @@ _NUMBERS: Final = Codec(
     lambda column, start: numeric.encode(_saturated(column)),
     lambda item, n, room, what, start: (numeric.decode(item, n, what), n),
 )
-CODECS: Final = {  # numbers come last: whatever is no cell is a number
+CODECS: Final = {  # numbers must be last, because their codec matches everything
     Form.SERIES: Codec(cells_of_series.is_series, series.is_series, series.encode, series.decode),
     Form.BYTES: Codec(
         cells_of_sketches.is_sketches,
@@ -67,14 +68,14 @@ _IN_TURN: Final = tuple(dict.fromkeys(CODECS.values()))
 
 
 def encode(column: Array, start: Ints) -> object:
-    """A column as a CBOR item. column: shape (n,), n >= 1. start: of each row. Raises: ValueError."""
-    if column.dtype != object:  # most are numbers
+    """Encode a column. column: shape (n,), n >= 1. start: shape (n,), start of each row. Raises: ValueError."""
+    if column.dtype != object:  # fast path: most columns are numbers
         return numeric.encode(_saturated(column))
     return next(codec for codec in _IN_TURN if codec.holds(column)).encode(column, start)
 
 
 def decode(item: object, n: int, room: int, what: str, start: Ints) -> tuple[Array, int]:
-    """A column of n rows, and the rows or values that it holds. room: values allowed. Raises: WireError."""
-    if type(item) is not list:  # most are numbers
+    """Decode a column of n rows. Returns it and its number of rows or values. room: most values. Raises: WireError."""
+    if type(item) is not list:  # fast path: most columns are numbers
         return numeric.decode(item, n, what), n
     return next(codec for codec in _IN_TURN if codec.matches(item)).decode(item, n, room, what, start)

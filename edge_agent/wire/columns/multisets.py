@@ -1,7 +1,6 @@
-"""Columns of multisets <-> CBOR items: values as differences, counts only if one is not 1, deflated where that is
-shorter.
+"""Converts columns of multisets to CBOR items and back: [null, sizes, values, counts].
 
-column = [null, sizes, values, counts]; forms: schemas/frame.cddl, rule `bags`. Long arrays are deflated (wire.packed).
+Values are encoded as differences, and long arrays deflated if that is shorter. Source: schemas/frame.cddl, rule `bags`.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.packed import LEAST, pack, unpack, unpack_ints
 
-MOST_COUNT: Final = 2**60  # of one value in a row; who decodes for a child allows it less (protocol 7.1)
-VALUE_LIMIT: Final = 2**61  # of integers: what is decoded can be encoded again
+MOST_COUNT: Final = 2**60  # bound of the count of one value; Section.check allows a child less (protocol 7.1)
+VALUE_LIMIT: Final = 2**61  # bound of integer values, for decoding, too, so that a decoded column can be encoded
 
 
 def encode(column: Array, *, deflate: bool = True) -> list[object]:
-    """A column of multisets as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
+    """Encode a column of multisets. column: shape (n,), n >= 1. Raises: ValueError for unsupported values.
 
-    deflate: False if time matters more than bytes.
+    deflate: False if time matters more than size.
     """
     found = multisets.flat(column)
     least = LEAST if deflate else sys.maxsize
@@ -46,7 +45,7 @@ def _encode_values(found: FlatMultisets, least: int) -> object:
     if values.dtype == np.int64:
         return [None, *_encode_steps(cast("Ints", values), found, least)]
     if values.dtype != np.float64:
-        raise ValueError(f"bags of {values.dtype} do not travel")
+        raise ValueError(f"multisets of {values.dtype} cannot be encoded; wanted float64 or int64")
     places = multisets.decimal_places(values)
     if places is not None:
         units = np.rint(values * 10.0**places).astype(np.int64)
@@ -55,21 +54,21 @@ def _encode_values(found: FlatMultisets, least: int) -> object:
 
 
 def _encode_steps(units: Ints, found: FlatMultisets, least: int) -> tuple[object, object]:
-    """The first value of each row, and the steps from each value to the next in its row, less one."""
+    """(first value of each row, differences of successive values in a row minus 1), encoded."""
     if len(units) and max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
-        raise ValueError("a bag holds an integer beyond 61 bits")
+        raise ValueError("a multiset contains an integer beyond 61 bits")
     steps = np.diff(units, prepend=units[:1])[found.inner()] - 1
     return numeric.encode_ints(units[found.starts]), pack(steps, least)
 
 
 def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], int]:
-    """Inverse of `encode` for n rows: (column, values in it). room: values allowed. Raises: WireError."""
+    """Inverse of `encode` for n rows: (column, number of its values). room: most values. Raises: WireError."""
     none, size_item, value_item, count_item = an_array(item, what, 4, 4)
     if none is not None:
-        raise WireError(f"{what}: wanted bags")
+        raise WireError(f"{what}: wanted a column of multisets, which begins with null")
     sizes = numeric.decode_ints(size_item, n, f"{what}, sizes")
     if int(sizes.min()) < 1 or int(sizes.max()) > room or int(sizes.sum()) > room:
-        raise WireError(f"{what}: bags of 1 value or more, {room} values together at most")
+        raise WireError(f"{what}: wanted multisets of at least 1 value, with at most {room} values together")
     k = int(sizes.sum())
     counts = (
         multisets.ones(k)
@@ -81,7 +80,7 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
     found = FlatMultisets(_decode_values(value_item, sizes, what), counts, sizes)
     values = found.values
     if not bool((values[1:] > values[:-1])[found.inner()[1:]].all()):
-        raise WireError(f"{what}: values of a bag that do not increase")
+        raise WireError(f"{what}: the values of a multiset do not increase")
     return found.column(), k
 
 
@@ -118,7 +117,7 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     if max(-int(first.min()), int(first.max())) > VALUE_LIMIT or float((first + reach).max()) > 2.0 * VALUE_LIMIT:
         raise WireError(f"{what}: a value beyond 62 bits")
     steps[after] += 1
-    along = np.cumsum(steps, dtype=np.uint64)  # wraps as a whole and unwraps by the difference within a row
+    along = np.cumsum(steps, dtype=np.uint64)  # may wrap around; differences within a row are right nevertheless
     offset = (along - np.repeat(along[starts], sizes)).astype(np.int64)
     units: Ints = np.repeat(first, sizes) + offset
     if max(-int(units.min()), int(units.max())) > VALUE_LIMIT:

@@ -1,8 +1,8 @@
-"""Columns of numbers <-> CBOR items: the smallest form that gives back every bit.
+"""Converts columns of numbers to CBOR items and back, in the smallest lossless form.
 
-column = number (all rows equal) / typed array / [base, typed array of differences] / plain array of integers.
-A float stays a float and an integer an integer, so that a column says its own type. Source: RFC 8746 section 2.1
-(tags), schemas/frame.cddl.
+An item is a number (all rows are equal), a typed array, [base, typed array of differences] or a plain array of
+integers. Floats stay floats and integers integers, so that an item shows the type of its column. Source: RFC 8746
+section 2.1 (tags), schemas/frame.cddl.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from edge_agent.wire.cbor import an_int
 
 INT64_LOW, INT64_HIGH = -(2**63), 2**63 - 1
 WIDE: Final = 2**127  # sums of scaled integers: up to 128 bits (docs/protocol.md 7.1)
-PLAIN_ROWS: Final = 8  # a typed array has 3 to 5 bytes of heads, so only short columns can be shorter without them
+PLAIN_ROWS: Final = 8  # longer columns are typed arrays; their heads of 3 to 5 bytes only matter for short ones
 
-# Little endian only, as every gateway is: one way to write each column.
+# Little endian only, so that there is one way to write a column, and gateways need not swap bytes.
 Dtype = np.dtype[Any]
 UINT_TAGS: Final[tuple[tuple[int, int, Dtype], ...]] = (
     (1 << 8, 64, np.dtype("u1")),
@@ -41,9 +41,9 @@ DTYPES: Final[dict[int, Dtype]] = INT_DTYPES | FLOAT_DTYPES
 
 
 def encode(column: Array) -> object:
-    """A column as a CBOR item. column: shape (n,), n >= 1; float64 (finite), int64, or object of Python integers.
+    """Encode a column. column: shape (n,), n >= 1; float64 (finite), int64, or object with Python integers.
 
-    Raises: ValueError for another type, values that are not finite and integers beyond 128 bits.
+    Raises: ValueError for other types, NaN, infinities and integers beyond 128 bits.
     """
     kind = column.dtype.kind
     if kind == "f":
@@ -52,11 +52,11 @@ def encode(column: Array) -> object:
         return encode_ints(column.astype(np.int64, copy=False))
     if kind in "Ou":
         return _encode_wide([int(value) for value in column.tolist()])
-    raise ValueError(f"a column of {column.dtype} does not travel")
+    raise ValueError(f"a column of {column.dtype} cannot be encoded")
 
 
 def encode_ints(column: Ints) -> object:
-    """An int64 column, shape (n,), n >= 1."""
+    """Encode an int64 column. column: shape (n,), n >= 1."""
     n = len(column)
     low, high = int(column.min()), int(column.max())
     if low == high:
@@ -74,15 +74,15 @@ def encode_ints(column: Ints) -> object:
 
 
 def encode_floats(column: Floats) -> object:
-    """A float64 column, shape (n,), n >= 1. Raises: ValueError unless all are finite."""
+    """Encode a float64 column. column: shape (n,), n >= 1. Raises: ValueError unless all values are finite."""
     if not np.isfinite(column).all():
-        raise ValueError("a column holds NaN or an infinity")
+        raise ValueError("a column contains NaN or an infinity")
     first = float(column[0])
-    bits = column.view(np.int64)  # by bits, so that -0.0 is not 0.0
+    bits = column.view(np.int64)  # compared instead of floats, so that -0.0 differs from 0.0
     if len(column) == 1 or (first == column[-1] and bool((bits == bits[0]).all())):
         return first
     tag, dtype = 86, FLOAT_DTYPES[86]
-    if _is_single(first):  # the first row settles it mostly
+    if _is_single(first):  # the first row mostly shows whether a shorter type fits
         for near_tag in (85, 84):
             near = FLOAT_DTYPES[near_tag]
             if not _same(column, bits, near):
@@ -106,14 +106,14 @@ def _same(column: Floats, bits: Ints, near: Dtype) -> bool:
 def _encode_wide(values: list[int]) -> object:
     low, high = min(values), max(values)
     if low < -WIDE or high >= WIDE:
-        raise ValueError("a column holds an integer beyond 128 bits")
+        raise ValueError("a column contains an integer beyond 128 bits")
     if low >= INT64_LOW and high <= INT64_HIGH:
         return encode_ints(np.array(values, np.int64))
     return low if low == high else values
 
 
 def decode(item: object, n: int, what: str) -> Array:
-    """Inverse of `encode`, for n rows: float64, int64, or object if a value is beyond 64 bits. Raises: WireError."""
+    """Inverse of `encode` for n rows: float64, int64, or object if a value is beyond 64 bits. Raises: WireError."""
     kind = type(item)
     if kind is CBORTag:
         return _typed(item, n, what)
@@ -128,7 +128,7 @@ def decode(item: object, n: int, what: str) -> Array:
 
 
 def decode_ints(item: object, n: int, what: str) -> Ints:
-    """A column that must be int64. Raises: WireError."""
+    """Decode a column that must be int64. Raises: WireError."""
     column = decode(item, n, what)
     if column.dtype != np.int64:
         raise WireError(f"{what}: wanted integers of 64 bits, got {column.dtype}")
@@ -150,7 +150,7 @@ def _typed(item: object, n: int, what: str) -> Array:
     raw = np.frombuffer(item.value, dtype)
     if dtype.kind == "f":
         if not np.isfinite(raw).all():
-            raise WireError(f"{what}: NaN or an infinity")
+            raise WireError(f"{what}: NaN or an infinity, wanted finite numbers")
         return raw.astype(np.float64, copy=False)
     return raw.astype(np.int64, copy=False)
 
@@ -161,9 +161,9 @@ def _listed(item: object, n: int, what: str) -> Array:
         base = an_int(item[0], INT64_LOW, INT64_HIGH, f"{what}, base")
         near = _typed(item[1], n, what)
         if near.dtype != np.int64:
-            raise WireError(f"{what}: differences of a column are integers")
+            raise WireError(f"{what}: wanted integer differences, got floats")
         if n and (int(near.min()) + base < INT64_LOW or int(near.max()) + base > INT64_HIGH):
-            raise WireError(f"{what}: base and difference leave 64 bits")
+            raise WireError(f"{what}: base plus difference is beyond 64 bits")
         return near + base
     if len(item) != n or not all(type(v) is int and -WIDE <= v < WIDE for v in item):
         raise WireError(f"{what}: wanted {n} integers of at most 128 bits")

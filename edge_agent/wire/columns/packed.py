@@ -1,7 +1,7 @@
-"""Flat arrays <-> CBOR items, deflated where that pays; integers in runs as first values and steps.
+"""Converts flat arrays to CBOR items and back, deflated if that is shorter.
 
-A typed array that deflates well travels as [tag, bytes]: its bytes place by place (all first bytes, then all second
-ones, ...), deflated (RFC 1951). Source: schemas/frame.cddl, rules `packed` and `deflated`.
+A deflated array is [tag, bytes]. Before it is deflated (RFC 1951), its bytes are grouped by their place in a number:
+all first bytes, then all second bytes, and so on. Source: schemas/frame.cddl, rules `packed` and `deflated`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from cbor2 import CBORTag
 
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.errors import WireError
+from edge_agent.wire.cbor import shown
 from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.numeric import DTYPES
 
-LEVEL: Final = 6  # of zlib; a column is small, and every byte goes to flash and over the air
-RAW: Final = -15  # deflate without header and checksum: frames have their own
-LEAST: Final = 64  # bytes from which deflating is tried
+LEVEL: Final = 6  # of zlib: columns are small, and every byte is written to flash and sent over a mobile network
+RAW: Final = -15  # wbits of zlib: without header and checksum, which frames have
+LEAST: Final = 64  # bytes of an array from which deflating is tried
 
 
 def pack(values: Array, least: int) -> object:
-    """A flat array, float64 or int64: a column, or deflated from so many bytes; 0 for no values."""
+    """Encode a flat array, float64 or int64. least: bytes from which deflating is tried. Without values: 0."""
     if not len(values):
         return 0
     item = numeric.encode(values)
@@ -42,7 +43,7 @@ def unpack(item: object, n: int, what: str) -> Array:
         return numeric.decode(item, n, what)
     tag = item[0]
     if type(tag) is not int or tag not in DTYPES:
-        raise WireError(f"{what}: deflated items of an unknown type")
+        raise WireError(f"{what}: unknown tag {shown(tag)} of a deflated array")
     size = n * DTYPES[tag].itemsize
     opener = zlib.decompressobj(RAW)
     try:
@@ -56,7 +57,7 @@ def unpack(item: object, n: int, what: str) -> Array:
 
 
 def unpack_ints(item: object, n: int, what: str) -> Ints:
-    """`unpack` of what must be int64. Raises: WireError."""
+    """Inverse of `pack` for n >= 1 values that must be int64. Raises: WireError."""
     found = unpack(item, n, what)
     if found.dtype != np.int64:
         raise WireError(f"{what}: wanted integers of 64 bits")

@@ -1,7 +1,8 @@
-"""Columns of series <-> CBOR items: times and arrivals as steps, values as units where they are decimals, deflated.
+"""Converts columns of series to CBOR items and back: [true, sizes, nodes, times, arrivals, values].
 
-column = [true, sizes, nodes, times, orders, values]; forms: schemas/frame.cddl, rule `series`. Arrival numbers always
-travel: pieces of one key and time may come in different frames, and only these put them in order.
+Times and arrival numbers are encoded as differences, decimal values as integers, and long arrays deflated. Arrival
+numbers are always included, because they alone give the order of readings with equal times in different frames. Source:
+schemas/frame.cddl, rule `series`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.packed import LEAST, pack, unpack, unpack_ints
 
-LIMIT: Final = 2**61  # of integers; what is decoded stays within it
+LIMIT: Final = 2**61  # bound of integers, for decoding, too
 TICKS_US: Final = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1)
 
 
 def encode(column: Array, start: Ints | None = None, *, deflate: bool = True) -> list[object]:
-    """A column of series as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
+    """Encode a column of series. column: shape (n,), n >= 1. Raises: ValueError for unsupported values.
 
-    start: of each row, if the reader knows it too: for raw readings it is often the time of the first of them. deflate:
-    False if time matters more than bytes.
+    start: shape (n,), start of each row, if the decoder gets it, too: often the time of the first raw reading, which is
+    then left out. deflate: False if time matters more than size.
     """
     found = series.flat(column)
     least = LEAST if deflate else sys.maxsize
@@ -50,7 +51,7 @@ def is_series(item: object) -> bool:
 
 
 def _times(found: FlatSeries, tick: int, start: Ints | None, least: int) -> tuple[object, object]:
-    """Like `_steps`, without the first number if that is the row's start."""
+    """The times as in `_steps`, in ticks; None for the first times if they equal the starts of the rows."""
     first, steps = _steps(found.time_us // tick, found, least)
     if start is not None and np.array_equal(start, found.time_us[found.starts]):
         return None, steps
@@ -58,7 +59,7 @@ def _times(found: FlatSeries, tick: int, start: Ints | None, least: int) -> tupl
 
 
 def _steps(numbers: Ints, found: FlatSeries, least: int) -> tuple[object, object]:
-    """The first number of each row, and the steps from each number to the next in its row."""
+    """(first number of each row, differences of successive numbers in a row), encoded."""
     if max(-int(numbers.min()), int(numbers.max())) >= LIMIT:
         raise ValueError("a series holds an integer beyond 61 bits")
     steps = np.diff(numbers, prepend=numbers[:1])[found.inner()]
@@ -66,7 +67,7 @@ def _steps(numbers: Ints, found: FlatSeries, least: int) -> tuple[object, object
 
 
 def _encode_values(found: FlatSeries, least: int) -> object:
-    """[decimals or null for integers, units], whole or as steps, or floats."""
+    """[decimals or null, units], [decimals or null, first units, differences], or floats; null: integers."""
     if found.value.dtype == np.int64:
         places, units = None, found.value
     elif found.value.dtype == np.float64:
@@ -75,23 +76,23 @@ def _encode_values(found: FlatSeries, least: int) -> object:
             return pack(found.value, least)
         units = np.rint(found.value * 10.0**places).astype(np.int64)
     else:
-        raise ValueError(f"series of {found.value.dtype} do not travel")
+        raise ValueError(f"series of {found.value.dtype} cannot be encoded; wanted float64 or int64")
     if max(-int(units.min()), int(units.max())) >= LIMIT:
         raise ValueError("a series holds an integer beyond 61 bits")
-    steps = np.diff(units)[found.inner()[1:]]  # slow signals step less than they reach
+    steps = np.diff(units)[found.inner()[1:]]  # smaller than the values if the signal changes slowly
     if len(steps) and 2 * int(steps.max() - steps.min()) < int(units.max() - units.min()):
         return [places, *_steps(units, found, least)]
     return [places, pack(units, least)]
 
 
 def decode(item: object, n: int, room: int, what: str, start: Ints | None = None) -> tuple[NDArray[Any], int]:
-    """Inverse of `encode` for n rows: (column, readings in it). room: readings allowed. Raises: WireError."""
+    """Inverse of `encode` for n rows: (column, number of its readings). room: most readings. Raises: WireError."""
     true, size_item, node_item, time_item, order_item, value_item = an_array(item, what, 6, 6)
     if true is not True:
-        raise WireError(f"{what}: wanted series")
+        raise WireError(f"{what}: wanted a column of series, which begins with true")
     sizes = numeric.decode_ints(size_item, n, f"{what}, sizes")
     if int(sizes.min()) < 1 or int(sizes.max()) > room or int(sizes.sum()) > room:
-        raise WireError(f"{what}: series of 1 reading or more, {room} readings together at most")
+        raise WireError(f"{what}: wanted series of at least 1 reading, with at most {room} readings together")
     k = int(sizes.sum())
     node = unpack_ints(node_item, k, f"{what}, nodes")
     if int(node.min()) < 0:
@@ -100,7 +101,7 @@ def decode(item: object, n: int, room: int, what: str, start: Ints | None = None
     tick = an_int(tick_item, 1, TICKS_US[0], f"{what}, tick")
     if steps[0] is None:
         if start is None or (start % tick).any():
-            raise WireError(f"{what}: times from the starts of rows that are not in its ticks")
+            raise WireError(f"{what}: no first times, and starts of rows that are unknown or no whole ticks")
         steps = [start // tick, steps[1]]
     time = _along(steps, sizes, LIMIT // tick, f"{what}, times") * tick
     order = _along(an_array(order_item, f"{what}, arrivals", 2, 2), sizes, LIMIT, f"{what}, arrivals")
@@ -108,7 +109,7 @@ def decode(item: object, n: int, room: int, what: str, start: Ints | None = None
     same = time[1:] == time[:-1]
     falls = (time[1:] < time[:-1]) | (same & (node[1:] == node[:-1]) & (order[1:] <= order[:-1]))
     if bool((falls & found.inner()[1:]).any()):
-        raise WireError(f"{what}: readings that are not in the order of time and arrival")
+        raise WireError(f"{what}: readings are not in the order of time and arrival")
     return found.column(), k
 
 
@@ -139,7 +140,7 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Array:
 
 
 def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
-    """Numbers of rows from the first of each and the steps between; all within +- limit."""
+    """Numbers from the first number of each row and the differences in a row (item). All must be within +-limit."""
     first = item[0] if isinstance(item[0], np.ndarray) else unpack_ints(item[0], len(sizes), what)
     k = int(sizes.sum())
     starts = np.cumsum(sizes) - sizes
@@ -152,7 +153,7 @@ def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
     far = np.add.reduceat(np.abs(steps.astype(np.float64)), starts)
     if max(-float(reach.min()), float(reach.max())) > limit or float(far.max()) > 2.0 * limit:
         raise WireError(f"{what}: beyond 61 bits")
-    along = np.cumsum(steps, dtype=np.uint64)  # wraps as a whole and unwraps by the difference within a row
+    along = np.cumsum(steps, dtype=np.uint64)  # may wrap around; differences within a row are right nevertheless
     numbers: Ints = np.repeat(first, sizes) + (along - np.repeat(along[starts], sizes)).astype(np.int64)
     if not -limit < int(numbers.min()) <= int(numbers.max()) < limit:
         raise WireError(f"{what}: beyond 61 bits")

@@ -1,8 +1,7 @@
-"""Columns of sketches <-> CBOR items: [false, sizes, bytes], or [deflated bytes] where that is shorter.
+"""Converts columns of sketches to CBOR items and back: [false, sizes, bytes or [deflated bytes]].
 
-Bytes of a sketch are untrusted until algebra.sketches has found that it would write every one of them itself. Accepted
-sketches can therefore be merged, lowered and given to Spark without surprising any reader. Form: schemas/frame.cddl,
-rule `sketches`.
+A sketch is accepted only if algebra.sketches would write exactly the same bytes. So no later reader, including Spark,
+meets invalid sketches. Source: schemas/frame.cddl, rule `sketches`.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from edge_agent.wire.cbor import an_array
 from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.packed import LEVEL, RAW
 
-MOST_BYTES: Final = MAX_FRAME_BYTES  # of a column, inflated: frames are cut by what is not deflated
+MOST_BYTES: Final = MAX_FRAME_BYTES  # of an inflated column: frames are split by sizes before deflating
 
 
 def encode(column: Array) -> list[object]:
-    """A column of sketches as a CBOR item. column: shape (n,), n >= 1."""
+    """Encode a column of sketches. column: shape (n,), n >= 1."""
     cells: list[bytes] = column.tolist()
     sizes = np.fromiter(map(len, cells), np.int64, len(cells))
     joined = b"".join(cells)
@@ -44,7 +43,7 @@ def decode(item: object, n: int, what: str) -> NDArray[Any]:
     _false, size_item, content = an_array(item, what, 3, 3)
     sizes = numeric.decode_ints(size_item, n, f"{what}, sizes")
     if int(sizes.min()) < 1 or int(sizes.max()) > sketches.MOST_BYTES or int(sizes.sum()) > MOST_BYTES:
-        raise WireError(f"{what}: sketches of 1 to {sketches.MOST_BYTES} bytes, {MOST_BYTES} together at most")
+        raise WireError(f"{what}: wanted sketches of 1 to {sketches.MOST_BYTES} bytes, at most {MOST_BYTES} together")
     joined = _content(content, int(sizes.sum()), what)
     out = np.empty(n, object)
     first = 0
@@ -69,4 +68,4 @@ def _content(item: object, size: int, what: str) -> bytes:
             raise WireError(f"{what}: cannot be inflated: {err}") from None
         if len(found) == size and opener.eof and not opener.unused_data:
             return found
-    raise WireError(f"{what}: wanted {size} bytes, as they are or deflated")
+    raise WireError(f"{what}: wanted {size} bytes, plain or deflated")
