@@ -1,8 +1,8 @@
 """The certificate authority of a fleet, in one folder.
 
-`ca.pem` and `ca.key` are its certificate and key, `crl.pem` lists revoked certificates, `ca.db` contains issued
-certificates and unused tokens. Every certificate is for one name; for a node this is its id, which brokers use as user
-name and client id.
+`ca.pem` and `ca.key` are its certificate and key, `crl.pem` lists revoked certificates, and `ca.db` contains issued
+certificates and tokens. Every certificate is for one name. The name of a node is its id, which brokers use as user name
+and client id.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from edge_agent.config.topics import is_node_id
 from edge_agent.errors import ConfigError, PortError
 
-LIFE: Final = datetime.timedelta(days=90)  # of a node's certificate: short enough that a stolen one ends by itself
+LIFE: Final = datetime.timedelta(days=90)  # of a node's certificate: limits the use of a stolen one
 TOKEN_LIFE: Final = datetime.timedelta(minutes=15)
-CA_LIFE: Final = datetime.timedelta(days=20 * 365)  # longer than a gateway lives: replacing it means visiting each
-BACKDATED: Final = datetime.timedelta(hours=1)  # clocks of brokers and gateways differ
-MAX_REQUEST_BYTES: Final = 16_384  # a request with a P-256 key has 400
-TOKEN_BYTES: Final = 20  # 160 random bits: not to be guessed, short enough to type
+CA_LIFE: Final = datetime.timedelta(days=20 * 365)  # longer than gateways last: replacing it means visiting each
+BACKDATED: Final = datetime.timedelta(hours=1)  # certificates are valid from so long ago, because clocks differ
+MAX_REQUEST_BYTES: Final = 16_384  # a request with a P-256 key has 400 bytes
+TOKEN_BYTES: Final = 20  # 160 random bits: cannot be guessed, and short enough to type
 _SCHEMA: Final = """
 create table if not exists issued (serial text primary key, name text, until text, revoked text);
 create table if not exists tokens (hash text primary key, name text, until text, key text);
@@ -41,12 +41,12 @@ create table if not exists tokens (hash text primary key, name text, until text,
 
 
 class RefusedError(Exception):
-    """A request that the authority does not fulfil, with the reason. Never leaves this room."""
+    """The authority refuses a request; the message is the reason. Raised and handled within identity/ only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """One certificate. revoked: when, or None."""
+    """One issued certificate. until: end of its validity. revoked: time of its revocation, or None."""
 
     serial: str
     name: str
@@ -55,7 +55,7 @@ class Issued:
 
 
 class Authority:
-    """Opens the folder of an authority. Raises: ConfigError if there is none."""
+    """A certificate authority. folder: its files. Raises: ConfigError if the folder has no authority."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,16 +66,16 @@ class Authority:
             hint = "`headwater ca init` makes one" if isinstance(err, FileNotFoundError) else "run it as its owner"
             raise ConfigError(f"{folder}: no authority here ({err.strerror}); {hint}") from err
         except (ValueError, TypeError, UnsupportedAlgorithm) as err:
-            raise ConfigError(f"{folder}: ca.pem or ca.key cannot be read: {err}; take the files of a backup") from err
+            raise ConfigError(f"{folder}: ca.pem or ca.key is invalid: {err}; restore the files from a backup") from err
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ConfigError(f"{folder}/ca.key: no key of an elliptic curve; this authority uses P-256")
+            raise ConfigError(f"{folder}/ca.key: wanted a key of the curve P-256; restore the file from a backup")
         self._key = key
 
     @classmethod
     def create(cls, folder: Path, name: str) -> Authority:
-        """Make an authority. Raises: ConfigError if there is one, PortError if the folder cannot be written."""
+        """Make an authority. Raises: ConfigError if the folder has one, PortError if it cannot be written."""
         if (folder / "ca.key").exists():
-            raise ConfigError(f"{folder} has an authority; its certificates would all be void, so name another folder")
+            raise ConfigError(f"{folder} has an authority, whose certificates would be void; name another folder")
         key = ec.generate_private_key(ec.SECP256R1())
         who, now = _name(name), _now()
         certificate = (
@@ -94,7 +94,7 @@ class Authority:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write(folder / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
-            write(folder / "ca.key", _private(key), 0o600)  # last: an authority exists when its key does
+            write(folder / "ca.key", _private(key), 0o600)  # last: the authority exists as soon as its key exists
         except OSError as err:
             raise PortError(f"{folder}: {err.strerror}") from err
         authority = cls(folder)
@@ -104,9 +104,9 @@ class Authority:
     # --- issuing ----------------------------------------------------------------------------------------------------
 
     def sign(self, request: bytes, name: str, life: datetime.timedelta = LIFE) -> bytes:
-        """Make a certificate of this name for the key of a request (PEM). Everything else in the request is ignored.
+        """Issue a certificate for the key in a request (PEM), and for this name, which the request must have, too.
 
-        Raises: RefusedError.
+        Everything else in the request is ignored. Raises: RefusedError.
         """
         csr = _request(request)
         said = [str(each.value) for each in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -115,13 +115,13 @@ class Authority:
         return self._issue(name, csr.public_key(), life, ())
 
     def key_pair(self, name: str, hosts: tuple[str, ...] = (), life: datetime.timedelta = LIFE) -> tuple[bytes, bytes]:
-        """Key and certificate, PEM, for a name without enrolment. hosts: names and addresses of a server."""
+        """Make (key, certificate), PEM, without enrolment. hosts: names and addresses of a server, () for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         return _private(key), self._issue(name, key.public_key(), life, hosts)
 
     def _issue(self, name: str, key: object, life: datetime.timedelta, hosts: tuple[str, ...]) -> bytes:
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
-            raise RefusedError("only keys of the curve P-256 are signed")
+            raise RefusedError("wanted a request with a key of the curve P-256")
         now, serial = _now(), x509.random_serial_number()
         until = min(now + life, self.certificate.not_valid_after_utc)
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])
@@ -150,7 +150,7 @@ class Authority:
     # --- tokens -----------------------------------------------------------------------------------------------------
 
     def token(self, name: str, life: datetime.timedelta = TOKEN_LIFE) -> str:
-        """A token with which a device gets one certificate of this name."""
+        """Make a token with which one device can get a certificate for this name."""
         text = secrets.token_urlsafe(TOKEN_BYTES)
         with self._db() as db:
             db.execute("delete from tokens where until < ?", (_text(_now()),))
@@ -158,37 +158,36 @@ class Authority:
         return text
 
     def enrol(self, token: str, request: bytes) -> bytes:
-        """The certificate for a token. The same key may ask again while the token is valid, because an answer can be
-        lost.
+        """Issue a certificate for a token.
 
-        Raises: RefusedError.
+        The same key may use the token again while it is valid, because an answer may be lost. Raises: RefusedError.
         """
         digest = hashlib.sha256(_public(_request(request))).hexdigest()
         with self._db() as db:
             row = db.execute("select name, until, key from tokens where hash = ?", (_hash(token),)).fetchone()
             if row is None or row[1] < _text(_now()):
-                raise RefusedError("no such token, or its time is over; `headwater ca token` makes a new one")
+                raise RefusedError("the token is unknown or expired; `headwater ca token` makes a new one")
             name, _, key = row
             if key not in {None, digest}:
                 raise RefusedError(f"the token of {name} was used by another device")
-            # In one transaction with the look-up: of two devices that come at once, one gets it.
+            # In one transaction with the look-up, so that only one of two concurrent devices can use the token.
             db.execute("update tokens set key = ? where hash = ?", (digest, _hash(token)))
         return self.sign(request, name)
 
     def renew(self, serial: str, request: bytes) -> bytes:
-        """A new certificate for the holder of this one, unless it is revoked. Raises: RefusedError."""
+        """Issue a new certificate in place of the one with this serial. Raises: RefusedError if that one is revoked."""
         with self._db() as db:
             row = db.execute(
                 "select name, revoked from issued where serial = ?", (serial.lower().lstrip("0"),)
             ).fetchone()
         if row is None or row[1] is not None:
-            raise RefusedError("the certificate is revoked or not from here; enrol again with a new token")
+            raise RefusedError("the certificate is revoked or of another authority; enrol again with a new token")
         return self.sign(request, str(row[0]))
 
     # --- revoking ---------------------------------------------------------------------------------------------------
 
     def revoke(self, name: str) -> int:
-        """Revoke every certificate and token of a name. Returns how many certificates."""
+        """Revoke all certificates and tokens of a name. Returns the number of certificates."""
         now = _text(_now())
         with self._db() as db:
             db.execute("delete from tokens where name = ?", (name,))
@@ -197,7 +196,7 @@ class Authority:
         return count
 
     def write_revoked(self) -> None:
-        """Write `crl.pem`, valid as long as the authority: with an expired one a broker refuses everybody."""
+        """Write `crl.pem`. It is valid as long as the authority, because with an expired list a broker refuses all."""
         now = _now()
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -206,21 +205,21 @@ class Authority:
             .next_update(self.certificate.not_valid_after_utc)
         )
         for each in self.issued():
-            if each.revoked is not None and each.until > now:  # others are refused by their date
+            if each.revoked is not None and each.until > now:  # expired certificates need no entry
                 revoked = x509.RevokedCertificateBuilder().serial_number(int(each.serial, 16))
                 builder = builder.add_revoked_certificate(revoked.revocation_date(each.revoked).build())
         crl = builder.sign(self._key, hashes.SHA256())
         write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
 
     def issued(self) -> list[Issued]:
-        """Every certificate, by name and date."""
+        """All issued certificates, sorted by name and end of validity."""
         with self._db() as db:
             rows = db.execute("select serial, name, until, revoked from issued order by name, until").fetchall()
         return [Issued(serial, name, _time(until), _time(gone) if gone else None) for serial, name, until, gone in rows]
 
     @contextmanager
     def _db(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which excludes others from its start."""
+        """Run one transaction, which excludes other writers from its beginning."""
         try:
             with closing(sqlite3.connect(self.folder / "ca.db", isolation_level=None, timeout=10.0)) as db:
                 db.executescript(_SCHEMA)
@@ -233,18 +232,18 @@ class Authority:
                     raise
                 db.execute("commit")
         except sqlite3.Error as err:
-            raise PortError(f"{self.folder}/ca.db: {err}; is the disk full, or another owner's?") from err
+            raise PortError(f"{self.folder}/ca.db: {err}; is the disk full, or is the file another user's?") from err
 
 
 def check_name(name: str) -> str:
-    """Check the name of a node or an operator. Raises: ConfigError for a name that could be a pattern of topics."""
+    """Check the name of a node or operator. Raises: ConfigError, so that no name can act as a topic pattern."""
     if not is_node_id(name):
-        raise ConfigError(f'"{name}" cannot be in a certificate: a-z, 0-9 and -, at most 32')
+        raise ConfigError(f'"{name}" cannot be a name in a certificate: use a-z, 0-9 and -, at most 32 characters')
     return name
 
 
 def write(file: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a whole file or nothing, durably; never readable for more users than `mode` says."""
+    """Write a file atomically and durably. It never has other permissions than `mode`."""
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as out:
@@ -259,7 +258,7 @@ def _request(request: bytes) -> x509.CertificateSigningRequest:
         csr = x509.load_pem_x509_csr(request)
         valid = csr.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.UnsupportedGeneralNameType) as err:
-        raise RefusedError(f"no certificate request: {err}") from err
+        raise RefusedError(f"wanted a certificate request in PEM: {err}") from err
     if not valid:
         raise RefusedError("the request is not signed by its key")
     return csr

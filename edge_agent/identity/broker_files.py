@@ -1,7 +1,7 @@
-"""Configuration and access list of Mosquitto for the brokers of a fleet.
+"""Generates the configuration and access list of Mosquitto for the brokers of a fleet.
 
-No guarantee depends on a broker (docs/protocol.md 3): these files decide who may publish and how much a broker queues,
-not whether a reading is lost.
+These files determine who may publish and how much a broker queues. Whether a reading is lost never depends on a broker
+(docs/protocol.md 3).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 from edge_agent.config import topics
 
 DIALECTS: Final = ("2.0", "2.1")
-ACL_PLUGIN: Final = "mosquitto_acl_file.so"  # 2.1: the same rules as `acl_file`, which 3.0 will not have
-QUEUE_BYTES: Final = 256 * 1024 * 1024  # for one client that is away; a parent's frames wait at their senders anyway
-IN_FLIGHT: Final = 200  # to one client: the Receive Maximum of parents counts below it
-PACKET_BYTES: Final = 1024 * 1024  # frames are split far below; Mosquitto 2.0 would take 256 MB
+ACL_PLUGIN: Final = "mosquitto_acl_file.so"  # of 2.1: replaces the setting `acl_file`, which 3.0 will drop
+QUEUE_BYTES: Final = 256 * 1024 * 1024  # per disconnected client; senders keep all frames until they are receipted
+IN_FLIGHT: Final = 200  # unacknowledged messages to one client, unless its Receive Maximum is lower
+PACKET_BYTES: Final = 1024 * 1024  # far above the size of frames; the default of Mosquitto 2.0 is 256 MB
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Permissions on a broker. parents: mergers and landers whose children use it. operators: of people's tools."""
+    """Names with more permissions on a broker. parents: mergers and landers with children on it. operators: people."""
 
     parents: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -29,9 +29,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Where a broker listens. files: of ca.pem, cert.pem, key.pem and crl.pem, as the broker finds them; None: no TLS.
+    """The address of a broker. files: folder of its ca.pem, cert.pem, key.pem and crl.pem; None: no TLS.
 
-    Without TLS anybody who reaches the port may do anything: for the loopback of one machine only.
+    Without TLS anybody who reaches the port may do anything, so use it only on the loopback interface.
     """
 
     port: int
@@ -41,7 +41,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFiles:
-    """The texts of mosquitto.conf and of the access list ('' without TLS, since clients then have no names)."""
+    """Texts of mosquitto.conf and the access list. acl: '' without TLS, because clients then have no names."""
 
     config: str
     acl: str
@@ -58,9 +58,11 @@ def broker_files(
     in_flight: int = IN_FLIGHT,
     user: str | None = None,
 ) -> BrokerFiles:
-    """The files of one broker.
+    """Generate the files of one broker.
 
-    state: its folder for sessions. plugins: folder of Mosquitto 2.1's. user: to run as; None: Mosquitto's own.
+    acl_file: path of the access list. state: folder for persistent sessions. dialect: version of Mosquitto, one of
+    DIALECTS. plugins: folder of the plugins of Mosquitto 2.1. user: user that the broker runs as; None: Mosquitto's
+    default.
     """
     secure = listener.files is not None
     lines = [
@@ -93,9 +95,7 @@ def broker_files(
 
 
 def _tls(files: Path) -> list[str]:
-    """The TLS settings: 1.2 and later; a client's certificate is its identity, so its name is user name and client
-    id.
-    """
+    """Settings for TLS 1.2 and later. The name in a client's certificate becomes its user name and client id."""
     return [
         f"cafile {files}/ca.pem",
         f"certfile {files}/cert.pem",
@@ -116,11 +116,11 @@ def _acl(file: Path, dialect: str, plugins: Path) -> list[str]:
 
 
 def acl(access: Access) -> str:
-    """The access list: each node writes below its own id and reads what is addressed to it; parents and operators may
-    do more.
+    """The text of the access list.
 
-    Parents also number definitions, so they write below `all`. An operator may do what `status`, `audit`, `peek` and
-    the publishing of definitions and commands need, but writes no frames.
+    A node may write below its own id and read messages to itself or to all nodes. Parents may also write to all nodes,
+    because they number definitions. Operators have the permissions for `status`, `audit`, `peek`, definitions and
+    commands, but may not write frames.
     """
     down, every = f"{topics.PREFIX}/down", f"{topics.PREFIX}/{topics.ALL}"
     up = f"{topics.PREFIX}/up"

@@ -1,8 +1,8 @@
-"""A node's side of enrolment: it makes its own key, which never leaves it, and renews its certificate in time.
+"""A node's side of enrolment: makes a private key, which never leaves the node, and renews its certificate in time.
 
-A folder contains `ca.pem`, put there by the operator, and `current`, a link to the folder of the key and certificate in
-force. A renewal makes a new folder and moves the link, so a node never reads a key with another key's certificate. The
-`openssl` command makes keys and requests: a gateway needs no Python library for them.
+The folder contains `ca.pem`, which the operator copies there, and `current`, a link to the folder of the valid key and
+certificate. A renewal makes a new folder and moves the link, so a node never reads a key that does not match its
+certificate. The command `openssl` makes keys and requests, so a gateway needs no Python library for this.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.openssl import openssl
 
-RENEW_AT: Final = 2 / 3  # of a certificate's life: a third is left for an authority that is away
+RENEW_AT: Final = 2 / 3  # of a certificate's life; the rest is reserve if the authority cannot be reached
 TIMEOUT_S: Final = 20.0
 MOST_ANSWER_BYTES: Final = 65_536
-KEY_MODE: Final = 0o640  # the group of the folder reads it: the node's process, which does not run as its owner
+KEY_MODE: Final = 0o640  # readable for the folder's group: the node's process runs as another user than the owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Validity:
 
     @property
     def renew_s(self) -> float:
-        """The time at which it is to be renewed."""
+        """The time from which the certificate is renewed, in seconds since 1970."""
         return self.from_s + (self.until_s - self.from_s) * RENEW_AT
 
 
 class Device:
-    """The identity of one node. folder: holds ca.pem."""
+    """The key and certificate of one node. folder: contains ca.pem."""
 
     def __init__(self, folder: Path, node: str) -> None:
         self.folder, self.node = folder, node
@@ -52,9 +52,7 @@ class Device:
         self.key_file, self.cert_file = self.current / "key.pem", self.current / "cert.pem"
 
     def validity(self) -> Validity | None:
-        """The period of the certificate in force; None if there is none, or it is not this node's. Raises:
-        PortError.
-        """
+        """The period of the current certificate; None without one, or if it is for another node. Raises: PortError."""
         if not self.cert_file.exists():
             return None
         said = openssl(
@@ -62,14 +60,15 @@ class Device:
         )
         fields = dict(line.partition("=")[::2] for line in said.decode().splitlines())
         if fields.get("subject", "").strip() != f"CN={self.node}":
-            return None  # the node got another id
+            return None  # the node's id was changed
         seconds = ssl.cert_time_to_seconds
         return Validity(seconds(fields["notBefore"]), seconds(fields["notAfter"]))
 
     def ensure(self, url: str, token: str | None, now_s: float | None = None) -> str:
-        """Enrol if there is no certificate, renew it if it is time. Returns what was done: one line.
+        """Enrol if there is no valid certificate; renew it if it is time. Returns one line that says what was done.
 
-        An expired certificate cannot be renewed: that takes a new token. Raises: ConfigError, PortError.
+        url: of the authority's service. token: for enrolment. An expired certificate cannot be renewed: the node must
+        enrol again. Raises: ConfigError, PortError.
         """
         now_s = time.time() if now_s is None else now_s
         validity = self.validity()
@@ -88,7 +87,7 @@ class Device:
         return f"{self.node} {'renewed its' if renews else 'got a'} certificate, until {_day(validity.until_s)}"
 
     def _request(self, *, new: bool) -> tuple[bytes, bytes]:
-        """The key and the request. An enrolment under way keeps its key, because its token is bound to it."""
+        """(key, certificate request). new: for a renewal. An enrolment reuses its key, which its token is bound to."""
         waiting = self.folder / "enrolling.pem"
         try:
             if new or not waiting.exists():
@@ -104,7 +103,7 @@ class Device:
     def _post(self, url: str, path: str, body: Mapping[str, str], *, present: bool) -> bytes:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
-            raise ConfigError(f"{url}: wanted https://host:port")
+            raise ConfigError(f"{url}: wanted a URL like https://host:port")
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -125,24 +124,24 @@ class Device:
             why = str(said["why"])
         except ssl.SSLCertVerificationError as err:
             raise PortError(
-                f"{url}: its certificate is not accepted: {err.verify_message}; is the clock right?"
+                f"{url}: the server's certificate is not accepted: {err.verify_message}; is the clock right?"
             ) from err
         except OSError as err:
             raise PortError(f"{url}: {err.strerror or err}") from err
         except (http.client.HTTPException, ValueError, KeyError, TypeError) as err:
-            raise PortError(f"{url}: the answer is not that of an authority") from err
-        raise PortError(f"{url}: refused: {why}")
+            raise PortError(f"{url}: wanted the answer of an authority, got another one; is the URL right?") from err
+        raise PortError(f"{url}: the authority refused: {why}")
 
     def _put(self, key: bytes, certificate: bytes) -> None:
-        """Put key and certificate in force at once: the link moves when both files are on disk."""
+        """Put key and certificate into force atomically, by moving the link once both files are on disk."""
         try:
             folder = Path(tempfile.mkdtemp(prefix="identity-", dir=self.folder))
             folder.chmod(0o750)
             _write(folder / "key.pem", key, KEY_MODE)
             _write(folder / "cert.pem", certificate, 0o644)
-            group = self.folder.stat().st_gid  # that of the node's process
+            group = self.folder.stat().st_gid  # the group of the node's process
             for each in (folder, folder / "key.pem"):
-                if each.stat().st_gid != group:  # the sandbox of headwater-enrol refuses the call itself
+                if each.stat().st_gid != group:  # checked first, because the sandbox of headwater-enrol forbids chown
                     os.chown(each, -1, group)
             link = folder.with_suffix(".link")
             link.symlink_to(folder.name)
@@ -158,7 +157,7 @@ class Device:
 def _write(file: Path, content: bytes, mode: int) -> None:
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as out:
-        os.fchmod(out.fileno(), mode)  # whatever the umask
+        os.fchmod(out.fileno(), mode)  # because the umask may have removed permissions
         out.write(content)
         out.flush()
         os.fsync(out.fileno())

@@ -1,4 +1,4 @@
-"""The command `openssl`: a gateway has it, and needs no Python library for keys and signatures."""
+"""Runs the command `openssl`, so that a gateway needs no Python library for keys and signatures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIMEOUT_S = 60.0
 
 
 def openssl(*words: str, stdin: bytes = b"") -> bytes:
-    """Run a command and return its output. Raises: PortError with its last line."""
+    """Run `openssl` with arguments. Returns its output. Raises: PortError with the last line of its messages."""
     done = _run(words, stdin)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason"]
@@ -19,7 +19,7 @@ def openssl(*words: str, stdin: bytes = b"") -> bytes:
 
 
 def openssl_agrees(*words: str, stdin: bytes = b"") -> bool:
-    """Whether a command succeeded. Raises: PortError if it could not be run."""
+    """Run `openssl` with arguments. Returns whether it succeeded. Raises: PortError if it cannot be run."""
     return _run(words, stdin).returncode == 0
 
 
@@ -27,6 +27,6 @@ def _run(words: tuple[str, ...], stdin: bytes) -> subprocess.CompletedProcess[by
     try:
         return subprocess.run(["openssl", *words], input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
     except FileNotFoundError as err:
-        raise PortError("no openssl: apt install openssl") from err
+        raise PortError("the command openssl is missing; apt install openssl") from err
     except subprocess.TimeoutExpired as err:
-        raise PortError(f"openssl {words[0]}: no answer in a minute") from err
+        raise PortError(f"openssl {words[0]}: no answer within {TIMEOUT_S:g} s") from err

@@ -1,7 +1,8 @@
 """The HTTPS service of an authority.
 
-`POST /enrol` takes {"token", "request"}. `POST /renew` takes {"request"} from a client with a valid certificate of this
-authority. Both answer {"certificate"}, or {"why"} with status 403. Requests are PEM texts.
+`POST /enrol` takes JSON with "token" and "request". `POST /renew` takes "request", from a client with a valid
+certificate of this authority. Both answer with "certificate", or with status 403 and "why". "request" and "certificate"
+are PEM texts.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from edge_agent.identity.authority import MAX_REQUEST_BYTES, Authority, RefusedE
 
 log = logging.getLogger("headwater.ca")
 
-PATIENCE_S: Final = 10.0  # for a whole request: who is slower holds a thread
-MOST_AT_ONCE: Final = 50  # threads; a fleet that renews does not come in one second, and comes again
+PATIENCE_S: Final = 10.0  # timeout of socket operations, because a slow client occupies a thread
+MOST_AT_ONCE: Final = 50  # threads; enough, because renewals of a fleet are spread over time, and nodes retry
 OWN_NAME: Final = "headwater-ca"
 OWN_LIFE: Final = datetime.timedelta(days=365)
 
 
 class EnrolmentService(ThreadingHTTPServer):
-    """Serves until `shutdown`. hosts: names and addresses by which devices reach it; its certificate contains them."""
+    """The server. hosts: names and addresses by which devices reach it, for its certificate."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -45,19 +46,19 @@ class EnrolmentService(ThreadingHTTPServer):
             raise PortError(f"{address}:{port}: {err.strerror}; is the service running already?") from err
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle each request in a thread of its own, up to a limit; others are closed at once and try again."""
+        """Handle each connection in its own thread. Beyond MOST_AT_ONCE, close it at once: the device retries."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Negotiate TLS here, not in the accepting thread: a silent peer then blocks one thread, not the service."""
+        """Negotiate TLS in this thread, not in the accepting one, so that a silent peer cannot block the service."""
         try:
             request.settimeout(PATIENCE_S)
             try:
                 secure = self._context.wrap_socket(request, server_side=True)
-            except OSError:  # ssl.SSLError too: not our protocol, or not our certificates
+            except OSError:  # includes ssl.SSLError: another protocol, or a certificate of another authority
                 self.shutdown_request(request)
                 return
             super().process_request_thread(secure, client_address)
@@ -65,7 +66,7 @@ class EnrolmentService(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """Log one line without traceback: a peer that disconnects is no error of ours."""
+        """Log one line without traceback, because a peer that disconnects is not our error."""
         log.warning("request.failed", extra={"peer": str(client_address[0])}, exc_info=False)
 
 
@@ -76,13 +77,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE_S
 
     def do_POST(self) -> None:
-        """Enrol or renew."""
+        """Handle /enrol and /renew."""
         try:
             size = int(self.headers.get("Content-Length", ""))
         except ValueError:
             size = -1
         if not 0 <= size <= MAX_REQUEST_BYTES:
-            self._answer(413, {"why": f"a request has at most {MAX_REQUEST_BYTES} bytes, and says how many"})
+            self._answer(413, {"why": f"wanted a Content-Length of at most {MAX_REQUEST_BYTES} bytes"})
             return
         try:
             body = json.loads(self.rfile.read(size))
@@ -92,22 +93,22 @@ class _Handler(BaseHTTPRequestHandler):
             elif self.path == "/renew":
                 certificate = self.server.authority.renew(self._serial(), request)
             else:
-                self._answer(404, {"why": "there are /enrol and /renew"})
+                self._answer(404, {"why": f"unknown path {self.path[:60]}; there are /enrol and /renew"})
                 return
         except (ValueError, KeyError, TypeError, RecursionError):
-            self._answer(400, {"why": 'wanted JSON with "request", and "token" to enrol'})
+            self._answer(400, {"why": 'wanted JSON with "request", and for /enrol also "token"'})
         except RefusedError as err:
             log.warning("request.refused", extra={"peer": self.client_address[0], "why": str(err)})
             self._answer(403, {"why": str(err)})
         except PortError as err:
             log.error("request.failed", extra={"why": str(err)})
-            self._answer(503, {"why": "the authority cannot write; try again"})
+            self._answer(503, {"why": "the authority cannot write its files; try again later"})
         else:
             log.info("request.done", extra={"peer": self.client_address[0], "what": self.path[1:]})
             self._answer(200, {"certificate": certificate.decode()})
 
     def _serial(self) -> str:
-        """The serial of the peer's certificate, whose signature and date TLS has checked; '' if there is none."""
+        """The serial of the peer's certificate, '' if it has none. TLS has already checked signature and dates."""
         assert isinstance(self.connection, ssl.SSLSocket)
         peer = self.connection.getpeercert() or {}
         return str(peer.get("serialNumber", ""))
@@ -122,17 +123,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-        """Log nothing here: important events are logged elsewhere, without tokens."""
+        """Suppress the base class's log lines. Events are logged above, without tokens."""
 
 
 def _context(authority: Authority, hosts: tuple[str, ...]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_OPTIONAL  # a device that enrols has none yet
+    context.verify_mode = ssl.CERT_OPTIONAL  # a device that enrols has no certificate yet
     context.load_verify_locations(authority.folder / "ca.pem")
-    key, certificate = authority.key_pair(OWN_NAME, hosts, OWN_LIFE)  # anew at each start: nothing to renew or to keep
+    key, certificate = authority.key_pair(OWN_NAME, hosts, OWN_LIFE)  # new at each start, so it needs no renewal
     with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "own.pem"  # the ssl module reads keys from files only
+        file = Path(scratch) / "own.pem"  # the ssl module reads keys only from files
         file.touch(0o600)
         file.write_bytes(key + certificate)
         context.load_cert_chain(file)

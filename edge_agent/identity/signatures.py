@@ -1,6 +1,7 @@
-"""Signatures of an operator: Ed25519, by the `openssl` command. Source: RFC 8032, RFC 8410 (keys), openssl-pkeyutl(1).
+"""Ed25519 signatures of an operator, made and checked with the command `openssl`.
 
-A public key is written as 44 characters, the base64 of its 32 bytes, so that it fits a line of gateway.toml.
+A public key is a text of 44 characters, the base64 of its 32 bytes, so that it fits into a line of gateway.toml.
+Source: RFC 8032, RFC 8410 (keys), openssl-pkeyutl(1).
 """
 
 from __future__ import annotations
@@ -16,36 +17,39 @@ from typing import Final
 from edge_agent.errors import ConfigError
 from edge_agent.identity.openssl import openssl, openssl_agrees
 
-ED25519: Final = bytes.fromhex("302a300506032b6570032100")  # DER of a public key up to its 32 bytes
+ED25519: Final = bytes.fromhex("302a300506032b6570032100")  # DER of a public key, without its last 32 bytes
 PUBLIC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=")
 SIGNATURE_BYTES: Final = 64
 
 
 def make_key(file: Path) -> str:
-    """Write a new private key for its owner alone. Returns the public one. Raises: ConfigError, PortError."""
+    """Write a new private key to a file that only its owner can read. Returns the public key.
+
+    Raises: ConfigError if the file exists or cannot be written, PortError.
+    """
     key = openssl("genpkey", "-algorithm", "ed25519")
     try:
         file.touch(0o600, exist_ok=False)
         file.write_bytes(key)
     except FileExistsError as err:
-        raise ConfigError(f"{file} is there already; a key is never overwritten") from err
+        raise ConfigError(f"{file} exists already; keys are never overwritten, name another file") from err
     except OSError as err:
         raise ConfigError(f"{file}: {err.strerror}") from err
     return public_key(file)
 
 
 def public_key(file: Path) -> str:
-    """The public key of a private key. Raises: ConfigError, PortError."""
+    """The public key of the private key in a file. Raises: ConfigError, PortError."""
     if not file.is_file():
         raise ConfigError(f"{file} does not exist; `headwater update key {file}` makes one")
     found = openssl("pkey", "-in", str(file), "-pubout", "-outform", "DER")
     if not found.startswith(ED25519):
-        raise ConfigError(f"{file} is no Ed25519 key; `headwater update key` makes one")
+        raise ConfigError(f"{file} is not an Ed25519 key; `headwater update key` makes one")
     return base64.b64encode(found[len(ED25519) :]).decode()
 
 
 def sign(file: Path, text: bytes) -> bytes:
-    """The signature of a text. Raises: ConfigError, PortError."""
+    """Sign a text. file: the private key. Raises: ConfigError, PortError."""
     public_key(file)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "text").write_bytes(text)
@@ -74,4 +78,4 @@ def _bytes_of(key: str) -> bytes:
             return base64.b64decode(key, validate=True)
     except binascii.Error:
         pass
-    raise ConfigError(f'"{key[:60]}": no public key; `headwater update key` prints one')
+    raise ConfigError(f'"{key[:60]}" is not a public key; `headwater update key` prints one')
