@@ -1,4 +1,4 @@
-"""`python -m edge_agent` is `headwater`."""
+"""Makes `python -m edge_agent` run the command `headwater`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four errors of the agent, each with one owner (docs/how-it-works.md, "Errors")."""
+"""The exceptions of the agent, one for each party that may be at fault (docs/how-it-works.md, "Errors")."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a configuration, as published in `state` and printed as one line.
+    """One mistake in a configuration. It is published in `state` and printed as one line.
 
-    at: dotted path. got: the value found, JSON-able, None if something is missing. why: what is wrong.
-    hint: the nearest valid word, or what to do; '' for none. line: of the text, 1-based, if known.
+    at: dotted path of the key. got: the value found, JSON-able; None if a value is missing. why: what is wrong. hint:
+    the nearest valid word, or what to do; '' for none. line: line of the text, from 1, if known.
     """
 
     at: str
@@ -21,14 +21,14 @@ class Problem:
 
 
 def advice(hint: str) -> str:
-    """The hint of a problem as it is shown: a single word is the nearest valid one."""
+    """The hint of a problem as text for users. A single word becomes the question whether the user meant it."""
     return hint if not hint or " " in hint else f'did you mean "{hint}"?'
 
 
 class ConfigError(Exception):
-    """The user's configuration is wrong: refused at start; later the running configuration stays in force.
+    """The user's configuration is invalid. At start the agent exits; later the running configuration stays in force.
 
-    problems: every mistake found, () if the message is enough. str() is one line a problem.
+    problems: all mistakes found, () if the message suffices.
     """
 
     def __init__(self, message: str = "", problems: tuple[Problem, ...] = ()) -> None:
@@ -41,12 +41,12 @@ class NotSupported(ConfigError):  # noqa: N818 - a known word that this version 
 
 
 class WireError(Exception):
-    """A peer sent invalid bytes: quarantined with reason, acknowledged, skipped."""
+    """A peer sent invalid bytes. The message is quarantined with the reason, acknowledged and skipped."""
 
 
 class PortError(Exception):
-    """The environment failed (network, disk, sensor): back off and keep spooling."""
+    """The environment failed (network, disk, sensor). The agent retries later and keeps spooling."""
 
 
 class ProtocolError(Exception):
-    """Our own bug: crash and let the supervisor restart us."""
+    """A bug of the agent. The process exits, and the supervisor restarts it."""

@@ -1,7 +1,7 @@
-"""Logs in logfmt: one event name and key=value, one line each, to standard error (the journal on a gateway).
+"""Logs to standard error in logfmt: one line per event, with its name and key=value pairs.
 
-Events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. One line per closed window,
-none per reading. Repeated lines are thinned; the next line that passes contains the number of dropped lines.
+Code logs events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. There is one line per
+closed window, none per reading. Repeated lines are dropped; the next line that passes has their number.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
-BURST: Final = 5  # lines of one event in a period that pass; enough to see a pattern
-PERIOD_S: Final = 30.0  # two heartbeats of the slowest kind; a stuck sensor fills no disk
-MAX_VALUE: Final = 500  # characters of one value: a payload in a note must not fill the journal
-MAX_EVENTS: Final = 1000  # distinct events that are counted
+BURST: Final = 5  # lines per event that pass in a period: enough to see a pattern
+PERIOD_S: Final = 30.0  # so that a stuck sensor cannot fill the disk; two periods of the slowest heartbeat
+MAX_VALUE: Final = 500  # characters of one value, so that a payload in a line cannot fill the journal
+MAX_EVENTS: Final = 1000  # distinct events that are counted at once
 PLAIN: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "left_out"))
 
 
 def _text(value: object) -> str:
-    """One value: bare if it is a plain word, else quoted and escaped."""
+    """A value as text: bare if it is a plain word, else quoted and escaped."""
     text = value if isinstance(value, str) else repr(value) if isinstance(value, bytes) else str(value)
     if len(text) > MAX_VALUE:
         text = f"{text[:MAX_VALUE]}…({len(text)})"
@@ -31,10 +31,10 @@ def _text(value: object) -> str:
 
 
 class Logfmt(logging.Formatter):
-    """`2026-11-21T09:00:00.123Z warning slice.late sensor=boiler late_by_s=7.2`."""
+    """Formats lines like `2026-11-21T09:00:00.123Z warning slice.late sensor=boiler late_by_s=7.2`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Always one line; a traceback becomes one value."""
+        """The record as one line, with a traceback as a value."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         event = record.getMessage()
         words = [f"{stamp}.{int(record.msecs):03d}Z", record.levelname.lower()]
@@ -49,7 +49,7 @@ class Logfmt(logging.Formatter):
 
 
 class Thin(logging.Filter):
-    """Lets BURST lines of one event, level and sensor or node pass in PERIOD_S; errors always pass."""
+    """Passes BURST lines per PERIOD_S with the same event, level and sensor or node. Errors always pass."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Thin(logging.Filter):
 
 
 def setup(level: str = "info", stream: TextIO | None = None) -> None:
-    """Send every logger of this process, paho's and ours, to one stream in logfmt. level: debug info warning error."""
+    """Send all loggers of this process, including paho's, to one stream. level: debug, info, warning or error."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(Logfmt())
     handler.addFilter(Thin())

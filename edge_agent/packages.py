@@ -1,4 +1,4 @@
-"""Loads what other packages bring: aggregates, window types and drivers, by entry points (docs/extend.md)."""
+"""Loads aggregates, window types and drivers of other packages, by entry points (docs/extend.md)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from edge_agent.algebra.plugin_calls import Failure, Loaded, PluginGuard, Result
 from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions import drivers
 
-SLOW_S: Final = 0.25  # limit of a call on a node: a quarter of the commit interval
+SLOW_S: Final = 0.25  # longest call of a package's function on a node: a quarter of the commit interval
 _installed: Final[list[bool]] = []  # not empty once `install` has run
-_guards: Final[list[PluginGuard]] = []  # of this process, one for each package object in use
+_guards: Final[list[PluginGuard]] = []  # the guards of this process, one per loaded object
 
 
 def load(group: str, wanted: type[Result]) -> tuple[list[Loaded[Result]], dict[str, str]]:
-    """(objects of the entry points of a group, entry point -> why it cannot be used), ordered by entry point."""
+    """Load the entry points of a group. Returns (objects, entry point -> why it cannot be used), sorted by name.
+
+    wanted: type of the objects.
+    """
     loaded: list[Loaded[Result]] = []
     refused: dict[str, str] = {}
     if not any(_may_bring(folder, group) for folder in sys.path):
         return loaded, refused
-    from importlib.metadata import entry_points  # takes 1 MB of memory
+    from importlib.metadata import entry_points  # here, because it takes 1 MB of memory
 
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         try:
@@ -43,16 +46,16 @@ def load(group: str, wanted: type[Result]) -> tuple[list[Loaded[Result]], dict[s
 
 
 def _may_bring(folder: str, group: str) -> bool:
-    """Whether a folder of the module path is an archive or contains a distribution with entry points of the group."""
+    """Whether a folder of sys.path is an archive, or contains a distribution with entry points of the group."""
     wanted = f"[{group}]"
     files = (file for kind in ("dist", "egg") for file in Path(folder).glob(f"*.{kind}-info/entry_points.txt"))
     return Path(folder).is_file() or any(wanted in file.read_text("utf-8", "replace") for file in files)
 
 
 def install(*, edge: bool = False) -> None:
-    """Add aggregates, window types and drivers of packages to the registries, once a process.
+    """Add aggregates, window types and drivers of packages to the registries, once per process.
 
-    edge: the process is a node, which switches off slow functions. A root or a command waits for them.
+    edge: whether the process is a node, which switches off slow functions. The root and commands wait for them.
     """
     if _installed:
         return
@@ -68,18 +71,18 @@ def install(*, edge: bool = False) -> None:
 
 
 def news() -> list[Failure]:
-    """Failures of a new kind in this process since the last call."""
+    """Failures of a new kind in this process since the last call of this function."""
     return [failure for guard in _guards for failure in guard.news()]
 
 
 def complain() -> None:
-    """Write new failures to standard error: for commands, and for tasks of a Spark job."""
+    """Write new failures to standard error. Used by commands and by tasks of a Spark job."""
     for failure in news():
         sys.stderr.write(f"headwater: {failure.text}; {failure.hint}\n")
 
 
 def users(name: str, queries: Iterable[Query]) -> list[str]:
-    """Ids of the queries that need a component, a function or a window type."""
+    """Ids of the queries that use a component, function or window type. name: of any of these."""
     functions = aggregates.FUNCTIONS
     needing = {
         fn
