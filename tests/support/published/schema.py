@@ -183,11 +183,11 @@ def state() -> dict[str, object]:
     problem = {
         "type": "object",
         "properties": {
-            "at": {**text, "description": "dotted path of the place, '' for the whole"},
-            "got": {"description": "what came there"},
+            "at": {**text, "description": "dotted path of the key, '' for the whole document"},
+            "got": {"description": "the value found there; null if it is missing"},
             "why": text,
             "hint": {**text, "description": "the nearest valid word, or what to do; may be empty"},
-            "line": {**count, "description": "of the payload, from 1"},
+            "line": {**count, "description": "line of the payload, from 1"},
         },
         "required": ["at", "got", "why", "hint"],
         "additionalProperties": False,
@@ -196,12 +196,12 @@ def state() -> dict[str, object]:
     item = {
         "type": "object",
         "properties": {
-            "ok": {"type": "boolean", "description": "the last word on it is in force"},
-            "revision": {**number, "description": "of the last word; null while it has none"},
-            "in_force": {**number, "description": "the revision that is kept where the last word was refused"},
+            "ok": {"type": "boolean", "description": "the latest definition is in force"},
+            "revision": {**number, "description": "of the latest definition; null if it has none"},
+            "in_force": {**number, "description": "revision in force, if the latest one was refused"},
             "removed": {"const": True},
-            "waiting": {"const": True, "description": "comes into force without another word: for a number, a sensor"},
-            "unsupported": {"const": True, "description": "right, but of a later version of the software"},
+            "waiting": {"const": True, "description": "in force later: it waits for a revision or a sensor"},
+            "unsupported": {"const": True, "description": "valid, but not supported by this version"},
             "errors": {"type": "array", "items": problem},
             "warnings": {"type": "array", "items": problem},
         },
@@ -212,9 +212,9 @@ def state() -> dict[str, object]:
     return {
         "type": "object",
         "properties": {
-            "version": {**count, "description": "rises when what is in force changes"},
-            "hash": {"type": "string", "pattern": "^[0-9a-f]{16}$", "description": "of what is in force"},
-            "left_out": {**count, "description": "entries that no packet has room for; those with errors come first"},
+            "version": {**count, "description": "increases when the definitions in force change"},
+            "hash": {"type": "string", "pattern": "^[0-9a-f]{16}$", "description": "of the definitions in force"},
+            "left_out": {**count, "description": "items left out for size; items with errors are kept first"},
             "items": {"type": "object", "propertyNames": names, "additionalProperties": item},
         },
         "required": ["version", "hash", "items"],
