@@ -57,7 +57,7 @@ class Thin(logging.Filter):
         self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this line is written."""
+        """Whether to write this line."""
         if record.levelno >= logging.ERROR:
             return True
         about = getattr(record, "sensor", getattr(record, "node", ""))

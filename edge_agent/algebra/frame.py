@@ -20,15 +20,15 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import kind_of
 from edge_agent.errors import WireError
 
-LATEST_US: Final = 2**61  # after every event time
-NEVER_US: Final = -(2**62)  # minus infinity of frontiers
+LATEST_US: Final = 2**61  # later than every event time
+NEVER_US: Final = -(2**62)  # a frontier of minus infinity: no reading yet
 KINDS: Final = ("slice", "window", "session", "raw", "marker")
 HORIZON_US: Final = 7 * 86_400_000_000  # the horizon if a receipt contains none; the default of `[root] horizon`
-MAX_HORIZON_US: Final = 366 * 86_400_000_000  # the longest that `[root] horizon` may be
+MAX_HORIZON_US: Final = 366 * 86_400_000_000  # upper bound of `[root] horizon`
 MAX_FRAME_BYTES: Final = 128 * 1024  # of an encoded frame (docs/protocol.md 2.1)
 LEAF_READINGS: Final = 2**40  # most readings of one gateway in one row: 35 000/s for a year; their sums fit 64 bits
 MAX_KEYS: Final = 2**16  # keys of one epoch; a further key begins a new epoch (docs/protocol.md 2.4)
-MAX_LEAVES: Final = 2**20  # gateways below one node
+MAX_LEAVES: Final = 2**20  # most gateways below one node
 MAX_PLAN_BYTES: Final = 80_000  # of the queries named in a plan, so that its definition fits one frame
 MAX_COLUMNS: Final = 256  # state columns of a plan: enough for a histogram of 100 edges and all other functions
 LOST: Final = "lost"
@@ -132,7 +132,7 @@ class Serving:
 
     @property
     def from_us(self) -> int:
-        """`start_from_us` as a number: NEVER_US where it is unbounded."""
+        """`start_from_us`, or NEVER_US if it is unbounded."""
         return self.bounds_us[0]
 
     @property
@@ -332,21 +332,21 @@ class Section:
             raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)[:200]}), got {len(kinds)}")
         check_basis(basis)
         if plan.kind == "raw" and "series" not in basis:
-            columns = ", ".join(basis)[:200]
-            raise WireError(f"plan {self.plan}: raw readings need the column 'series', the plan has {columns}")
+            listed = ", ".join(basis)[:200]
+            raise WireError(f"plan {self.plan}: raw readings need the column 'series', the plan has {listed}")
         key = self.highest_key
         if key >= keys:
-            raise WireError(f"key number {key} in plan {self.plan}, {keys} are defined")
+            raise WireError(f"plan {self.plan}: key number {key}, but only {keys} keys are defined in the epoch")
         columns = list(rows.states.values())
         checked = check_columns(basis, kinds, plan.scale)
         for i, name, counts, numbers in checked.bounded:
             low, high = self._bounds(i, columns)
             if low < (name == "count"):
-                raise WireError(f"column {name}: {low} in a row")
+                raise WireError(f"column {name}: {low} in a row, wanted at least {int(name == 'count')}")
             if counts and high > LEAF_READINGS * min(leaves, MAX_LEAVES):
-                raise WireError(f"column {name}: {high} readings in a row of {leaves} gateways")
+                raise WireError(f"column {name}: {high} readings in a row of {leaves} gateways are too many")
             if numbers and nodes is not None and high >= nodes:
-                raise WireError(f"column {name}: node number {high}, {nodes} are defined")
+                raise WireError(f"column {name}: node number {high}, but only {nodes} nodes are defined in the epoch")
         if checked.held and len(rows):
             check_held(self.plan, dict(zip(basis, columns, strict=True)))
 

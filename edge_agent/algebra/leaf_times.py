@@ -9,7 +9,7 @@ Shared = Sequence[tuple[tuple[str, ...], int]]  # (leaves, the time that they sh
 
 
 class LeafTimes(Mapping[str, int]):
-    """Leaf -> time [us], frozen. What asks for single entries makes a plain dict of it; the other methods do not.
+    """A frozen mapping from leaf to time [us]. Access to single entries builds a plain dict; other methods do not.
 
     >>> times = LeafTimes(("a", "b", "c"), [(("a", "b"), 5), (("c",), 7)], {"b": 2})
     >>> times.below(6), sorted(times.distinct()), dict(times)

@@ -1,4 +1,4 @@
-"""Guards the functions of other packages: a failing or slow function costs its own results, nothing else.
+"""Guards calls of other packages, so that a failing or slow function only loses its own results.
 
 Source of the rules: docs/extend.md.
 """
@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 IN_A_ROW: Final = 3  # successive slow calls that switch a function off; a single one may be due to a busy machine
-MOST_TEXT: Final = 200  # characters of an exception's text
+MOST_TEXT: Final = 200  # most characters of an exception's text
 FEW: Final = 4  # values of each sequence shown in the text of a disagreement
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -54,7 +54,8 @@ class Failure:
 class PluginGuard:
     """Calls the functions of one package and counts their failures.
 
-    slow_s: a function that takes longer IN_A_ROW times is switched off; None: no limit. timer: returns seconds.
+    slow_s: a function that takes longer than this in IN_A_ROW successive calls is switched off; None: no limit. timer:
+    returns seconds.
     """
 
     def __init__(self, package: str, slow_s: float | None = None, timer: Callable[[], float] = lambda: 0.0) -> None:

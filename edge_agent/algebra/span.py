@@ -10,12 +10,12 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 
-NO_EDGE: Final = -1  # before the first edge: no window starts before 0, the epoch
-FAR_US: Final = 2**62  # after every edge
+NO_EDGE: Final = -1  # earlier than every edge, because no window starts before 0 (1970)
+FAR_US: Final = 2**62  # later than every edge
 
 
 class EdgeSet(Protocol):
-    """A hashable set of edges on event time: where windows start or end."""
+    """A hashable set of edges: points in event time at which windows start or end."""
 
     @property
     def step_us(self) -> int:
@@ -64,7 +64,7 @@ class Lattice:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A finite list of edges, at least one; increasing, >= 0."""
+    """A finite set of edges. edges: at least one, increasing, >= 0."""
 
     edges: tuple[int, ...]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from edge_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo  # imported where a zone is read: most nodes have no calendar windows
+    from zoneinfo import ZoneInfo  # at run time only `zone` imports it: most nodes have no calendar windows
 
 US: Final = datetime.timedelta(microseconds=1)
 SECOND: Final = datetime.timedelta(seconds=1)
@@ -58,7 +58,7 @@ def instant_us(wall: datetime.datetime, zone: ZoneInfo) -> int:
     utc = wall.replace(tzinfo=zone, fold=0).astimezone(datetime.UTC)
     if utc.astimezone(zone).replace(tzinfo=None) != wall:  # clocks skip it: the change is at or before the fold=0 time
         low = wall.replace(tzinfo=zone, fold=1).astimezone(datetime.UTC)  # here clocks show an earlier time than `wall`
-        while utc - low > SECOND:  # changes are at whole seconds
+        while utc - low > SECOND:  # bisection; clocks change at whole seconds
             middle = low + (utc - low) // 2
             middle -= datetime.timedelta(microseconds=middle.microsecond)
             middle = max(middle, low + SECOND)

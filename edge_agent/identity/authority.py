@@ -64,7 +64,7 @@ class Authority:
             key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         except OSError as err:
             hint = "`headwater ca init` makes one" if isinstance(err, FileNotFoundError) else "run it as its owner"
-            raise ConfigError(f"{folder}: no authority here ({err.strerror}); {hint}") from err
+            raise ConfigError(f"{folder}: there is no authority in this folder ({err.strerror}); {hint}") from err
         except (ValueError, TypeError, UnsupportedAlgorithm) as err:
             raise ConfigError(f"{folder}: ca.pem or ca.key is invalid: {err}; restore the files from a backup") from err
         if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -36,7 +36,7 @@ class EnrolmentService(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, authority: Authority, address: str, port: int, hosts: tuple[str, ...]) -> None:
-        """Raises: PortError if the address is taken."""
+        """Bind the address and port. Raises: PortError if they are in use."""
         self.authority = authority
         self._places = threading.Semaphore(MOST_AT_ONCE)
         self._context = _context(authority, hosts)

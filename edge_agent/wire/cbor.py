@@ -18,7 +18,7 @@ import cbor2
 from edge_agent.errors import WireError
 
 CBOR2_MAJOR: Final = 6 if hasattr(cbor2, "SemanticDecoderCallback") else 5  # importlib.metadata would take 1 MB
-MAX_DEPTH: Final = 8  # a frame needs 6: body, extras, part, list, group, by
+MAX_DEPTH: Final = 8  # levels of nesting; a frame needs 6: body, extras, part, list, group, by
 POSITIVE_BIGNUM, NEGATIVE_BIGNUM = 2, 3
 ARRAY_TAGS: Final = frozenset(range(64, 88)) - {76}  # RFC 8746 section 2.1; 76 is reserved
 TAGS: Final = frozenset({POSITIVE_BIGNUM, NEGATIVE_BIGNUM}) | ARRAY_TAGS
@@ -87,7 +87,7 @@ def scan(data: bytes) -> None:
         elif major == SIMPLE and not (after - at in (3, 5, 9) or 20 <= argument <= 22):
             raise WireError(f"simple value {argument} at byte {at} is not allowed")
         if len(left) > MAX_DEPTH + 1:
-            raise WireError(f"deeper than {MAX_DEPTH} at byte {at}")
+            raise WireError(f"nested deeper than {MAX_DEPTH} at byte {at}")
         at = after
 
 
@@ -136,7 +136,7 @@ class _Short(reprlib.Repr):
         return super().repr_int(x, level) if x.bit_length() <= 128 else f"<an integer of {x.bit_length()} bits>"
 
 
-shown: Final = _Short().repr  # shortens an untrusted value for a message
+shown: Final = _Short().repr  # an untrusted value as short text for a message
 
 
 def an_int(value: object, low: int, high: int, what: str) -> int:

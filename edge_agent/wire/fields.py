@@ -1,4 +1,4 @@
-"""Limits of fields, and checks that all parts of a frame use."""
+"""Limits of the fields of messages, and checks that all parts of a frame share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def maybe(read: Callable[..., T], value: object, *rest: Any) -> T | None:
 
 
 def each(read: Callable[[object], T], value: object, what: str) -> tuple[T, ...]:
-    """The results of `read` for each item of an array. Raises: WireError."""
+    """Read an array: the results of `read` for each item. Raises: WireError."""
     return tuple(read(item) for item in an_array(value, what, 0))
 
 

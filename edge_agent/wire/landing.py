@@ -159,6 +159,6 @@ def _record(content: bytes, at: int) -> tuple[Record, int]:
     topic, at = string(content, at, TEXT_TYPE)
     major, time, at = head(content, at)
     if major not in (UINT, NINT):
-        raise WireError(f"wanted a receive time, got major type {major}")
+        raise WireError(f"wanted the receive time as an integer, got major type {major}")
     payload, at = string(content, at, BYTES)
     return (topic.decode(), time if major == UINT else -1 - time, payload), at

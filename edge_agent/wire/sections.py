@@ -71,7 +71,7 @@ def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:
     length = end - start
     shortest, longest = int(length.min()), int(length.max())
     if shortest <= 0 or low < -TIME_LIMIT_US or high + longest > TIME_LIMIT_US:
-        raise ValueError("a range ends before it begins, or is outside the range of times")
+        raise ValueError(f"a range ends before it begins, or is outside +-{TIME_LIMIT_US} us")
     if low == high:
         step = gcd(low, shortest if shortest == longest else int(np.gcd.reduce(length)))
     elif shortest == longest and not (start % shortest).any():
@@ -171,6 +171,6 @@ def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Int
     low, high = int(starts.min()) + base, int(starts.max()) + base
     longest = int(lengths.max())
     if int(lengths.min()) < 1 or low < -limit or high + longest > limit:
-        raise WireError("a range ends before it begins, or is outside the range of times")
+        raise WireError(f"a range ends before it begins, or is outside +-{TIME_LIMIT_US} us")
     begin = (starts + base) * tick
     return begin, begin + lengths * tick, False

@@ -96,7 +96,7 @@ def _value(item: Any) -> Any:
 
 
 def _lists(item: Any) -> Any:
-    """Nested tuples as lists: cbor2 6 returns lists inside a tag as tuples."""
+    """Convert nested tuples to lists, because cbor2 6 returns lists inside a tag as tuples."""
     return [_lists(each) for each in item] if type(item) in (list, tuple) else item
 
 

@@ -189,7 +189,7 @@ def components_of(basis: Iterable[str]) -> tuple[Component, ...]:
     covered = {column for component in found for column in component.columns}
     lacking = (covered | {column for c in found for column in columns_of(c)}) ^ wanted
     if lacking:
-        raise ValueError(f"not a basis: {', '.join(sorted(lacking))} in {', '.join(basis)}")
+        raise ValueError(f"not a basis: {', '.join(sorted(lacking))} missing from, or unknown in, {', '.join(basis)}")
     return found
 
 
@@ -235,7 +235,7 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
     if scale == to:
         return dict(states)
     if scale is None or (to is not None and to > scale):
-        raise ValueError(f"scale {scale} cannot be converted to {to} exactly")
+        raise ValueError(f"states of scale {scale} cannot be converted to {to} exactly")
     out: dict[str, Array] = {}
     for name, array in states.items():
         column = COLUMNS[name]

@@ -61,7 +61,7 @@ def _from_series(function: Function, every: Mapping[str, Component]) -> Function
 
 
 def with_needs(names: Sequence[str], every: Mapping[str, Component]) -> Iterator[Component]:
-    """The named components, each after its needs. Names that do not exist are skipped."""
+    """The named components, each after the components that it needs. Unknown names are skipped."""
     for name in names:
         if name in every:
             yield from with_needs(every[name].needs, every)

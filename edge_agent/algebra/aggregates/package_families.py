@@ -170,7 +170,7 @@ def _checked(column: Array, rows: int, kind: str, scale: int | None) -> Array:
         shape = f"wanted a column of {wanted.__name__} and shape {(rows,)}"
         raise ValueError(f"{shape}, got {found.dtype} and {found.shape}")
     if wanted is np.float64 and not np.isfinite(found).all():
-        raise ValueError("a column has values that are not finite")
+        raise ValueError("a column has values that are not finite: NaN or an infinity")
     return found
 
 

@@ -66,7 +66,7 @@ _COUNT: Final = ColumnKind(
 _SHARED: Final = replace(_COUNT, size=_bytes(2 * SHARED_BYTES), of_reading=True)
 KINDS: Final = (
     _COUNT,
-    replace(_COUNT, name="time", size=_bytes(4.0), of_reading=True),  # us
+    replace(_COUNT, name="time", size=_bytes(4.0), of_reading=True),  # event times in us
     replace(_COUNT, name="value", forms=(Form.FLOAT, Form.INT), size=_value_size),
     replace(_COUNT, name="wide", forms=(Form.FLOAT, Form.WIDE), size=_wide_size, bytes=WIDE_BYTES),  # exact sums
     replace(_COUNT, name="real", forms=(Form.FLOAT, Form.FLOAT), size=_bytes(8.0), rescale=_rescale_real),

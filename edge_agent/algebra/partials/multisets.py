@@ -59,12 +59,12 @@ class FlatCells:
 
     @property
     def starts(self) -> Ints:
-        """Index of the first entry of each row."""
+        """Index of the first entry of each row: shape (rows,)."""
         return np.cumsum(self.sizes) - self.sizes
 
     @property
     def rows(self) -> Ints:
-        """The row of each entry."""
+        """Row index of each entry."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def inner(self) -> Mask:
@@ -81,7 +81,7 @@ class FlatMultisets(FlatCells):
     sizes: Ints
 
     def totals(self) -> Ints:
-        """Readings in each row."""
+        """Number of readings in each row: the sum of its counts."""
         return np.add.reduceat(self.counts, self.starts) if len(self.sizes) else self.sizes
 
     def at(self, rank: Ints) -> Array:

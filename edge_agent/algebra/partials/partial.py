@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Batch:
     """Readings of one sensor in arrival order.
 
-    time_us: shape (k,), int64, event time, any order. value: shape (k,), float64 in the sensor's unit, or int64 in
-    multiples of 10**scale. series: shape (k,), int64, index into `labels`, an append-only table of the driver.
-    k may be 0.
+    time_us: shape (k,), int64, event times in any order; k may be 0. value: shape (k,), float64 in the sensor's unit,
+    or int64 in multiples of 10**scale. series: shape (k,), int64, index into `labels`, an append-only table of the
+    driver.
     """
 
     time_us: Ints

@@ -94,7 +94,7 @@ def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _states(multiset: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
-    """The states of the readings in a multiset, one row."""
+    """The states, one row, of the readings in a multiset."""
     column = _cell(multiset)
     states: dict[str, Array] = {}
     for component in aggregates.components_of(basis):

@@ -21,7 +21,7 @@ HELD: Final = frozenset(("bag", "series", "kll", "frequent"))  # columns whose n
 
 
 def check_held(plan: int, states: Mapping[str, Array]) -> None:
-    """Refuse columns of one row that contradict each other. Raises: WireError."""
+    """Refuse rows whose columns contradict each other. plan: its number, for messages. Raises: WireError."""
     if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
         raise WireError(f"plan {plan}: a row has a minimum above its maximum")
     for name, held in (
@@ -89,7 +89,7 @@ def check_basis(basis: tuple[str, ...]) -> None:
     """
     unknown = [name for name in basis if name not in COLUMNS]
     if unknown:
-        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}")
+        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}; update this node")
     try:
         components_of(basis)
     except ValueError as err:

@@ -150,5 +150,5 @@ def cut_from_text(gap_us: int, max_us: int, text: str) -> GroupCut:
         case _:
             raise ValueError("unknown form of a group")
     if (cut.gap_us, cut.max_us, cut.text) != (gap_us, max_us, text):
-        raise ValueError("form, gap and maximum duration of a group do not go together")
+        raise ValueError("form, gap and maximum duration of a group contradict each other")
     return cut

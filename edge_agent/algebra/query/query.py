@@ -82,7 +82,7 @@ class Query:
     def time_window(self) -> Window:
         """The window of a query whose windows follow from the definition alone. Raises: TypeError for others."""
         if not isinstance(self._cut, TimeCut):
-            raise TypeError(f"query {self.id}: {self.window.type} windows are not known from the definition alone")
+            raise TypeError(f"query {self.id}: {self.window.type} windows do not follow from the definition alone")
         return cast("Window", self.window)
 
     @property
@@ -167,7 +167,7 @@ class Sensor:
     own_clock: bool = field(default=False, compare=False)
 
     def option(self, name: str, default: object = None) -> object:
-        """One of the driver's own fields, or the default."""
+        """The value of one of the driver's own fields, or the default."""
         return dict(self.options).get(name, default)
 
     def number(self, name: str, default: float) -> float:

@@ -20,7 +20,7 @@ from edge_agent.algebra.query.where import KEYWORDS, SIGNS, VALUE, And, Compare,
 from edge_agent.errors import ConfigError
 
 _DEPTH: Final = 32  # limits the recursion of the parser; nobody nests so deep by hand
-_LENGTH: Final = 4_096  # characters
+_LENGTH: Final = 4_096  # most characters of a filter
 
 _FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TOKEN: Final = re.compile(
@@ -110,7 +110,7 @@ class _Parser:
 
     def comparison(self) -> Expr:
         literal = self.literal()
-        if literal is not None:  # 0 < value
+        if literal is not None:  # the literal may come first, as in `0 < value`
             sign = self.sign()
             if self.here.kind != "name":
                 raise self.wrong("a label or 'value'")

@@ -24,7 +24,7 @@ _FORMATS: Final[dict[int, tuple[str, ModuleType]]] = {
     theta.FAMILY: ("T", theta),
     kll.FAMILY: ("K", kll),
 }
-MOST_BYTES: Final = max(hll.MOST_BYTES, theta.MOST_BYTES, kll.MOST_BYTES)  # of one sketch
+MOST_BYTES: Final = max(hll.MOST_BYTES, theta.MOST_BYTES, kll.MOST_BYTES)  # size of the largest sketch
 
 
 def is_sketches(column: Array) -> bool:

@@ -43,7 +43,7 @@ def coupons_of(values: Floats) -> Coupons:
     low, high = hashed(values)
     exponent = (high >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52  # exact: only 53 bits are left
     zeros = 1022 + 53 - exponent
-    rare = exponent == 0  # 53 zeros or more
+    rare = exponent == 0  # hashes with 53 leading zeros or more
     if rare.any():
         rest = [int(h).bit_length() for h in high[rare]]
         zeros[rare] = 64 - np.array(rest)
@@ -89,7 +89,7 @@ def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, Zer
     codes = (owner.astype(np.uint64) << np.uint64(32)) | coupons
     codes.sort()
     codes = codes[begins_run(codes)]
-    coupons = codes.astype("<u4")  # the lower half
+    coupons = codes.astype("<u4")  # keeps the lower 32 bits
     ends = np.searchsorted(codes, np.arange(1, groups + 1, dtype=np.uint64) << np.uint64(32)).tolist()
     out = np.empty(groups, object)
     first = 0
@@ -135,24 +135,24 @@ def _coupons(cell: bytes) -> Coupons | None:
 def check(cell: bytes) -> None:
     """Check that untrusted bytes are exactly as `lift` or `combine` would write them. Raises: ValueError."""
     if not 8 < len(cell) <= MOST_BYTES or cell[0] not in (2, 3, 10):
-        raise ValueError(f"{len(cell)} bytes")
+        raise ValueError(f"{len(cell)} bytes are no list, set or registers of HLL")
     if cell[0] == 10:
         if len(cell) != MOST_BYTES:
-            raise ValueError(f"{len(cell)} bytes of registers")
+            raise ValueError(f"{len(cell)} bytes, wanted {MOST_BYTES} for registers")
         registers = np.frombuffer(cell, np.uint8, PLACES, 40)
         most = int(registers.max())
         if not 0 < most <= _MOST_ZEROS + 1 or _registers_packed(registers) != cell:
-            raise ValueError("registers and head differ")
+            raise ValueError("the head of the sketch does not fit its registers")
         return
     start = 8 if cell[0] == 2 else 12
     if len(cell) <= start or (len(cell) - start) % 4 or len(cell) > start + 4 * MOST_COUPONS:
-        raise ValueError(f"{len(cell)} bytes of coupons")
+        raise ValueError(f"{len(cell)} bytes, wanted a head and 1 to {MOST_COUPONS} coupons of 4 bytes")
     coupons = np.frombuffer(cell, "<u4", offset=start)
     value = coupons >> np.uint32(26)
     if not bool((coupons[1:] > coupons[:-1]).all()) or int(value.min()) < 1 or int(value.max()) > _MOST_ZEROS + 1:
-        raise ValueError("coupons out of order")
+        raise ValueError("wanted increasing coupons with valid counts of zeros")
     if _packed(coupons.astype(np.uint32), np.zeros(len(coupons), np.int64), 1)[0] != cell:
-        raise ValueError("coupons and head differ")
+        raise ValueError("the head of the sketch does not fit its coupons")
 
 
 def estimates(column: Array) -> Floats:

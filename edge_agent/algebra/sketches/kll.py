@@ -27,7 +27,7 @@ K: Final = 200
 LEAST: Final = 8  # m of the format: least capacity of a level
 ERROR: Final = 0.0133  # error of a rank that 99 % of results do not exceed
 MOST_LEVELS: Final = 48
-MOST_READINGS: Final = 2**45  # of a sketch
+MOST_READINGS: Final = 2**45  # in one sketch
 _SORTED, _SINGLE = 2, 4  # flags
 _HEAD: Final = struct.Struct("<4BHBBQHBB")
 _LONG: Final = 64  # from this many values per group on, groups are sorted one by one
@@ -163,7 +163,7 @@ def _chance(levels: Sequence[Floats], count: int) -> int:
 
 
 def _stirred(state: int) -> int:
-    """Source: Steele, Lea & Flood (2014), SplitMix64."""
+    """The next state of a pseudo-random generator, 64 bits. Source: Steele, Lea & Flood (2014), SplitMix64."""
     state = (state + _MIX[0]) & _MASK
     state = ((state ^ (state >> 30)) * _MIX[1]) & _MASK
     state = ((state ^ (state >> 27)) * _MIX[2]) & _MASK
@@ -205,27 +205,27 @@ def _levels(cell: bytes) -> list[Floats]:
 def check(cell: bytes) -> None:
     """Check that untrusted bytes are exactly as `lift` or `combine` would write them. Raises: ValueError."""
     if not 16 <= len(cell) <= MOST_BYTES or cell[0] not in (2, 5) or (cell[0] == 2 and len(cell) != 16):
-        raise ValueError(f"{len(cell)} bytes")
+        raise ValueError(f"{len(cell)} bytes, wanted 16 to {MOST_BYTES} in a form of KLL")
     if cell[0] == 5:
         many = cell[18] if len(cell) > 18 else 0
         if not 1 <= many <= MOST_LEVELS or len(cell) < 36 + 4 * many or (len(cell) - 36 - 4 * many) % 8:
             raise ValueError(f"{many} levels in {len(cell)} bytes")
         places = [*struct.unpack_from(f"<{many}I", cell, 20), sum(_rooms(many))]
         if places != sorted(places) or 8 * (places[-1] - places[0]) != len(cell) - 36 - 4 * many:
-            raise ValueError("levels out of order")
+            raise ValueError("the levels do not fit the bytes of the sketch")
     count, low, high = _ends(cell)
     levels = _levels(cell)
     values = np.concatenate(levels)
     if not (np.isfinite(values).all() and np.isfinite((low, high)).all()):
-        raise ValueError("NaN or an infinity")
+        raise ValueError("wanted finite values, got NaN or an infinity")
     if not len(values) or not low <= float(values.min()) <= float(values.max()) <= high:
-        raise ValueError("values outside of their range")
+        raise ValueError("a value is outside the least and greatest in the head")
     if any(bool((part[1:] < part[:-1]).any()) for part in levels):
-        raise ValueError("a level out of order")
+        raise ValueError("the values of a level are not sorted")
     if not 1 <= count <= MOST_READINGS or sum(len(part) << height for height, part in enumerate(levels)) != count:
-        raise ValueError("weights and readings differ")
+        raise ValueError("the weights of the values do not sum to the number of readings")
     if _cell(count, low, high, levels) != cell:
-        raise ValueError("values and head differ")
+        raise ValueError("the head of the sketch does not fit its values")
 
 
 def readings(column: Array) -> Ints:

@@ -22,7 +22,7 @@ FAMILY: Final = 3  # byte 2 of every theta sketch
 MOST: Final = 4096  # hashes kept (lgK 12)
 ALL: Final = 2**63 - 1  # bound of a sketch that contains all hashes of its values
 MOST_BYTES: Final = 24 + 8 * MOST
-_FLAGS: Final = 2 | 8 | 16  # read only, compact, ordered
+_FLAGS: Final = 2 | 8 | 16  # flags: read only, compact, ordered
 _COMPRESSED: Final = 4  # serial version that Spark writes; this module writes version 3
 _LONG: Final = 64  # from this many hashes per group on, groups are sorted one by one
 
@@ -112,16 +112,16 @@ def _unpacked(cell: bytes) -> tuple[int, Hashes]:
 def check(cell: bytes) -> None:
     """Check that untrusted bytes are exactly as `lift` or `combine` would write them. Raises: ValueError."""
     if not 16 <= len(cell) <= MOST_BYTES or len(cell) % 8 or cell[0] not in (1, 2, 3) or cell[1] != 3:
-        raise ValueError(f"{len(cell)} bytes of version {cell[1:2].hex()}")
+        raise ValueError(f"{len(cell)} bytes of version {cell[1:2].hex()}, wanted 16 to {MOST_BYTES} of version 03")
     if len(cell) <= 8 * cell[0]:
-        raise ValueError(f"{len(cell)} bytes")
+        raise ValueError(f"{len(cell)} bytes, wanted at least one hash after the head")
     bound, kept = _read(cell)
     if not 0 < bound <= ALL or (cell[0] == 3) != (bound != ALL) or len(kept) > MOST:
-        raise ValueError("a bound out of range")
+        raise ValueError(f"a bound of {bound} with {len(kept)} hashes is not valid")
     if not int(kept[0]) or not bool((kept[1:] > kept[:-1]).all()) or int(kept[-1]) >= bound:
-        raise ValueError("hashes out of order")
+        raise ValueError("wanted increasing hashes below the bound")
     if _cell(bound, kept) != cell:
-        raise ValueError("hashes and head differ")
+        raise ValueError("the head of the sketch does not fit its hashes")
 
 
 def estimates(column: Array) -> Floats:

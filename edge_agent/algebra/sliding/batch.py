@@ -77,7 +77,7 @@ def over(
     base, lowest_key = int(first.min()), int(rows.key.min())
     key, near, far = rows.key - lowest_key, first - base, last - base
     islands: _Islands | None = None
-    if (int(key.max()) + 1) * (int(far.max()) + 1) >= _WIDE:  # readings years apart
+    if (int(key.max()) + 1) * (int(far.max()) + 1) >= _WIDE:  # too large, because readings are years apart
         islands = _Islands.of(near, far)
         near, far = islands.near(near), islands.near(far)
     short = _short(near, far)

@@ -121,7 +121,7 @@ class Rolling:
         self.add(rows)
 
     def _numbers(self, rows: Partials) -> tuple[Ints, Ints]:
-        """First and last window of each row."""
+        """(first, last) number of the windows that contain each row."""
         return batch.numbers(self.window, rows.start, rows.end)
 
     def _at_once(self, low: int, last: int, ranks: Ints | None) -> Partials:

@@ -300,7 +300,7 @@ def _prefixes(
     starts = np.flatnonzero(even)
     pairs = aggregates.combine(states, Segments.runs(starts, many), basis, ranks)
     pair = np.cumsum(even) - 1
-    done = _prefixes(pairs, new[starts], basis, ranks)  # up to the end of each pair
+    done = _prefixes(pairs, new[starts], basis, ranks)  # prefixes up to the end of each pair
     between = np.flatnonzero(even & (within > 0))
     index = np.empty(2 * len(between), np.int64)
     index[::2], index[1::2] = pair[between] - 1, len(starts) + between

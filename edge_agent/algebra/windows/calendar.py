@@ -80,7 +80,7 @@ def _years(time_us: Ints) -> Ints:
     return time_us.astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64) + 1970
 
 
-@functools.lru_cache(maxsize=2_048)  # a year of days is 3 kB
+@functools.lru_cache(maxsize=2_048)  # an entry, a year of days, takes 3 kB
 def _edges(every: str, tz: str, offset_us: int, year: int) -> Ints:
     """The edges of the dates in one year."""
     if year >= SETTLED + CYCLE:

@@ -66,7 +66,7 @@ def contradiction(spec: Window) -> str:
     edges = np.unique(np.concatenate([start, end[ended]]))
     windows = list(zip(start[ended].tolist(), length[ended].tolist(), strict=True))
     few, cut = 4 * WINDOWS, edges[: 4 * WINDOWS]
-    low, high = np.concatenate([start[:few], cut[:-1]]), np.concatenate([end[:few], cut[1:]])  # windows and slices
+    low, high = np.concatenate([start[:few], cut[:-1]]), np.concatenate([end[:few], cut[1:]])  # of windows; of slices
     i, j = np.nonzero((start[None, :] <= low[:, None]) & (end[None, :] >= high[:, None]))
     row, first = map(np.asarray, spec.assign(low, high))
     ways = "edge_sets[0] and ends"
@@ -129,4 +129,4 @@ def _check_rows(cut: RowWindows, line: OrderedReadings) -> None:
         or (cut.high > line.until[cut.key]).any()
         or ((cut.keep < line.first) | (cut.keep > line.until)).any()
     ):
-        raise ValueError("rows outside their key, or columns of unequal length")
+        raise ValueError("a window has rows outside its key, or the columns have unequal lengths")

@@ -76,7 +76,7 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
         else unpack_ints(count_item, k, f"{what}, counts")
     )
     if int(counts.min()) < 1 or int(counts.max()) > MOST_COUNT:
-        raise WireError(f"{what}: a count outside 1..{MOST_COUNT}")
+        raise WireError(f"{what}: a count is outside 1..{MOST_COUNT}")
     found = FlatMultisets(_decode_values(value_item, sizes, what), counts, sizes)
     values = found.values
     if not bool((values[1:] > values[:-1])[found.inner()[1:]].all()):
@@ -110,7 +110,7 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     if rest:
         steps[after] = unpack_ints(item[2], rest, f"{what}, steps")
     elif type(item[2]) is not int or item[2] != 0:
-        raise WireError(f"{what}: steps where no row has two values")
+        raise WireError(f"{what}: wanted 0 as steps, because no row has two values")
     if int(steps.min()) < 0:
         raise WireError(f"{what}: a step below 0")
     reach = np.add.reduceat(steps.astype(np.float64) + 1.0, starts)

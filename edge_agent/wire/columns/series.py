@@ -61,7 +61,7 @@ def _times(found: FlatSeries, tick: int, start: Ints | None, least: int) -> tupl
 def _steps(numbers: Ints, found: FlatSeries, least: int) -> tuple[object, object]:
     """(first number of each row, differences of successive numbers in a row), encoded."""
     if max(-int(numbers.min()), int(numbers.max())) >= LIMIT:
-        raise ValueError("a series holds an integer beyond 61 bits")
+        raise ValueError("a series contains an integer beyond 61 bits")
     steps = np.diff(numbers, prepend=numbers[:1])[found.inner()]
     return pack(numbers[found.starts], least), pack(steps, least)
 
@@ -78,7 +78,7 @@ def _encode_values(found: FlatSeries, least: int) -> object:
     else:
         raise ValueError(f"series of {found.value.dtype} cannot be encoded; wanted float64 or int64")
     if max(-int(units.min()), int(units.max())) >= LIMIT:
-        raise ValueError("a series holds an integer beyond 61 bits")
+        raise ValueError("a series contains an integer beyond 61 bits")
     steps = np.diff(units)[found.inner()[1:]]  # smaller than the values if the signal changes slowly
     if len(steps) and 2 * int(steps.max() - steps.min()) < int(units.max() - units.min()):
         return [places, *_steps(units, found, least)]
@@ -148,13 +148,13 @@ def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
     if k > len(sizes):
         steps[inner(starts, k)] = unpack_ints(item[1], k - len(sizes), what)
     elif type(item[1]) is not int or item[1] != 0:
-        raise WireError(f"{what}: steps where no row has two readings")
+        raise WireError(f"{what}: wanted 0 as steps, because no row has two readings")
     reach = np.repeat(first.astype(np.float64), sizes)
     far = np.add.reduceat(np.abs(steps.astype(np.float64)), starts)
     if max(-float(reach.min()), float(reach.max())) > limit or float(far.max()) > 2.0 * limit:
-        raise WireError(f"{what}: beyond 61 bits")
+        raise WireError(f"{what}: a number is beyond 61 bits")
     along = np.cumsum(steps, dtype=np.uint64)  # may wrap around; differences within a row are right nevertheless
     numbers: Ints = np.repeat(first, sizes) + (along - np.repeat(along[starts], sizes)).astype(np.int64)
     if not -limit < int(numbers.min()) <= int(numbers.max()) < limit:
-        raise WireError(f"{what}: beyond 61 bits")
+        raise WireError(f"{what}: a number is beyond 61 bits")
     return numbers

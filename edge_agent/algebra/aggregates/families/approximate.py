@@ -57,7 +57,7 @@ def _frequent() -> Component:
 def _frequent_size(degree: int, scale: int | None, readings: float) -> RowSize:
     """Expected size: many floats that hardly repeat are thinned to few values, so the state stays small."""
     expected = 250.0 if scale is None and readings > MOST_FREQUENT else multiset_size(degree, scale, readings).expected
-    return RowSize(expected, 16.0 * min(readings, MOST_FREQUENT))  # counts may be 8 bytes
+    return RowSize(expected, 16.0 * min(readings, MOST_FREQUENT))  # 8 bytes for a value, up to 8 for its count
 
 
 def _thinned(column: Array) -> Array:

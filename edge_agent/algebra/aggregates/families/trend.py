@@ -22,8 +22,8 @@ from edge_agent.algebra.partials.units import out_of_reach, within_reach
 
 SECOND_US: Final = 1_000_000.0
 COLUMNS: Final = (
-    Column("trend_n", "count"),  # readings
-    Column("trend_since", "time"),  # the earliest event time
+    Column("trend_n", "count"),  # number of readings
+    Column("trend_since", "time"),  # earliest event time, us
     Column("trend_s", "real"),  # sum of the times since then, s
     Column("trend_x", "real", 1),  # mean of the values
     Column("trend_tt", "real"),  # sum of (time - mean time)^2, s^2
