@@ -47,7 +47,7 @@ class LeafTimes(Mapping[str, int]):
         return [times[leaf] for leaf in self.names]
 
     def also(self, times: Mapping[str, int]) -> LeafTimes:
-        """A copy extended by those of the given times whose leaf it lacks."""
+        """A copy with the times of further leaves. Leaves that are already in it keep their time."""
         new = {leaf: us for leaf, us in times.items() if leaf not in self}
         return LeafTimes(tuple(sorted((*self.names, *new))), self._shared, {**self._own, **new}) if new else self
 

@@ -109,9 +109,9 @@ class Authority:
         Everything else in the request is ignored. Raises: RefusedError.
         """
         csr = _request(request)
-        said = [str(each.value) for each in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        if said != [name]:
-            raise RefusedError(f"the request is for {' and '.join(said) or 'nobody'}, not for {name}")
+        requested = [str(each.value) for each in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        if requested != [name]:
+            raise RefusedError(f"the request is for {' and '.join(requested) or 'nobody'}, not for {name}")
         return self._issue(name, csr.public_key(), life, ())
 
     def key_pair(self, name: str, hosts: tuple[str, ...] = (), life: datetime.timedelta = LIFE) -> tuple[bytes, bytes]:
@@ -175,7 +175,7 @@ class Authority:
         return self.sign(request, name)
 
     def renew(self, serial: str, request: bytes) -> bytes:
-        """Issue a new certificate in place of the one with this serial. Raises: RefusedError if that one is revoked."""
+        """Issue a new certificate to the holder of the one with this serial. Raises: RefusedError if it is revoked."""
         with self._db() as db:
             row = db.execute(
                 "select name, revoked from issued where serial = ?", (serial.lower().lstrip("0"),)

@@ -55,10 +55,10 @@ class Device:
         """The period of the current certificate; None without one, or if it is for another node. Raises: PortError."""
         if not self.cert_file.exists():
             return None
-        said = openssl(
+        output = openssl(
             "x509", "-in", str(self.cert_file), "-noout", "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253"
         )
-        fields = dict(line.partition("=")[::2] for line in said.decode().splitlines())
+        fields = dict(line.partition("=")[::2] for line in output.decode().splitlines())
         if fields.get("subject", "").strip() != f"CN={self.node}":
             return None  # the node's id was changed
         seconds = ssl.cert_time_to_seconds
@@ -118,10 +118,10 @@ class Device:
                 payload = answer.read(MOST_ANSWER_BYTES)
             finally:
                 connection.close()
-            said = json.loads(payload)
+            content = json.loads(payload)
             if answer.status == 200:
-                return str(said["certificate"]).encode()
-            why = str(said["why"])
+                return str(content["certificate"]).encode()
+            why = str(content["why"])
         except ssl.SSLCertVerificationError as err:
             raise PortError(
                 f"{url}: the server's certificate is not accepted: {err.verify_message}; is the clock right?"

@@ -68,7 +68,9 @@ _BY_FOLD: Final[dict[np.ufunc, CombineColumn]] = {
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """State columns that are lifted and combined together. needs: names of the components that these two use.
+    """State columns that are lifted and combined together.
+
+    needs: names of the components whose columns lift or combine reads.
 
     lift(readings, segments, scale, lifted): its columns, one row per group. `lifted` has the columns of `needs`.
 

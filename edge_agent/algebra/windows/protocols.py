@@ -45,7 +45,7 @@ class Window(Spec, Protocol):
 
     @property
     def spacing(self) -> tuple[Lattice, ...]:
-        """For estimates: evenly spaced edges as frequent as those of `edge_sets`. The first are the starts."""
+        """For estimates: evenly spaced edges, as frequent as those of `edge_sets`. The first lattice is for starts."""
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All starts and ends of windows within [low_us, high_us], sorted, unique."""
