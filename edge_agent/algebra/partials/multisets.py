@@ -19,8 +19,8 @@ from edge_agent.algebra.partials.segments import Segments, begins_run, inner
 ONE: Final = np.ones(1, np.int64)
 MOST_PLACES: Final = 3  # float values with at most so many decimals are counted as integers, which is faster
 _TRIED: Final = 32  # leading values that are tested before all values are
-_SPARSE: Final = 4  # a table of counts has at most this many cells per value,
-_SMALL: Final = 1_024  # plus this many
+_SPARSE: Final = 4  # cells of a table of counts per value, at most (plus _SMALL)
+_SMALL: Final = 1_024  # cells that a table of counts may have for any number of values
 _WIDE: Final = 2**62  # limit of the integers that encode (group, value)
 _LONG: Final = 512  # from this many readings per group on, groups are counted one by one
 _BLOCK: Final = 2**21  # values merged at once: sorting them takes some 100 MB

@@ -68,8 +68,8 @@ def readings_in(rows: Partials) -> int:
     return int(counts.sum()) if counts.dtype.kind in "iu" else 0
 
 
-_SPARSE: Final = 4  # a dense table of groups has at most this many cells per row,
-_SMALL: Final = 1_024  # plus this many, which cost little beside numpy's overhead
+_SPARSE: Final = 4  # cells of a dense table of groups per row, at most (plus _SMALL)
+_SMALL: Final = 1_024  # cells that a dense table may have for any number of rows: cheap beside numpy's overhead
 
 
 def concat(parts: Sequence[Partials]) -> Partials:

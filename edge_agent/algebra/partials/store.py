@@ -11,8 +11,8 @@ import numpy as np
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat, readings_in
 
-_WAITING: Final = 4  # rows are combined once the new ones exceed this many times the combined ones,
-_PENDING: Final = 65_536  # plus this many (some 3 MB)
+_WAITING: Final = 4  # rows are combined when new ones exceed _WAITING times the combined ones plus _PENDING
+_PENDING: Final = 65_536  # new rows that may always wait to be combined: some 3 MB
 _CHUNKS: Final = 64  # more chunks than this are joined, because closing reads all of them
 
 

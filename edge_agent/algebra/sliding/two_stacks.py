@@ -18,8 +18,8 @@ from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials
 from edge_agent.algebra.partials.segments import INT64_MAX, Segments, begins_run, narrow
 
-_SPARSE: Final = 4  # a padded table of blocks has at most this many cells per row,
-_SMALL: Final = 1_024  # plus this many
+_SPARSE: Final = 4  # cells of a padded table of blocks per row, at most (plus _SMALL)
+_SMALL: Final = 1_024  # cells that a padded table may have for any number of rows
 _SHORT: Final = 2**16  # smaller integers are sorted as uint16, for which numpy uses the much faster radix sort
 
 

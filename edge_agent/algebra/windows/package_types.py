@@ -19,9 +19,9 @@ from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 from edge_agent.algebra.windows.protocols import OrderedWindow, Spec, Window
 
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
-WINDOWS: Final = 16  # `contradiction` compares at least this many windows,
-MOST_EDGES: Final = 20_000  # up to this many edges,
-FAR_US: Final = 2**52  # up to this event time: some 140 years
+WINDOWS: Final = 16  # `contradiction` compares at least this many windows, unless the next limits are lower
+MOST_EDGES: Final = 20_000  # most edges that `contradiction` computes
+FAR_US: Final = 2**52  # latest event time that `contradiction` looks at: some 140 years after 1970
 NONE: Final = np.zeros(0, np.int64)
 NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result that replaces that of a failed call: no windows
     "edges": lambda _low, _high: NONE,
