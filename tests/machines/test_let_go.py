@@ -80,6 +80,21 @@ def test_frames_that_do_not_come_while_their_child_speaks_are_lost_and_the_line_
     assert len(parent.losses) == 1
 
 
+def test_a_frame_that_lost_definitions_would_explain_does_not_hide_what_is_missing_behind_it() -> None:
+    """protocol 2.4, 1.3: it waits until the whole epoch is here, and the next one could not begin."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    parent.now_us = 2_000 * S
+    parent.take(sender.birth())
+    frames = [rows(sender, number) for number in range(100, 104)]  # the first one defines their plan
+    parent.take(frames[1], frames[3])
+    parent.take(*sender.outbox.restate(), sender.birth())
+    parent.speaks(WAIT_US + 2 * S)
+    assert parent.took_effect[-1] == (sender.outbox.epoch, 0)
+    parent.take(rows(sender, 104))
+    assert parent.frontiers == [1_050 * S]
+
+
 def test_a_root_that_starts_again_and_again_settles_what_its_lander_forgot_with_its_journal() -> None:
     """protocol 3.2: no statement of the lander names these frames, and no later birth."""
     sender = Sender("g", QUERY)

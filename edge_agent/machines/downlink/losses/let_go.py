@@ -88,7 +88,7 @@ class LetGo:
         return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
 
     def _holes(self, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
-        """The frames for which a child's lines wait: the first missing frame of each, with the last one.
+        """The frames for which a child's lines wait: the first and the last one of each range that is missing.
 
         Where a child has nothing more to send, only its heartbeats name its last frames. An epoch without a birth may
         be one for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
@@ -102,8 +102,8 @@ class LetGo:
             if frames.lost or not frames.waiting:
                 continue
             first, predecessor = frames.applied.next, frames.predecessor
-            if first not in frames.waiting and (first or epoch == speaks_in):
-                yield (epoch, first), min(frames.waiting) - 1
+            if (first or epoch == speaks_in) and (first not in frames.waiting or frames.blocked):
+                yield from _gaps(epoch, frames, max(frames.waiting))
             if first == 0 in frames.waiting:  # a birth takes effect whole
                 yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
             if first or not isinstance(predecessor, tuple) or EpochKey(node, predecessor[0]) in inbox.ended:
@@ -111,5 +111,16 @@ class LetGo:
             before, last = inbox.epochs.get(EpochKey(node, predecessor[0])), predecessor[1]
             if before is None:
                 yield (predecessor[0], 0), last
-            elif not before.lost and before.applied.next <= last and before.applied.next not in before.waiting:
-                yield (predecessor[0], before.applied.next), min((seq - 1 for seq in before.waiting), default=last)
+            elif not before.lost and (before.applied.next not in before.waiting or before.blocked):
+                yield from _gaps(predecessor[0], before, last)
+
+
+def _gaps(epoch: int, frames: EpochFrames, last: int) -> Iterator[tuple[Hole, int]]:
+    """The missing frames of an epoch up to the last. Those behind a frame that waits for an explanation count too."""
+    first = frames.applied.next
+    for seq in sorted(seq for seq in frames.waiting if seq <= last):
+        if first < seq:
+            yield (epoch, first), seq - 1
+        first = seq + 1
+    if first <= last:
+        yield (epoch, first), last
