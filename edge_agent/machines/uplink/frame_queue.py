@@ -213,7 +213,7 @@ class FrameQueue:
         return out
 
     def publish(self, now_us: int) -> list[Publish]:
-        """The frames to send now, as far as more may be in flight: marked frames in order, also with overdue receipts."""
+        """The frames to send now, while more may be in flight: marked frames in order, also if a receipt is overdue."""
         waiting = set(self._uncommitted)
         out = self.former_lines.publish(now_us, self.in_flight, waiting, self.random)
         if not self.link_up or self.journal is None or self.births or self.outdated:
@@ -269,7 +269,7 @@ class FrameQueue:
         return Heartbeat(self.epoch, self.seq - 1, promises.turn(known, self.frame_bytes, now_us, interval_us))
 
     def as_moved(self, group: Group, leaf: Leaf) -> Leaf:
-        """The leaf as this node lists it: with the epoch before this node's move, unless the leaf itself moved since."""
+        """The leaf as this node lists it: with the epoch before the node's move, unless the leaf itself moved since."""
         epoch, leaves = self.moved_from
         known = leaves.get(group, {}).get(leaf.node)
         return leaf if known is None or known.before_move != leaf.before_move else replace(leaf, before_move=epoch)

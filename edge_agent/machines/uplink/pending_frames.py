@@ -92,7 +92,7 @@ class PendingFrames:
         return out
 
     def receipted(self, receipt: Receipt, flying: set[FrameKey]) -> tuple[list[FrameKey], list[FrameKey]]:
-        """Delete the frames in a receipt. Returns (deleted frames, frames that the parent skips, to be given up; 3.6)."""
+        """Delete the frames in a receipt. Returns (deleted frames, frames to give up because it skips them; 3.6)."""
         gone: list[FrameKey] = []
         poison: list[FrameKey] = []
         top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
