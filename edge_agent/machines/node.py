@@ -101,7 +101,7 @@ class Node(Parents):
         self._now_us: int | None = None
         self.clock = ClockChanged(known=True, boot="", offset_us=0)
         self.wanted = ""  # the parent to send to; see ParentChoice
-        self._told: list[Action] = []  # notes to return with the next commit
+        self._commit_notes: list[Action] = []  # notes to return with the next commit
         self._failed: list[Gap] = []  # records of failed functions, for the next step
         slots.check_version(restored.state)
         self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # the longest before any receipt (3.2)
@@ -274,8 +274,8 @@ class Node(Parents):
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
         self._in_commit, self._tokens = self._tokens, []
         forget = tuple(self.outbox.take_forgotten())
-        told, self._told = self._told, []
-        return [*told, Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
+        notes, self._commit_notes = self._commit_notes, []
+        return [*notes, Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
 
     def _keep_quota(self) -> None:
         """Drop frames if the spool exceeds its quota (3.5)."""
@@ -283,7 +283,7 @@ class Node(Parents):
         if most is None or self._spool_bytes <= most or not spooled:
             return
         over = self._spool_bytes - most + most // 100  # 1 % more, so that not every commit has to drop frames
-        self._told += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)
+        self._commit_notes += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)
         self._spool_bytes = 0  # until `Committed` reports the new size
 
     def _numbers(self) -> dict[str, object]:
@@ -341,7 +341,7 @@ class Node(Parents):
         self._note_late(step, now_us)
         before, self.outbox.withheld = self.outbox.withheld, self._too_many_hints(step)
         if self.outbox.withheld and not before:
-            self._told.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
+            self._commit_notes.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
         for part in self._parts(self._withhold(step) if self.outbox.withheld else step):
             try:
                 frames += self.outbox.put(part)

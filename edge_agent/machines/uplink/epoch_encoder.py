@@ -99,7 +99,7 @@ class EpochEncoder:
         excepted = {self.groups[each.group]: each.excepted for each in step.groups if each.excepted}
         whole = (
             sum(map(promises.exception_bytes, excepted.values())) <= self.frame_bytes // 8
-        )  # of the room for headers
+        )  # half of the room for headers
         frames[:-1] = [with_exceptions(self._unchanged(frame, ()), excepted, whole=whole) for frame in frames[:-1]]
         frames[-1] = self._unchanged(frames[-1], step.groups)
         self.exceptions.sent(frames)

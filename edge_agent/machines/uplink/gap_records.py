@@ -142,11 +142,11 @@ def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_g
     kept: list[Gap] = []
     for frame in frames:
         for part in frame.groups:
-            _say(parts, part, groups)
+            _note_statements(parts, part, groups)
             named = tuple(all_groups) if groups is None or part.group not in groups else (groups[part.group],)
             for late, sections in ((False, part.sections), (True, part.late)):
                 for section in sections:
-                    _lose(losses, (named, late), section)
+                    _note_loss(losses, (named, late), section)
         for gap in frame.gaps:
             if gap.reason == QUOTA and gap.groups:
                 _add(losses, (gap.groups, False), gap.start_us, gap.end_us, gap.readings)
@@ -166,7 +166,7 @@ def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_g
     )
 
 
-def _say(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] | None) -> None:
+def _note_statements(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] | None) -> None:
     known = parts.setdefault(part.group, _Part(GroupPart(part.group)))
     frontier_us = known.last.frontier_us if part.frontier_us is None else part.frontier_us
     exceptions, known.changes = (
@@ -180,7 +180,7 @@ def _say(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] |
     known.registers.update(part.registers)
 
 
-def _lose(
+def _note_loss(
     losses: dict[tuple[tuple[Group, ...], bool], _Loss], of: tuple[tuple[Group, ...], bool], rows: Section
 ) -> None:
     partials = rows.partials

@@ -21,7 +21,7 @@ LateSending = tuple[int, int, int]  # time of sending; event times [start, end)
 
 
 class LateSendings:
-    """Entries of each group, in the order of sending."""
+    """Entries of each group, in the order of sending. Rows of a flush are noted like late rows."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the slots of the spool."""
