@@ -360,7 +360,10 @@ class Lander:
         return Land(objects, slots, now_us, self._statement(now_us))
 
     def _statement(self, now_us: int) -> tuple[tuple[str, Receipt], ...]:
-        """State the received frames of epochs heard since the last statement or the one before; () if none is due."""
+        """The statement for the next file: received frames of epochs heard recently; () if no statement is due.
+
+        An epoch is in the next STATEMENTS statements after it was heard.
+        """
         since_us = None if self._stated_us is None else now_us - self._stated_us
         if since_us is not None and 0 <= since_us < self.settings.statement_us:
             return ()

@@ -66,7 +66,7 @@ class LateExtentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxState:
-    """The epoch in use. predecessor: (epoch, last seq) of the one before, or `lost`; journal: of the parent.
+    """The outbox. predecessor: (epoch, last seq) of the epoch before, or `lost`; journal: of the parent.
 
     sent, lost, lost_frames: the books, see Outbox. whole: the books have counted since the spool was created. births:
     of each epoch with frames in the spool. left: former journals of the parent, newest last. leaving: the epoch whose
@@ -216,7 +216,7 @@ class SlicerState:
     arrivals: int
     counters: dict[str, int]
     intervals: list[Untyped] = field(metadata={WRITTEN: "eras"})
-    markers: dict[str, Any] | None = None  # of punctuation windows: algebra Markers
+    markers: dict[str, Any] | None = None  # the state of algebra Markers; None: no punctuation windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ class Definitions(Protocol):
 
     @property
     def held(self) -> Collection[str]:
-        """Texts that wait until the operator has published them."""
+        """Texts from frames that do not count until the operator publishes them."""
 
     def add(self, text: str) -> str:
         """Take a definition text from a frame. Returns the text that counts instead if it is new here, else ''."""

@@ -69,7 +69,7 @@ class Gateway(Node):
         self._dropped: list[GroupSlots] = []  # slots of dropped groups, to delete with the next commit
         self._queries: tuple[Query, ...] = ()
         self._gaps: list[Gap] = []  # gap records for the next step
-        self._late_markers = 0  # since the last commit
+        self._late_markers = 0  # markers below the frontier since the last commit
         self._notes: list[Action] = []  # returned after the commit
         self.held, self.undated = HeldReadings(), UndatedRecords()
         self._committed_before_us: int | None = None  # time of the previous process's last commit

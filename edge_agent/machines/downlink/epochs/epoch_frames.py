@@ -13,7 +13,7 @@ from edge_agent.machines.downlink.epochs.counting import Counting
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
-RECEIPT_QUARANTINED: Final = 16  # most seqs of bad frames that are kept and named by a receipt, the newest
+RECEIPT_QUARANTINED: Final = 16  # so many of the newest seqs of bad frames are kept, and named by receipts
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
 ANOTHER_FLUSH = "a flush of another line: one that names another epoch after it is here already"
 SECOND_LINE = "a second line of its node: this epoch has a successor"

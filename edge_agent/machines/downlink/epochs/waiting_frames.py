@@ -9,7 +9,7 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.events import BadFrame
 
 MOST_FRAMES: Final = 10_000  # of one child, which publishes at most a tenth of this without a receipt
-MOST_BYTES: Final = 16 << 20  # of one child, in memory
+MOST_BYTES: Final = 16 << 20  # memory of the waiting frames of one child
 FRAME_BYTES: Final = 500  # memory of a frame without rows and texts
 
 
