@@ -1,6 +1,7 @@
-"""All events that can happen to a machine, and all actions that it can ask for. Machines never act themselves.
+"""All events that a machine handles, and all actions that it returns.
 
-The runtime, or the simulation of the tests, turns what happens into events and performs actions in their order.
+The runtime, or the simulation in the tests, makes the events and performs the actions in order. Machines never act
+themselves.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from edge_agent.algebra.query.query import Query, Sensor
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. One comes at least every commit interval, and as soon as `wake_us` of the machine asks."""
+    """Time has passed. A Tick comes at least every commit interval, and at the time `wake_us` of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The definitions now in force for this node, all of them (docs/protocol.md 6.3).
+    """All definitions now in force for this node (docs/protocol.md 6.3).
 
-    sensor_texts, query_texts: their canonical texts in the same order, for mergers and the root.
+    sensor_texts, query_texts: the canonical texts of `sensors` and `queries` in the same order, sent upward.
     """
 
     sensors: tuple[Sensor, ...]
@@ -36,12 +37,13 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Readings of one sensor. position: where to continue a re-readable source after them (None for others).
+    """Readings of one sensor.
 
-    token: what to acknowledge after the commit that contains them (None: nothing). clock_us: the sensor's own clock,
-    for `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch. mark_us: the
-    source's own promise of event time, as of a recording's watermarks. markers: of punctuation windows; no readings.
-    since_boot: times are since boot, because the node's clock is not known (4.3).
+    position: where to continue a source that can be read again (None for others). token: acknowledge it after the
+    commit that contains these readings (None: nothing to acknowledge). clock_us: the sensor's own clock, for `file` and
+    `simulated` (docs/protocol.md 4.1); None: the node's clock. ended: this is a file's last batch. mark_us: no reading
+    below this event time follows, by a watermark of the source itself; None: no such promise. markers: for punctuation
+    windows; they are not readings. since_boot: event times count from boot, because the node's clock is unknown (4.3).
     """
 
     sensor: str
@@ -57,35 +59,33 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Readings have arrived that a `Read` will deliver in a moment: a source is not silent meanwhile."""
+    """Readings have arrived and a `Read` will deliver them in a moment: an early commit waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last `Commit` is durable. spool_bytes: the size of the spool on the disk after it."""
+    """The last `Commit` is durable. spool_bytes: the size of the spool on disk after the commit."""
 
     spool_bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The commit under way cannot be made because the disk is full. Actions that free space may precede it
-    (`Relieve`).
-    """
+    """The commit under way failed because the disk is full. The machine may free space by `Relieve` before a retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relieved:
-    """The last `Relieve` is durable."""
+    """The last `Relieve` is durable. mark_sent: its (epoch, seq) pairs, now marked as sent."""
 
     mark_sent: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """The connection to the parent's broker is ready. Earlier publishes in flight are void.
+    """The connection to a parent's broker is ready. Frames in flight on an earlier connection must be sent again.
 
-    parent: which one; '': the present one, and all others on its broker.
+    parent: name of the parent; '': the present parent, and all others on its broker.
     """
 
     parent: str = ""
@@ -93,15 +93,16 @@ class LinkUp:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The connection to the parent's broker is lost. parent: see LinkUp."""
+    """The connection to a parent's broker is lost. parent: see LinkUp."""
 
     parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The broker has a frame (PUBACK): another may be in flight. That does not make the frame durable (docs/protocol.md
-    3).
+    """The broker has acknowledged a frame (PUBACK), so another may be in flight.
+
+    The frame is not durable at the parent before its receipt (docs/protocol.md 3).
     """
 
     epoch: int
@@ -117,10 +118,10 @@ class Receipted:
 
 @dataclass(frozen=True, slots=True)
 class BadFrame:
-    """A frame whose envelope could be read and whose body could not: quarantined and settled (docs/protocol.md 3.6).
+    """A frame with a readable envelope but a bad body: to be quarantined and settled (docs/protocol.md 3.6).
 
-    run: > 0: the frame never came, and stands for so many frames, itself and those after it, that nobody sends again;
-    0: it came. since_us: no late row or gap record in them began earlier; None: not known.
+    run: 0: the frame arrived. > 0: `run` frames from `seq` on never arrived, and nobody sends them again. since_us: no
+    late row or gap record in these frames began earlier; None: not known.
     """
 
     epoch: int
@@ -133,7 +134,7 @@ class BadFrame:
 
 @dataclass(frozen=True, slots=True)
 class BadEnvelope:
-    """A message that is no frame at all. It cannot be receipted; the sender gives up after 5 re-sendings."""
+    """A message that is not a frame. It cannot be receipted; the sender gives it up after 5 re-sendings."""
 
     reason: str
     payload: bytes
@@ -148,7 +149,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class ChildStatus:
-    """A child's retained status or last will: online false only starts its timer (docs/protocol.md 4.4)."""
+    """A child's retained status or last will. online: False only starts the child's timer (docs/protocol.md 4.4)."""
 
     node: str
     online: bool
@@ -156,7 +157,7 @@ class ChildStatus:
 
 @dataclass(frozen=True, slots=True)
 class LowerLink:
-    """The connection to the children went up or down; silence counts only while it is up (4.4)."""
+    """The connection to the children's broker went up or down; a child's silence counts only while it is up (4.4)."""
 
     up: bool
 
@@ -170,16 +171,16 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An operator's command to this node: rebirth, resend."""
+    """An operator's command to this node. name: `rebirth` or `resend`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptLoss:
-    """An operator declares that former parents will not come back: frames that wait for them are lost (1.5).
+    """An operator declares that former parents will not come back, so frames that wait for them are lost (1.5).
 
-    parent: one of them; '': all.
+    parent: name of a former parent; '': all.
     """
 
     parent: str = ""
@@ -187,14 +188,14 @@ class AcceptLoss:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An operator's marker for the punctuation windows of this node that take markers from commands."""
+    """A marker that an operator sent to this node, for its punctuation windows without a marker source."""
 
     marker: Marker
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A function of another package failed here: its results are lost, but no reading. why: one line for people."""
+    """A function of another package failed: its results are lost, but no reading. why: one line for the operator."""
 
     why: str
 
@@ -209,11 +210,11 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class ClockChanged:
-    """The node's time, and whether it is known. The time of this event already follows it (4.3).
+    """The node's time was set, or became unknown (4.3). `now_us` of this event is already the new time.
 
-    boot: id of this boot. offset_us: of the node's time from the time since boot. by_us: how far the time stepped with
-    this. wrong: [from, upto) of times that readings got, or should have got, from a clock that turns out to have been
-    wrong. A node that never gets this event has a known clock.
+    known: whether the time is known; a node that never gets this event has a known clock. boot: id of this boot.
+    offset_us: node time minus time since boot. by_us: the step of the node time. wrong: [from, upto): times that
+    readings got, or should have got, while the clock was wrong; None: no such times.
     """
 
     known: bool
@@ -258,12 +259,12 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One transaction (docs/protocol.md 3.1); exactly one is under way at a time, answered by `Committed`.
+    """Store everything in one transaction (docs/protocol.md 3.1). One at most is under way; `Committed` answers it.
 
     state: slot -> plain value (ints, floats, str, bytes, bool, None, lists, tuples, dicts with str keys, numpy arrays),
-    None deletes the slot. frames: appended to the spool in this order, not sent. forget: (epoch, seq) deleted.
-    mark_sent: (epoch, seq) that are about to be published for the first time (docs/protocol.md 3.3). replace: gap
-    records that replace other frames at the same (epoch, seq).
+    None deletes the slot. frames: append these to the spool in this order, without sending. forget: delete the frames
+    (epoch, seq). mark_sent: frames (epoch, seq) about to be published for the first time (docs/protocol.md 3.3).
+    replace: gap records that replace the frames at their own (epoch, seq).
     """
 
     state: Mapping[str, object] = field(default_factory=dict)
@@ -275,9 +276,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Relieve:
-    """Before a commit that the disk refuses: delete these frames, mark those as sent (docs/protocol.md 3.3).
+    """Free space on a full disk before the failed commit is tried again; `Relieved` answers it.
 
-    All of them are committed. It needs no space on the disk, and frees some. Answered by `Relieved`.
+    forget: delete these committed frames (epoch, seq). mark_sent: mark these committed frames as sent (docs/protocol.md
+    3.3). Neither needs additional space.
     """
 
     forget: tuple[tuple[int, int], ...]
@@ -286,8 +288,9 @@ class Relieve:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send a spooled frame to the parent; the runtime reads its bytes from the spool. to: a former parent; '': the
-    present.
+    """Send a spooled frame to a parent; the runtime reads its bytes from the spool.
+
+    to: name of a former parent; '': the present parent.
     """
 
     epoch: int
@@ -297,7 +300,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Send a heartbeat to the parent. to: another parent, to find out whether it answers."""
+    """Send a heartbeat. to: '': the present parent; else another parent, to find out whether it answers."""
 
     heartbeat: Heartbeat
     to: str = ""
@@ -305,7 +308,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
-    """Send a receipt to a child."""
+    """Send a receipt to the child `node`."""
 
     node: str
     receipt: Receipt
@@ -320,7 +323,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Store bad bytes with the reason for the operator (a Gap with reason 'poison' reports them upward)."""
+    """Store the bad bytes of a node for the operator. A Gap with the reason 'poison' reports them upward."""
 
     node: str
     reason: str
@@ -329,7 +332,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message for the operator; the runtime logs it as event name and fields."""
+    """A log message for the operator: name of the log event, and its fields."""
 
     name: str
     fields: Mapping[str, object]
@@ -340,15 +343,16 @@ Action = Commit | Relieve | Publish | Beat | SendReceipt | Ack | Quarantine | No
 
 @dataclass(frozen=True, slots=True)
 class SpooledFrame:
-    """A frame in the spool of a restarting node. damaged: why its bytes cannot be used; '' if they can.
+    """A frame in the spool of a restarting node, or a run of similar frames with consecutive seqs.
 
-    run: how many frames this is, itself and those after it; all of them alike, and none a birth if there are several.
+    sent: it was marked as sent. damaged: why its bytes cannot be used; '' if they can. run: how many frames this entry
+    describes, from `seq` on. They share all fields; in a run of several none is a birth.
     """
 
     epoch: int
     seq: int
     sent: bool
-    frame: Frame | None = None  # decoded only where the machine asks for it
+    frame: Frame | None = None  # None: not decoded, because the machine does not need it
     damaged: str = ""
     run: int = 1
 
@@ -357,7 +361,7 @@ class SpooledFrame:
 class Restored:
     """The content of a node's spool at start: the committed slots, and the spooled frames in order of (commit, seq).
 
-    lost: a former spool was unusable and set aside: the node's past is unknown (docs/protocol.md 1.2, `lost`).
+    lost: a former spool was unusable and was set aside, so the node's past is unknown (docs/protocol.md 1.2, `lost`).
     """
 
     state: Mapping[str, object]

@@ -1,12 +1,16 @@
-"""The lander: messages to landing files, and receipts. The root orders and decodes.
+"""The lander writes messages of children to landing files and sends receipts. The root orders and decodes the frames.
 
-Rules (docs/protocol.md): a receipt follows the fsync of the landing file that contains the frame (3.2); it is repeated
-for every duplicate and when a child comes online (3.2); each file has the newest heartbeat of each node, and a tick
-when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
-files; if the last of them are lost, a frame lands twice and the root drops one. A file states from time to time what
-has been received, so that the root can tell a frame under way from one whose file is lost, and where late rows of the
-latter may begin (3.2). Frames that wait at the root for others, of their epoch or of the one before it, land within a
-bound; the rest is sent again (2.2).
+Rules (docs/protocol.md):
+- A receipt follows the fsync of the landing file that contains the frame. It is repeated for every duplicate and when a
+  child comes online (3.2).
+- Each file contains the newest heartbeat of each node, and an idle lander writes a tick, so that the root's clock is
+  the lander's receive time (2.5, 8.1).
+- The received ranges are stored beside the files. If the newest ranges are lost, a frame lands twice and the root drops
+  one copy.
+- From time to time a file states which frames have been received. From this the root knows which frames were in a lost
+  file, and where late rows in them may begin (3.2).
+- A bound limits the landed frames that the root cannot apply yet because earlier frames are missing; children send
+  frames beyond the bound again (2.2).
 """
 
 from __future__ import annotations
@@ -21,18 +25,19 @@ from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.downlink.epochs.waiting_frames import MOST_BYTES, MOST_FRAMES
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
-MOST_EPOCHS: Final = 1_000  # of one child in which frames wait, as a merger's inbox
-STATEMENTS: Final = 2  # that hold an epoch after it was last heard: the file with one of them may be lost
-A_DAY: Final = 2_880  # statements
+MOST_EPOCHS: Final = 1_000  # most epochs of one child in which frames may wait; the same as in a merger's inbox
+STATEMENTS: Final = 2  # each epoch heard is in so many statements, because the file with one of them may be lost
+A_DAY: Final = 2_880  # number of statements in a day, one every 30 s
 
 
 @dataclass(frozen=True, slots=True)
 class LanderMessage:
-    """One message of a child as it came. epoch None: no envelope could be read. seq None: a heartbeat.
+    """One message of a child, still encoded. epoch None: the envelope is unreadable. seq None: a heartbeat.
 
-    of: the object that lands (topic, receive time and payload in the real lander); size_bytes: of the payload. run: how
-    many seqs it settles: more than one if a gap record replaces frames that were never published (3.5). earliest_us:
-    the earliest start of its late rows and gap records; None: it has none. birth: of a first frame.
+    of: the object to write to the file (topic, receive time and payload in the real lander). size_bytes: of the
+    payload. token: acknowledge it once the file is on disk. run: number of seqs that the message settles; a gap record
+    may replace several frames that were never published (3.5). earliest_us: earliest start of its late rows and gap
+    records; None: it has neither. birth: the birth in frame 0 of an epoch.
     """
 
     node: str
@@ -55,15 +60,15 @@ class MessagesArrived:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The last `Land` is on disk, fsynced."""
+    """The file of the last `Land` is on disk, fsynced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Land:
     """Write one landing file with these objects, fsync it, then store `received` (slot -> plain value).
 
-    now_us: the receive time of the file's tick, so that an idle root knows the time. statement: from time to time,
-    which frames of which child have been received, in this file or an earlier one.
+    now_us: receive time of the file's tick, from which an idle root knows the time. statement: (child, receipt of one
+    of its epochs): frames received in this file or an earlier one; empty in most files.
     """
 
     objects: tuple[object, ...]
@@ -74,9 +79,9 @@ class Land:
 
 @dataclass(frozen=True, slots=True)
 class LanderSettings:
-    """When a file is closed: after flush_us, at most so many frames or bytes; a tick at least every tick_us.
+    """When to write a file: flush_us after the last one, or at flush_frames or flush_bytes; an idle one every tick_us.
 
-    horizon_us: the root's correction horizon, for the receipts. statement_us: the longest time without a statement.
+    horizon_us: the root's correction horizon, for the receipts. statement_us: interval between statements.
     """
 
     flush_us: int = 500_000
@@ -92,29 +97,30 @@ LanderAction = Land | SendReceipt | Ack
 
 
 class FramesAhead:
-    """Counts frames of each child that the root cannot use yet (2.2).
+    """Counts the frames of each child that the root cannot apply yet (2.2).
 
-    Those are ahead of a hole in their epoch, or of an epoch that waits as a whole: its birth names frames of the one
-    before it that have not come, or that wait themselves.
-    It counts only frames behind all that an earlier run received, and behind the first frame of such an epoch in this
-    run: what lacks before that is of gap records, was receipted and is no longer noted, or comes soon. For the same
-    reason the first birth of a child in this run waits for nothing.
+    A frame is counted if a frame before it in its epoch is missing, or if its whole epoch waits. An epoch waits if its
+    birth names frames of the epoch before that are missing or wait themselves.
+
+    Seqs up to the highest that an earlier run received, and those before the first frame of an epoch in this run, do
+    not count as missing: a gap record covers them, or their receipt is no longer known, or they arrive soon. For the
+    same reason the first birth of a child in this run waits for nothing.
     """
 
     def __init__(self, received: Mapping[EpochKey, ReceivedRanges], *, rebuilt: bool) -> None:
-        """received: the lander's own ranges, which the lander updates. rebuilt: those of an earlier run are lost."""
+        """received: the ranges of the lander, which it updates itself. rebuilt: the ranges of earlier runs are lost."""
         self._received = received
         self._rebuilt, self._goes_on = rebuilt, rebuilt or bool(received)
         self._lines: dict[EpochKey, ReceivedRanges] = {}
-        self._ahead: dict[str, dict[int, list[int]]] = {}  # node -> epoch -> [frames, bytes], where there are any
-        self._waits: dict[EpochKey, tuple[EpochKey, int]] = {}  # epoch -> the one before it, and the last seq of that
-        self._awaited: dict[EpochKey, list[EpochKey]] = {}  # the other way round
-        self._heard: set[str] = set()  # children of which a frame has landed in this run
+        self._ahead: dict[str, dict[int, list[int]]] = {}  # node -> epoch -> [frames, bytes] that wait
+        self._waits: dict[EpochKey, tuple[EpochKey, int]] = {}  # waiting epoch -> (epoch before it, last seq of that)
+        self._awaited: dict[EpochKey, list[EpochKey]] = {}  # epoch -> epochs that wait for it
+        self._heard: set[str] = set()  # children from which a frame has landed in this run
 
     def take(self, key: EpochKey, message: LanderMessage, birth: Birth | None) -> bool:
-        """Count a new frame. Returns False if it is beyond the bound and may not land.
+        """Count a new frame. Returns False if the frame exceeds the bound and must not land.
 
-        birth: of the frame, if it is one for this lander.
+        birth: the birth in the frame, if it is for this lander's journal.
         """
         seq, line = message.seq or 0, self._lines.get(key)
         if line is None:
@@ -138,7 +144,7 @@ class FramesAhead:
             line.add(seq)
         epochs = self._ahead.setdefault(key.node, {})
         frames, size_bytes = epochs.get(key.epoch, (0, 0))
-        if waits or line.ahead:  # bytes go with the last of them
+        if waits or line.ahead:  # the bytes are reset only when no frame waits any more
             epochs[key.epoch] = [frames + 1 if waits else line.ahead, size_bytes + message.size_bytes]
         else:
             epochs.pop(key.epoch, None)
@@ -152,20 +158,20 @@ class FramesAhead:
         return ReceivedRanges(seq if self._rebuilt else 0)
 
     def _lacks(self, node: str, birth: Birth) -> tuple[EpochKey, int] | None:
-        """What a birth waits for, if it waits: the epoch before it, and the last seq of that."""
+        """Returns (the epoch that a birth waits for, the last seq of that epoch); None if it does not wait."""
         if not isinstance(birth.predecessor, tuple) or (self._goes_on and node not in self._heard):
             return None
         before = EpochKey(node, birth.predecessor[0]), birth.predecessor[1]
         return None if self._usable(*before) else before
 
     def _usable(self, key: EpochKey, last: int) -> bool:
-        """Whether all of an epoch up to a frame is here, and it waits for none itself."""
+        """Whether an epoch does not wait, and all its frames up to seq `last` have been received."""
         if key not in self._lines:
             return key in self._received and self._received[key].top > last
         return self._lines[key].next > last and key not in self._waits
 
     def _release(self, key: EpochKey) -> None:
-        """Those that wait for an epoch which is here by now, and those that wait for these, do no longer."""
+        """Release the epochs that wait for this one if it is usable now, and then those that wait for them."""
         done = [key]
         while done:
             before = done.pop()
@@ -183,7 +189,7 @@ class FramesAhead:
             done += free
 
     def _forget_all_but(self, key: EpochKey) -> None:
-        """A birth that declares what was before it lost: of older epochs nothing waits any more (1.2)."""
+        """Stop counting older epochs of the node, because a birth declares its predecessor lost (1.2)."""
         own = self._ahead.get(key.node, {})
         self._ahead[key.node] = {epoch: counts for epoch, counts in own.items() if epoch == key.epoch}
         for epoch in [each for each in self._waits if each.node == key.node]:
@@ -191,10 +197,10 @@ class FramesAhead:
             self._awaited.pop(before, None)
 
     def _room(self, key: EpochKey, share: int) -> bool:
-        """Whether a frame may wait. share: of the bound.
+        """Whether one more frame may wait. share: factor of the bound.
 
-        A frame between others that are here has twice the room: it is one of the thousand that a child sends ahead, and
-        if it were refused again and again while these are receipted, its child would give it up (3.6).
+        A frame between others that landed gets twice the bound: the child sent it among 1 000 frames ahead, and would
+        give it up if it were refused several times while its neighbours are receipted (3.6).
         """
         epochs = self._ahead.get(key.node, {})
         if key.epoch not in epochs and len(epochs) >= MOST_EPOCHS:
@@ -204,10 +210,10 @@ class FramesAhead:
 
 
 class LateStarts:
-    """For each epoch the earliest start of late rows and gap records that landed today or the day before.
+    """Remembers, per epoch, the earliest start of late rows and gap records that landed today or the day before.
 
-    Two days are longer than files can be lost one after another without one that has a statement. A day is counted in
-    statements, so that a step of the clock does not make it shorter.
+    Older ones are not needed, because a statement that reached the root covers them. A day is counted in statements, so
+    that a step of the clock does not shorten it.
     """
 
     def __init__(self) -> None:
@@ -216,22 +222,22 @@ class LateStarts:
         self._statements = 0
 
     def note(self, key: EpochKey, start_us: int) -> None:
-        """Note that a frame of that epoch landed, with late rows from there on."""
+        """Note that a frame of an epoch landed whose late rows or gap records begin at start_us."""
         self._today[key] = min(start_us, self._today.get(key, start_us))
 
     def of(self, key: EpochKey) -> int | None:
-        """The earliest start of an epoch; None if there are none."""
+        """The earliest start [us] noted for an epoch; None if there is none."""
         return min((us for us in (self._today.get(key), self._before.get(key)) if us is not None), default=None)
 
     def stated(self) -> None:
-        """Count another statement."""
+        """Count one more statement; after a day of them forget the starts of the day before."""
         self._statements += 1
         if self._statements % A_DAY == 0:
             self._today, self._before = {}, self._today
 
 
 class Lander:
-    """Custody at the top of the tree."""
+    """Takes frames of the top tier into landing files and answers with receipts."""
 
     def __init__(
         self,
@@ -241,7 +247,10 @@ class Lander:
         *,
         rebuilt: bool = False,
     ) -> None:
-        """restored: the slots of `Land.received` found at start. rebuilt: there were some, and they are lost."""
+        """journal: id of the lander's journal. restored: the slots of `Land.received` found at start.
+
+        rebuilt: slots of an earlier run existed and are lost.
+        """
         self.journal, self.settings = journal, settings
         self.received: dict[EpochKey, ReceivedRanges] = {}
         self._late = LateStarts()
@@ -264,12 +273,12 @@ class Lander:
         self._flying = False
         self._flushed_us: int | None = None
         self._newest: dict[str, int] = {}
-        self.refused = 0  # frames that did not land, since the process started: they are sent again
+        self.refused = 0  # frames beyond the bound since the process started; their senders send them again
         self._stated_us: int | None = None
-        self._unstated = dict.fromkeys(self.received, STATEMENTS)  # epoch -> statements to come that hold it
+        self._unstated = dict.fromkeys(self.received, STATEMENTS)  # epoch -> in how many more statements it belongs
 
     def handle(self, event: LanderEvent, now_us: int) -> list[LanderAction]:
-        """One event in, what to do about it out."""
+        """Handle one event and return the actions."""
         out: list[LanderAction] = []
         match event:
             case MessagesArrived(messages):
@@ -301,7 +310,7 @@ class Lander:
             self._unstated[key] = STATEMENTS
             if message.seq is None:
                 self._beats[message.node] = message.of
-                if key not in self.received:  # a child that asks for our journal (3.7)
+                if key not in self.received:  # the child asks for the lander's journal id (3.7)
                     self._owed.add(key)
                 continue
             self._owed.add(key)
@@ -351,7 +360,10 @@ class Lander:
         return Land(objects, slots, now_us, self._statement(now_us))
 
     def _statement(self, now_us: int) -> tuple[tuple[str, Receipt], ...]:
-        """The frames received of the epochs heard since the last statement, and once more of those that it named."""
+        """The statement for the next file: received frames of epochs heard recently; () if no statement is due.
+
+        An epoch is in the next STATEMENTS statements after it was heard.
+        """
         since_us = None if self._stated_us is None else now_us - self._stated_us
         if since_us is not None and 0 <= since_us < self.settings.statement_us:
             return ()

@@ -1,8 +1,9 @@
 """The base of gateways and mergers: one commit per interval, frames to the parent, heartbeats.
 
-A subclass makes the step to send (`_step`) and the rest of the state to commit (`_state`). Rules (docs/protocol.md):
-one transaction each commit interval contains everything that changed, nothing is published ahead of it, messages are
-acknowledged after it; it comes early when messages wait for it and none has come for 50 ms (3.1).
+A subclass makes the step to send (`_step`) and adds its own state to the commit (`_state`). Rules (docs/protocol.md
+3.1): each commit interval one transaction stores everything that changed; frames are published and messages
+acknowledged only after it. If messages wait for their acknowledgement and none has arrived for 50 ms, the commit comes
+early.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
 
-FAILED: Final = "a function failed"  # reason of a record of lost answers: of no group, for no reading is lost
-STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
-MOVED_AT_ONCE: Final = 200  # frames moved to a new journal in one commit: bounds its memory
-QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
+FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
+STEP_BACK_US: Final = 1_000_000  # a smaller step may be slewing, or jitter between two readings of the clock
+MOVED_AT_ONCE: Final = 200  # most frames moved to a new journal in one commit; bounds its memory
+QUIET_US: Final = 50_000  # commit early for waiting messages once none has arrived for this long (3.1)
 
 
 class Node(Parents):
@@ -67,7 +68,7 @@ class Node(Parents):
     def __init__(
         self, settings: NodeSettings, random: Random, restored: Restored, load: Callable[[int, int], Frame]
     ) -> None:
-        """load: the content of a spooled frame by (epoch, seq), needed only when a frame has to be given up."""
+        """load: reads a spooled frame by (epoch, seq); needed only when frames are dropped, moved or declared lost."""
         self.settings = settings
         self.outbox = Outbox(
             settings.node,
@@ -83,26 +84,27 @@ class Node(Parents):
         self._spool_bytes = 0
         self._committed_us: int | None = None
         self._tokens: list[object] = []
-        self._in_commit: list[object] = []  # those that the commit under way makes durable
+        self._in_commit: list[object] = []  # tokens to acknowledge after the commit under way
         self._token_us = 0
-        self._spooled_epoch: int | None = None  # the epoch whose numbers the spool holds
+        self._spooled_epoch: int | None = None  # the epoch whose numbers are in the spool
         self._spooled_keys = AppendOnlyTable(slots.KEYS, restored.state)
         numbers = {int(row.split("/")[1]) for row in restored.state if row.startswith(f"{slots.REGISTERS}/")}
         self._spooled_hints = {n: AppendOnlyTable(f"{slots.REGISTERS}/{n}", restored.state) for n in numbers}
-        self._dirty = False  # something must be committed at the next chance
-        self._declared: tuple[Gap, ...] = ()  # losses with a journal of the parent, for the next step
+        self._dirty = False  # commit as soon as possible, without waiting for the interval
+        self._declared: tuple[Gap, ...] = ()  # losses from a move or a lost journal of the parent, for the next step
         self._late = LateSendings(restored.state)
-        self._moving = False  # this process has begun to move frames to a new journal
-        # an operator asks for it, or a frame of this epoch is damaged: another one begins, which says everything anew
+        self._moving = False  # this process has begun to move frames to a new journal or parent
+        # the next commit begins a new epoch, which states everything again: an operator or the parent asked for it,
+        # losses were accepted, or a frame is damaged
         self._renew = False
-        self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
+        self._reborn = True  # the next commit begins a new epoch: at start, and after the clock stepped back (1.1)
         self._now_us: int | None = None
         self.clock = ClockChanged(known=True, boot="", offset_us=0)
         self.wanted = ""  # the parent to send to; see ParentChoice
-        self._told: list[Action] = []  # notes of the commit that is being made
-        self._failed: list[Gap] = []  # lost answers of this node, for the next step
+        self._commit_notes: list[Action] = []  # notes to return with the next commit
+        self._failed: list[Gap] = []  # records of failed functions, for the next step
         slots.check_version(restored.state)
-        self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # before any receipt
+        self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # the longest before any receipt (3.2)
         outbox, known = slots.OUTBOX.read(restored.state), slots.NUMBERS.read(restored.state)
         if outbox is not None:
             numbering = self.outbox.new_encoder()
@@ -121,7 +123,7 @@ class Node(Parents):
         self.wanted = self.outbox.parent
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
-        """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
+        """Handle one event and return the actions. Raises: ProtocolError for an event that this node never gets."""
         out = self._time(event, now_us)
         match event:
             case Tick() | ClockChanged():
@@ -159,12 +161,12 @@ class Node(Parents):
         out += self.outbox.publish(now_us)
         heartbeat_us = self.settings.heartbeat_us
         if self.outbox.epoch_id and not self._committing and self.outbox.beat_due(now_us, heartbeat_us):
-            beat = self.outbox.beat(now_us, heartbeat_us, self._frontiers())  # it names what is committed (2.5)
+            beat = self.outbox.beat(now_us, heartbeat_us, self._frontiers())  # names committed frontiers only (2.5)
             out += [] if beat is None else [Beat(beat)]
         return out
 
     def _uplink(self, event: Refused | Relieved | LinkUp | LinkDown | Sent) -> list[Action]:
-        """Handle an event that concerns the outbox alone."""
+        """Handle an event that concerns only the outbox."""
         match event:
             case Refused():
                 relief = self.outbox.relieve()
@@ -178,7 +180,7 @@ class Node(Parents):
         return []
 
     def _time(self, event: Event, now_us: int) -> list[Action]:
-        """Handle a change of the time itself: the clock stepped, became known, or is no longer known."""
+        """Update the time: time has passed, the clock stepped, became known, or is no longer known."""
         out: list[Action] = []
         found = self._now_us is None or not self.clock.known
         if self._now_us is not None and (self.clock.known or not isinstance(event, ClockChanged)):
@@ -203,7 +205,7 @@ class Node(Parents):
 
     @property
     def wake_us(self) -> int:
-        """When the node wants its next Tick, at the latest."""
+        """The latest time [us] at which the node needs its next Tick."""
         due = (self._committed_us or 0) + self.settings.commit_interval_us
         if self.outbox.link_up and self.outbox.epoch_id:
             due = min(due, self.outbox.spoke_us + self.settings.heartbeat_us)
@@ -232,10 +234,10 @@ class Node(Parents):
             moved = bool(frames)
         if self.outbox.outdated or (self.outbox.leaving and not self._moving):
             frames += self._join_journal(now_us)
-        if self._reborn and moved:  # it has just begun: what was open goes to the new parent
+        if self._reborn and moved:  # `_move` has just begun the epoch: open rows go to the new parent
             self._reborn = self._renew = False
             frames += self._put(without_promise(flush), now_us)
-        elif self._reborn:  # what was open leaves as the last frames of the epoch before (1.3)
+        elif self._reborn:  # open rows leave as the last frames of the epoch before (1.3)
             self._reborn = self._renew = False
             if self.outbox.epoch_id:
                 frames += self._flush(flush if flush.groups or flush.gaps else self._flush_step(now_us), now_us)
@@ -247,15 +249,16 @@ class Node(Parents):
             frames += self._open_on_the_way(now_us)
         if self.outbox.leaving:
             frames += self.outbox.put(Step(gaps=self._declared)) if self._declared else []
-            self._declared = ()  # ahead of the rows that are moved, which it says are no repeats (3.7)
+            self._declared = ()  # sent before the moved rows, so that the parent does not take those for repeats (3.7)
             for part in self.outbox.moved_steps(self._load, MOVED_AT_ONCE):
                 frames += self._put(part, now_us)
-            step = self._in_no_slot()  # closes nothing: what is moved comes before the next promise
+            step = self._in_no_slot()  # closes no rows: all moved rows must be sent before the next promise
         else:
             step = self._step(now_us)
         step, self._declared = replace(step, gaps=(*step.gaps, *self._declared)), ()
         first = tuple(gap for gap in step.gaps if gap.reason in (BEGAN, JOURNAL_LOST))
-        if first and any(group.rows for group in step.groups):  # tiers above judge by them what is a repeat (1.2, 3.7)
+        # records before rows: by these records the tiers above judge which rows are repeats (1.2, 3.7)
+        if first and any(group.rows for group in step.groups):
             frames += self.outbox.put(Step(gaps=first))
             step = replace(step, gaps=tuple(gap for gap in step.gaps if gap not in first))
         if self._failed:
@@ -271,20 +274,20 @@ class Node(Parents):
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
         self._in_commit, self._tokens = self._tokens, []
         forget = tuple(self.outbox.take_forgotten())
-        told, self._told = self._told, []
-        return [*told, Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
+        notes, self._commit_notes = self._commit_notes, []
+        return [*notes, Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
 
     def _keep_quota(self) -> None:
-        """Drop frames while the spool is larger than it may be (3.5)."""
+        """Drop frames if the spool exceeds its quota (3.5)."""
         most, spooled = self.settings.quota_bytes, self.outbox.spooled
         if most is None or self._spool_bytes <= most or not spooled:
             return
-        over = self._spool_bytes - most + most // 100  # a little more, so that not every commit drops
-        self._told += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)
-        self._spool_bytes = 0  # the next commit tells again
+        over = self._spool_bytes - most + most // 100  # 1 % more, so that not every commit has to drop frames
+        self._commit_notes += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)
+        self._spool_bytes = 0  # until `Committed` reports the new size
 
     def _numbers(self) -> dict[str, object]:
-        """The slots of the epoch's numbers that changed."""
+        """The changed slots of the epoch's numbers."""
         numbering, state = self.outbox.encoder, dict[str, object]()
         anew, self._spooled_epoch = self.outbox.epoch_id != self._spooled_epoch, self.outbox.epoch_id
         if anew or len(numbering.keys) > self._spooled_keys.length:
@@ -300,23 +303,23 @@ class Node(Parents):
         return state
 
     def _wants_epoch(self) -> bool:
-        """Whether this kind of node wants to number anew although no rule requires it."""
+        """Whether to begin a new epoch, with new numbers, although no rule requires it."""
         return False
 
     def _open(self, now_us: int) -> list[Frame]:
-        """Begin a new epoch, with all that its birth states (1.2)."""
+        """Begin a new epoch. Returns the frames of its birth (1.2)."""
         self.outbox.draw()
         step = self._birth_step(now_us)
         withheld = self._declared or self._too_many_hints(step)
         return self.outbox.open(without_promise(step) if withheld else step)
 
     def _open_on_the_way(self, now_us: int) -> list[Frame]:
-        """Begin a new epoch while the process continues: open rows stay open, and the old promise holds."""
+        """Begin a new epoch while the process continues: open rows stay open, and the old promise stays in force."""
         self.outbox.draw()
         return self.outbox.open(without_promise(self._birth_step(now_us, goes_on=True)))
 
     def _flush(self, step: Step, now_us: int) -> list[Frame]:
-        """Send all open rows as the last frames of the epoch (1.3), in further epochs if its keys are used up."""
+        """Make the last frames of the epoch from all open rows (1.3); further epochs follow if its keys are used up."""
         frames: list[Frame] = []
         self._note_late(step, now_us, flush=True)
         after = self.outbox.seq - 1
@@ -330,15 +333,15 @@ class Node(Parents):
         return frames
 
     def _put(self, step: Step, now_us: int) -> list[Frame]:
-        """Make the frames of a step, in new epochs if the key numbers of one are used up (2.4).
+        """Make the frames of a step, in further epochs if the key numbers of one are used up (2.4).
 
-        Open rows stay open: the process continues and the new epoch names the last seq of the old one.
+        Open rows stay open, because the process continues and each new epoch names the last seq of the one before.
         """
         frames: list[Frame] = []
         self._note_late(step, now_us)
         before, self.outbox.withheld = self.outbox.withheld, self._too_many_hints(step)
         if self.outbox.withheld and not before:
-            self._told.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
+            self._commit_notes.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
         for part in self._parts(self._withhold(step) if self.outbox.withheld else step):
             try:
                 frames += self.outbox.put(part)
@@ -348,17 +351,17 @@ class Node(Parents):
         return frames
 
     def _in_no_slot(self) -> Step:
-        """Rows and losses that no slot of a commit holds: they must leave with it, or a kill would lose them."""
+        """Rows and losses that no slot stores: this commit must send them, or a kill of the process would lose them."""
         return Step()
 
     def _withhold(self, step: Step) -> Step:
-        """A step whose promise must wait, because its registers are more than an epoch numbers (5.2)."""
+        """The step without promises that must wait because its registers exceed the key numbers of an epoch (5.2)."""
         return without_promise(step)
 
     def _note_late(self, step: Step, now_us: int, *, flush: bool = False) -> None:
-        """Remember where rows lie that the promise does not cover, should the parent's journal be lost (3.7).
+        """Remember the times of rows that the promise does not cover: late rows below it, rows of a flush above it.
 
-        These are late rows, below it, and those of a flush, above it.
+        If the parent's journal is lost, they are declared in doubt (3.7). flush: the step is a flush.
         """
         for each in step.groups:
             spans = [rows.partials for rows in each.rows if (rows.late or flush) and len(rows.partials)]
@@ -367,7 +370,7 @@ class Node(Parents):
                 self._late.note(now_us, each.group, start_us, end_us)
 
     def _parts(self, step: Step) -> Iterator[Step]:
-        """A step in parts, each with no more keys than an epoch numbers."""
+        """Split a step into parts, each with at most as many keys as an epoch numbers."""
         most = self.settings.max_keys
         if not exceeds(step, most):
             yield step
@@ -382,7 +385,7 @@ class Node(Parents):
         yield without_rows(step)
 
     def _too_many_hints(self, step: Step) -> frozenset[Group]:
-        """Groups whose registers are more than one epoch numbers: their frontiers stay where they are."""
+        """Session groups whose frontier must not advance, because the step has more registers than an epoch numbers."""
         if not exceeds(step, self.settings.max_keys, hints_only=True):
             return frozenset()
         return frozenset(each.group for each in step.groups if each.hints is not None)
@@ -398,12 +401,11 @@ class Node(Parents):
             self._token_us = now_us
 
     def book(self) -> dict[str, Any]:
-        """What became of the readings (docs/protocol.md 9.1), as plain values. A kind of node adds its own.
+        """Counts of readings and frames (docs/protocol.md 9.1), as plain values. Subclasses add theirs.
 
-        sent: readings in all frames up to (epoch, seq), without those lost: which gap records replaced. lost_frames:
-        frames whose readings are not known. spooled: frames without a receipt; former: those of them that wait for a
-        parent that was left. whole: the books are as old as the
-        spool.
+        sent: readings in all frames up to (epoch, seq) except lost ones. lost: readings in frames that gap records
+        replaced. lost_frames: replaced frames whose number of readings is not known. spooled: frames without a receipt.
+        former: frames among these that wait for a former parent. whole: the books count since the spool was created.
         """
         outbox = self.outbox
         return {
@@ -428,16 +430,16 @@ class Node(Parents):
 
     @property
     def alarms(self) -> Mapping[str, str]:
-        """Child -> its alarm for the operator (1.4)."""
+        """Child -> text of its alarm for the operator (1.4)."""
         return {}
 
     @abstractmethod
     def _ready(self) -> bool:
-        """Whether the node may commit at all (it has been configured, it has a journal)."""
+        """Whether the node may commit yet: it has been configured, and has a journal if it is a parent."""
 
     @abstractmethod
     def _handle(self, event: Event, now_us: int) -> list[Action]:
-        """The events that only this kind of node gets."""
+        """Handle an event that only this kind of node gets."""
 
     @abstractmethod
     def _flush_step(self, now_us: int) -> Step:
@@ -445,14 +447,14 @@ class Node(Parents):
 
     @abstractmethod
     def _step(self, now_us: int) -> Step:
-        """Rows closed since the last commit, and all changes of frontiers, leaves and serving ranges."""
+        """Rows closed since the last commit, with all changes of frontiers, leaves and serving ranges."""
 
     def _elapsed(self, before_us: int, now_us: int) -> None:
-        """Note that time went by since the last event, or that a clock which was known stepped."""
+        """Note that the node's time went from before_us to now_us: time passed, or a known clock stepped."""
         del before_us, now_us
 
     def _stepped(self, by_us: int) -> None:
-        """The clock stepped, either way: move remembered times with it, because no time has passed."""
+        """The clock stepped by by_us, in either direction: shift remembered times with it, because no time passed."""
         del by_us
 
     def _clock_changed(self, event: ClockChanged) -> None:
@@ -460,16 +462,16 @@ class Node(Parents):
         del event
 
     def _clock_found(self, now_us: int) -> None:
-        """The time is known for the first time in this process, or again."""
+        """The time has become known, for the first time in this process or again."""
         del now_us
 
     @abstractmethod
     def _stepped_back(self, now_us: int) -> None:
-        """The clock went back to now_us: no remembered time may lie after it."""
+        """The clock stepped back to now_us: limit all remembered times to now_us."""
 
     @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:
-        """Slots that changed."""
+        """The changed slots."""
 
     @abstractmethod
     def _frontiers(self) -> Mapping[Group, int]:

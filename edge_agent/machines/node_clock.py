@@ -1,10 +1,10 @@
-"""What time it is at a node, and whether that is known (docs/protocol.md 4.3). Pure.
+"""Decides what time it is at a node, and whether the time is known (docs/protocol.md 4.3). Pure.
 
-A node's time is the time since boot, which never steps, plus an offset. The offset is known from the computer's clock
-where a time service (NTP) vouches for it; where there is no such service, from the computer's clock as long as it is
-plausible and does not step; or from a parent that the node has asked, within half the round trip.
+A node's time is the time since boot, which never steps, plus an offset. The offset comes from the computer's clock if a
+time service (NTP) confirms it; without a time service, from the computer's clock as long as it is plausible and does
+not step; or from a parent's answer, which is exact to half the round trip.
 
-    UNKNOWN --service, plausible clock, parent--> known --step that nobody vouches for--> UNKNOWN
+    UNKNOWN --time service, plausible clock or parent--> known --unconfirmed step--> UNKNOWN
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ SERVICE: Final = "time service"
 COMPUTER: Final = "computer"
 PARENT: Final = "parent"
 STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step
-SETTLED_US: Final = 60_000_000  # a step that nobody vouches for and nobody denies holds after a minute
-ASK_US: Final = 5_000_000  # while the clock is unknown
-ASK_AGAIN_US: Final = 600_000_000  # of a parent that may know better than the computer's clock
+SETTLED_US: Final = 60_000_000  # an unconfirmed step of the clock is accepted after this time
+ASK_US: Final = 5_000_000  # interval of questions to the parent while the time is unknown
+ASK_AGAIN_US: Final = 600_000_000  # interval while the time is known, but no time service confirms it
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The computer's clocks at one moment. boot_us: since boot. vouched: a time service confirms wall_us.
+    """The computer's clocks at one moment. boot_us: time since boot.
 
-    False: there is a service and it does not confirm it yet; None: there is no service to ask.
+    vouched: whether a time service confirms wall_us; False: the service does not confirm it yet; None: no time service.
     """
 
     wall_us: int
@@ -42,7 +42,10 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """offset_us: of the node's time from the time since boot. source: of the time; UNKNOWN: it is a guess."""
+    """The node's time. offset_us: node time minus time since boot. source: UNKNOWN: the offset is a guess.
+
+    error_us: how far the offset may be off.
+    """
 
     offset_us: int
     source: str
@@ -55,8 +58,9 @@ class ClockState:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A stretch in which the computer's clock counted unconfirmed: [from, upto) since boot (upto None: it still
-    does).
+    """A period [from_us, upto_us) since boot in which the computer's clock counted as known without confirmation.
+
+    upto_us: None: the period lasts. offset_us: the offset that was used.
     """
 
     from_us: int
@@ -65,25 +69,26 @@ class Trusted:
 
 
 class NodeClock:
-    """Decides what time it is. Feed it with `look` and `answered`; the result is `state`."""
+    """Decides what time it is: `look` and `answered` take input and update `state`."""
 
     def __init__(self, first: ClockReading, *, trust: str, max_error_us: int, floor_us: int) -> None:
-        """trust: 'auto', 'always' (the computer's clock is right) or 'synced' (only if a service or a parent confirms
-        it).
+        """trust: 'always': the computer's clock is right; 'synced': it counts only if a time service confirms it;
+        'auto': a plausible clock also counts where there is no time service.
 
-        max_error_us: a parent's answer that may be further off is not taken. floor_us: no right clock is earlier.
+        max_error_us: a parent's answer with a greater possible error is ignored. floor_us: no right clock is earlier.
         """
         self._trust, self._max_error_us, self._floor_us = trust, max_error_us, floor_us
         self._wall_offset_us = first.offset_us  # of the computer's clock, without its slow drift
-        self._stepped_us: int | None = None  # since when it stands where nobody vouches for it
+        self._stepped_us: int | None = None  # time since boot of the last step, while it is unconfirmed
         self._asked_us: int | None = None
         self._trusted: Trusted | None = None
         self.state = ClockState(max(first.wall_us, floor_us) - first.boot_us, UNKNOWN)
-        self.wrong: tuple[int, int] | None = None  # times that readings got, or should have got, by a wrong offset
+        # [from, upto) of times that readings got, or should have got, while the offset was wrong
+        self.wrong: tuple[int, int] | None = None
         self.look(first)
 
     def look(self, now: ClockReading) -> ClockState:
-        """Update the state by the computer's clocks."""
+        """Update the state from the computer's clocks."""
         stepped = abs(now.offset_us - self._wall_offset_us) >= STEP_US
         if stepped:
             self._wall_offset_us, self._stepped_us = now.offset_us, now.boot_us
@@ -105,7 +110,7 @@ class NodeClock:
         alone = self._trust == "auto" and now.vouched is None
         if self._stepped_us is None:
             return alone
-        back = abs(self._wall_offset_us - self.state.offset_us) < STEP_US  # where it was before
+        back = abs(self._wall_offset_us - self.state.offset_us) < STEP_US  # it has stepped back to the node's time
         return back or (alone and now.boot_us - self._stepped_us >= SETTLED_US)
 
     def _become(self, state: ClockState, boot_us: int) -> None:
@@ -125,7 +130,7 @@ class NodeClock:
             self._trusted = None
 
     def answered(self, answer: ParentTime, boot_us: int) -> ClockState:
-        """Update the state by a parent's answer, which came at boot_us."""
+        """Update the state from a parent's answer. boot_us: time since boot at its arrival."""
         width_us = boot_us - answer.asked_us
         error_us = width_us // 2 + (answer.error_us or 0)
         if width_us < 0 or error_us > self._max_error_us:
@@ -141,7 +146,7 @@ class NodeClock:
         elif answer.error_us is not None and self.state.source != SERVICE:
             if abs(self.state.offset_us - offset_us) > near_us + self.state.error_us:
                 self._become(ClockState(offset_us, PARENT, error_us), boot_us)
-            elif self._trusted is not None:  # confirmed so far
+            elif self._trusted is not None:  # the answer confirms the clock up to now
                 self._trusted = replace(self._trusted, from_us=boot_us)
         return self.state
 

@@ -1,4 +1,4 @@
-"""How a node deals with its parents: the choice of one, a change of parent, a new journal of the parent.
+"""The part of a node that deals with its parents: choosing one, moving to another, a new journal of the parent.
 
 Rules (docs/protocol.md): a move ends the line to the old parent by a `leave`, and frames sent to it stay with it (1.5);
 a parent with a new journal is a new parent, and what the old journal may have contained is declared (3.7).
@@ -21,12 +21,12 @@ from edge_agent.machines.uplink.step import Step, without_promise
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """The identity of a node and its intervals. Durations in us.
+    """The identity of a node and its limits. Durations in us.
 
-    quota_bytes: of the spool; beyond it frames are dropped (None: no limit). frontier_step_us: frontiers are multiples
-    of it if all window edges are, which keeps frames short (schemas/frame.cddl). frame_bytes: size limit of its frames.
-    max_keys: how many keys one of its epochs numbers. parents: best first; (): the runtime knows the only one. away_us,
-    back_us: see ParentChoice.
+    quota_bytes: spool size above which frames are dropped (None: no limit). frontier_step_us: frontiers are rounded
+    down to multiples of this if all window edges are such multiples, which keeps frames short (schemas/frame.cddl).
+    frame_bytes: size limit of a frame. max_keys: most keys numbered in one epoch. parents: names in order of
+    preference; (): there is only one parent, known to the runtime. away_us, back_us: see ParentChoice.
     """
 
     node: str
@@ -45,9 +45,10 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """What an operator gave up of a former parent: frames, their readings, and the range of their event times.
+    """Frames for a former parent that an operator declared lost, with their readings and range of event times.
 
-    readings: None: not known of all. from_us, upto_us: None if no readings were in them, or the range is not known.
+    readings: None if not known for all frames. from_us, upto_us: None if the frames had no readings or the range is not
+    known.
     """
 
     parent: str
@@ -60,8 +61,8 @@ class GivenUp:
 class Parents(ABC):
     """The part of a node that chooses its parent.
 
-    _declared: losses for the next step. _late: the late rows that were sent.
-    _moving: this process has begun to move frames to another parent or journal. given_up: by the last `AcceptLoss`.
+    _declared: losses for the next step. _late: times of the late rows that were sent. _moving: this process has begun
+    to move frames to another parent or journal. given_up: frames declared lost by the last `AcceptLoss`.
     """
 
     settings: NodeSettings
@@ -77,7 +78,7 @@ class Parents(ABC):
     given_up: tuple[GivenUp, ...] = ()
 
     def _receipted(self, receipt: Receipt, now_us: int) -> list[Note]:
-        if self.outbox.asked_anew(receipt):  # another epoch says everything once more (1.3, 2.4)
+        if self.outbox.asked_anew(receipt):  # a new epoch states everything again (1.3, 2.4)
             self._renew = self._dirty = True
         notes = self.outbox.receipt(receipt, self._load)
         if receipt.journal == self.outbox.journal:
@@ -90,7 +91,7 @@ class Parents(ABC):
         """Move to another parent if the present one is away, or is no longer configured (1.5)."""
         outbox = self.outbox
         if len(self.choice.parents) < 2 and self.choice.parents == (outbox.parent,) == (self.wanted,):
-            return []  # at each event of most nodes
+            return []  # the usual case, checked at each event: one parent, and it is in use
         asked = self.choice.asks(outbox.parent, now_us)
         out: list[Action] = [Beat(Heartbeat(self._probe_epoch, -1, ()), asked)] if asked else []
         waits = not outbox.link_up or outbox.owed
@@ -102,11 +103,11 @@ class Parents(ABC):
 
     @property
     def _probe_epoch(self) -> int:
-        """The epoch in whose name another parent is asked whether it answers: an id of this process, and no epoch."""
+        """The epoch id in heartbeats that ask another parent whether it answers. It is not the id of a real epoch."""
         return ~self.outbox.epoch_id & 0xFFFFFFFF
 
     def _move(self, now_us: int) -> list[Frame]:
-        """End the line to the present parent by a leave, and begin one to another (1.5)."""
+        """End the line to the present parent with a leave, and begin a line to the wanted parent (1.5)."""
         leaves = {group: tuple(listed) for group, listed in self._listed().items() if listed}
         line = self.outbox.end_line(self.wanted, self._load, now_us)
         self._moving = True
@@ -117,7 +118,7 @@ class Parents(ABC):
         return frames + self.outbox.open(without_promise(self._birth_step(now_us)))
 
     def _accept_loss(self, only: str) -> list[Action]:
-        """Give up what former parents may not have, and declare it lost. only: one of them; '': all."""
+        """Declare frames lost that wait for former parents. only: name of one former parent; '': all."""
         names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
         given_up, notes = list[GivenUp](), list[Action]()
         waiting = self.outbox.former_lines.waiting()
@@ -136,12 +137,12 @@ class Parents(ABC):
             given_up.append(of)
             notes.append(Note("parent.loss_accepted", asdict(of)))
         self.given_up = tuple(given_up)
-        self._renew = self._renew or bool(given_up)  # the next birth names no line before it
+        self._renew = self._renew or bool(given_up)  # the next birth names no epoch before the move (1.5)
         self._dirty = True
         return notes
 
     def _join_journal(self, now_us: int) -> list[Frame]:
-        """Join the parent's new journal: a birth, frames never published, then the losses (3.7)."""
+        """Begin an epoch for the parent's new journal: a birth, frames never published, then the losses (3.7)."""
         self._moving = True
         nodes = self._leaf_names()
         late = tuple(
@@ -149,7 +150,7 @@ class Parents(ABC):
             for group, start_us, end_us in self._late.recent(now_us)
         )
         new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
-        for gap in declared:  # stated again should this journal be lost before it passed them on
+        for gap in declared:  # remember them, to state them again if this journal too is lost before it passes them on
             if gap.reason == IN_DOUBT:
                 for group in gap.groups:
                     self._late.note(now_us, group, gap.start_us, gap.end_us)
@@ -161,16 +162,19 @@ class Parents(ABC):
 
     @abstractmethod
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
-        """The step of a birth: members, frontiers, definitions in force (1.2). goes_on: rows of a step may follow."""
+        """The step of a birth: members, frontiers, definitions in force (1.2).
+
+        goes_on: the process continues, so open rows stay open and follow later.
+        """
 
     @abstractmethod
     def _reached(self) -> Mapping[Group, int]:
-        """For every group the latest end of all rows that may have been sent."""
+        """The latest end [us] of all rows that may have been sent, for every group."""
 
     @abstractmethod
     def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
-        """For every group the leaves below this node, or itself, as the present epoch lists them."""
+        """The leaves that the present epoch lists for every group: those below this node, or the node itself."""
 
     @abstractmethod
     def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
-        """For every group the leaves whose readings are sent."""
+        """The names of the leaves whose readings are sent, for every group."""

@@ -21,7 +21,7 @@ def test_a_gateway_names_what_it_waits_for() -> None:
     read(host, T0 + 40 * S, 1, T0 + 40 * S)
     host.do(Tick(), T0 + 42 * S)
     assert standing(host.machine, T0 + 42 * S) == (T0 + 40 * S, "")
-    why = "sensor s: silent for 60 s, is waited for 3600 s (timeout)"
+    why = "sensor s: silent for 60 s, counts as idle after 3600 s (timeout)"
     assert standing(host.machine, T0 + 100 * S) == (T0 + 40 * S, why)
     empty = gateway_host(sensors=(), queries=())
     empty.accepted(T0)

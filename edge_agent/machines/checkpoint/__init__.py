@@ -1,10 +1,10 @@
-"""State of machines in the slots of a spool.
+"""Stores the state of machines in the slots of a spool.
 
 - slot: one slot and its rows
-- slots: every slot, its type, and the version of them all; groups in several slots
-- membership_slots: memberships of a merger in several slots
-- damage: what a node may use of a spool with damaged slots
-- codec: typed values as plain values, and back
-- append_only: a table that only grows, in slots of some entries
-- paged_rows: many open rows, in slots of some keys
+- slots: every slot with its type, and their common version; the slots of a group
+- membership_slots: the slots of a merger's memberships
+- damage: decides which slots of a damaged spool a node may use
+- codec: converts typed values to plain values, and back
+- append_only: stores a table that only grows, in slots of some entries
+- paged_rows: stores many open rows, in slots of some keys
 """

@@ -1,29 +1,29 @@
-"""An append-only table in slots of some entries each: a commit writes the slots that grew, not the table."""
+"""Stores an append-only table in several slots, so that a commit writes the slots that grew and not the whole table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-SLOT_TEXTS: Final = 256  # one more text writes a few kB; 100 000 of them are 400 rows of the spool
+SLOT_TEXTS: Final = 256  # entries per slot: adding a text writes a few kB; 100 000 texts take 400 rows of the spool
 
 
 class AppendOnlyTable:
-    """The slots of one table. length: how many entries they hold."""
+    """The slots of one table. length: number of entries at the last call of `changes`."""
 
     __slots__ = ("_name", "_slots", "length")
 
     def __init__(self, name: str, state: Mapping[str, Any] | None = None) -> None:
-        """name: of the slots, before their number. state: the rows of the spool, including those of older slots."""
+        """name: the slots are called `name/0`, `name/1` and so on. state: the rows of the spool; None: a new table."""
         self._name = name
         self.length = 0
         self._slots = 0 if state is None else len(self._found(name, state))
 
     def changes(self, entries: Sequence[object], *, anew: bool = False) -> dict[str, object]:
-        """The slots to write so that they contain these entries: those that have grown.
+        """The slots to write (None: delete the slot). entries: the whole table, which may only have grown.
 
-        anew: return all of them, because the table is not that of the last call; the spool writes only those that
-        differ.
+        anew: the table is another one than at the last call, so all slots are returned. The spool writes only those
+        whose bytes differ.
         """
         self.length = 0 if anew else self.length
         many = -(-len(entries) // SLOT_TEXTS)

@@ -1,9 +1,9 @@
-"""Typed state as plain values, and back: for the slots of a spool and the root's decision row.
+"""Converts typed state to plain values and back, for the slots of a spool and the root's decision row.
 
 `encode` follows the value, `decode` the declared type. A dataclass whose fields are keyword-only becomes a map by field
-name (without the unit `_us`, or WRITTEN in the metadata of the field); any other dataclass or named tuple becomes a
-list in the order of its fields, and a list that ends early takes the defaults of the missing fields. A map whose keys
-are no texts becomes a list of [*key, value]. Groups, queries and rows have their own forms, below.
+name (without the unit `_us`; the metadata WRITTEN of a field replaces its name). Any other dataclass or named tuple
+becomes a list in the order of its fields; for fields missing at the end of the list, `decode` takes the defaults. A map
+with keys other than texts becomes a list of [*key, value]. Groups, queries and rows have their own forms, below.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import ALL
 
 T = TypeVar("T")
-_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None), np.ndarray, Frame})  # as the spool takes them
+_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None), np.ndarray, Frame})  # the spool stores these as is
 _UNIT: Final = "_us"
-WRITTEN: Final = "written"  # in the metadata of a field: the name it is written under
+WRITTEN: Final = "written"  # key in the metadata of a field: its name in the plain map
 
 
 def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
-    """A value of a declared type as plain values. rows: what to write for Partials instead of `rows_to_plain`."""
+    """Turn a value of a declared type into plain values. rows: converts Partials, instead of `rows_to_plain`."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -57,14 +57,14 @@ def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
 
 
 def decode(kind: type[T], plain: Any, pages: Callable[[Any], Partials] | None = None) -> T:
-    """The value that `encode` wrote as plain values. pages: reads what `rows` of `encode` returned."""
+    """The value of type `kind` that `encode` turned into `plain`. pages: reverses the `rows` given to `encode`."""
     value: T = _decoder(cast("Any", kind))(plain, pages)
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Untyped:
-    """A value whose type the reader learns only later. content: the value to write; plain if it was read."""
+    """A value whose type the reader learns only later. content: a typed value to write, or plain values if read."""
 
     content: Any
     pages: Callable[[Any], Partials] | None = None
@@ -82,7 +82,7 @@ def _decoder(kind: Any) -> Decoder:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         kinds = [each for each in args if each is not types.NoneType]
-        of, only = _decoder(kinds[0]), len(kinds) == 1  # of several kinds the first is a list, the others are plain
+        of, only = _decoder(kinds[0]), len(kinds) == 1  # in a union of several types only the first becomes a list
         return lambda plain, pages: of(plain, pages) if plain is not None and (only or type(plain) is list) else plain
     if origin in (list, set):
         each = _decoder(args[0])
@@ -143,7 +143,7 @@ def _dataclass_decoder(kind: Any) -> Decoder:
 
 @cache
 def _names(kind: Any) -> tuple[dict[str, str], bool]:
-    """(field -> the name under which it is written, whether the class is written by name)."""
+    """Returns (field -> its name in the plain map, whether the class becomes a map instead of a list)."""
     of = fields(kind)
     names = {field.name: field.metadata.get(WRITTEN, field.name.removesuffix(_UNIT)) for field in of}
     return names, bool(of) and all(field.kw_only for field in of)
@@ -155,12 +155,12 @@ def _key_parts(key: object) -> list[object]:
 
 
 def rows_to_plain(rows: Partials) -> dict[str, object]:
-    """Rows as arrays by name."""
+    """Turn rows into a map of arrays."""
     return {"start": rows.start, "end": rows.end, "key": rows.key, "states": dict(rows.states)}
 
 
 def rows_from_plain(plain: Mapping[str, Any]) -> Partials:
-    """From what `rows_to_plain` returns."""
+    """Reverse `rows_to_plain`."""
     return Partials(plain["start"], plain["end"], plain["key"], dict(plain["states"]))
 
 

@@ -10,16 +10,17 @@ from typing import Any, Final, NamedTuple
 from edge_agent.machines.checkpoint import slots
 from edge_agent.machines.checkpoint.slot import Slot
 
-# A parent's journal id stands in two slots: a parent without it is a new one to all its children (3.7).
+# A parent stores its journal id in two slots, because without the id all its children treat it as a new parent (3.7).
 JOURNALS: Final = (slots.JOURNAL, slots.JOURNAL_AGAIN)
 _SLOTS: Final[tuple[Slot[Any], ...]] = (slots.LAYOUT, slots.HORIZON, slots.NUMBERER, slots.COMMANDS, *JOURNALS)
-DISPENSABLE: Final = {slot.name: slot.without for slot in _SLOTS}  # name -> what the node does without it
+DISPENSABLE: Final = {slot.name: slot.without for slot in _SLOTS}  # name -> what the node does without the slot
 COSTS_THE_PAST: Final = "what the node knew is lost; its frames are sent"
 
 
 class Remains(NamedTuple):
-    """state: the slots to continue from. obsolete: slots to delete with the next commit. lost: the past is not
-    known.
+    """The usable part of a spool.
+
+    state: the slots to continue from. obsolete: slots to delete with the next commit. lost: the node's past is unknown.
     """
 
     state: Mapping[str, object]
@@ -28,10 +29,10 @@ class Remains(NamedTuple):
 
 
 def remains(good: Mapping[str, object], damaged: Collection[str]) -> Remains:
-    """What a node may use of its spool. good: slots that can be read, by name; damaged: names of the others.
+    """Decide which slots a node may use. good: readable slots by name. damaged: names of unreadable slots.
 
-    If the node can do without a damaged slot, only that slot is lost. Without any other it would count readings twice
-    or omit some without a record, so then no slot is used.
+    If the node can do without every damaged slot, only these are lost. Otherwise it would count readings twice or omit
+    some without a record, so no slot is used.
     """
     dispensable = set(damaged) <= DISPENSABLE.keys()
     no_journal = any(slot.name in damaged for slot in JOURNALS) and not any(slot.name in good for slot in JOURNALS)
@@ -41,6 +42,6 @@ def remains(good: Mapping[str, object], damaged: Collection[str]) -> Remains:
 
 
 def journal_of(state: Mapping[str, Any]) -> int | None:
-    """The journal id in either of its slots; None if there is none."""
+    """The journal id from either of its two slots; None if neither contains it."""
     known = slots.JOURNAL.read(state)
     return slots.JOURNAL_AGAIN.read(state) if known is None else known

@@ -1,4 +1,4 @@
-"""The memberships of a merger in slots of its spool."""
+"""Stores a merger's memberships in slots of its spool."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from edge_agent.machines.checkpoint.slots import (
 
 
 class MembershipSlots:
-    """Memberships in slots: leaves and serving ranges change only with definitions or nodes, frontiers every second;
-    they are stored apart so that a commit does not rewrite both.
+    """The slots of all memberships.
+
+    Leaves and serving ranges change only with definitions or nodes, frontiers every second; they are stored apart so
+    that a commit does not rewrite both.
     """
 
     __slots__ = ("_rows",)
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the rows of a spool."""
-        # row -> its leaves, serving and begins: `Member.snapshot` returns the same lists while they are unchanged
+        # row -> its leaves, serving, begins and ends: `Member.snapshot` returns the same lists until one changes
         self._rows: dict[str, tuple[object, ...]] = {row: () for row in state if row.startswith(f"{MEMBER.name}/")}
 
     def changes(self, memberships: Mapping[Group, MembershipState]) -> dict[str, object]:

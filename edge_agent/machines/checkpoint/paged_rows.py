@@ -1,4 +1,4 @@
-"""Many open rows in slots of some keys each: a commit writes the slots of keys that changed, not all open rows."""
+"""Stores many open rows in slots of some keys each, so that a commit writes only the slots of keys that changed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.machines.checkpoint.codec import encode, rows_from_plain, rows_to_plain
 
-PAGE_KEYS: Final = 128  # rows of one more key write a few kB; 100 000 keys are 800 rows of the spool
-MANY_ROWS: Final = 1_024  # fewer stay in their own slot: a slot for each page would cost more than it saves
+PAGE_KEYS: Final = 128  # keys per page: a change of one key writes a few kB; 100 000 keys take 800 rows of the spool
+MANY_ROWS: Final = 1_024  # fewer rows stay in the slot of the state: pages would cost more than they save
 _PAGED: Final = "paged"
 
 
@@ -26,9 +26,9 @@ class PagedRows:
         self._slots: set[str] = set()
 
     def changes(self, state: object) -> tuple[Any, dict[str, object]]:
-        """Returns (the encoded state, with references in place of many rows; the page slots, None: deleted).
+        """Returns (the encoded state, in which page references replace many rows; the page slots, None: delete it).
 
-        Pages are returned whether they changed or not: the spool writes only those that did.
+        All pages are returned; the spool writes only those whose bytes changed.
         """
         pages: dict[str, object] = {}
         tables = 0
@@ -46,7 +46,7 @@ class PagedRows:
 
     @staticmethod
     def reader(slots: Mapping[str, Any]) -> Callable[[Any], Partials]:
-        """What `decode` needs to read the rows that `changes` wrote. slots: of the spool."""
+        """The `pages` argument with which `codec.decode` reads the rows of `changes`. slots: those of the spool."""
 
         def rows(plain: Mapping[str, Any]) -> Partials:
             if _PAGED not in plain:
@@ -58,7 +58,7 @@ class PagedRows:
 
 
 def _split(rows: Partials, name: str, pages: dict[str, object]) -> dict[str, object]:
-    """Adds the rows to `pages`, one slot for PAGE_KEYS keys. Returns the reference to them."""
+    """Add the rows to `pages`, one slot for each PAGE_KEYS key codes. Returns the reference to these slots."""
     page = rows.key // PAGE_KEYS
     order = np.argsort(page, kind="stable")
     first = np.flatnonzero(np.diff(page[order], prepend=-1))

@@ -1,4 +1,4 @@
-"""One slot of a spool: its name, the type of its value, and what a node does without it."""
+"""Declares a slot of a spool: its name, the type of its value, and what a node does if it is damaged."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Slot(Generic[T]):
-    """name: of the slot, or of all slots `name/...`. holds: the type of the value, as `codec.decode` takes it.
+    """A slot, or a family of slots `name/...`. holds: the type of the value, as `codec.decode` takes it.
 
-    without: what the node does if the row is damaged; '' if it would count readings twice or omit some without a
-    record: then its past is `lost` (docs/protocol.md 1.2).
+    without: what the node does if the row is damaged. '': without the row the node would count readings twice or omit
+    some without a record, so its past counts as `lost` (docs/protocol.md 1.2).
     """
 
     name: str
@@ -24,16 +24,16 @@ class Slot(Generic[T]):
     without: str = ""
 
     def write(self, value: T | None, *names: object) -> dict[str, object]:
-        """The row to commit. value None: the row is deleted."""
+        """The row to commit. value: None deletes the row. names: the rest of the row's name, joined by '/'."""
         return {self._row(names): None if value is None else encode(value)}
 
     def read(self, state: Mapping[str, Any], *names: object) -> T | None:
-        """The value among the rows of a spool; None if there is none."""
+        """The value in the rows of a spool; None if there is no such row."""
         plain = state.get(self._row(names))
         return None if plain is None else decode(self.holds, plain)
 
     def each(self, state: Mapping[str, Any]) -> Iterator[tuple[str, T]]:
-        """(names joined by '/', value) of all rows `name/...`."""
+        """Yields (names joined by '/', value) for all rows `name/...`."""
         for row, plain in state.items():
             if row.startswith(f"{self.name}/"):
                 yield row.removeprefix(f"{self.name}/"), decode(self.holds, plain)

@@ -1,7 +1,7 @@
 """Every slot of a node's spool: its name and the type of its value. Raise VERSION with any change of these types.
 
-A slot is one row of the spool, written when its bytes change; so what changes every second and what changes with
-definitions only are slots apart. A slot with names has one row for each: `source/press-1`.
+A slot is one row of the spool, written when its bytes change. Values that change every second are therefore in other
+slots than those that change only with definitions. A slot with names has one row for each: `source/press-1`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encod
 from edge_agent.machines.checkpoint.paged_rows import PagedRows
 from edge_agent.machines.checkpoint.slot import Slot
 
-# 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
-# frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
-# the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left, 13 several ways
-# of a leaf, and where late rows lie, 14 what leaves on their way served, 15 leaves that lost frames listed,
-# and leaves below a lost journal, 16 when late rows were sent, and gateways that may have lived before
+# What each version added: 1 had no slot for its version and reads as 2; 3 books (docs/protocol.md 9.1), 4 undated
+# readings, 5 a row for each waiting frame, 6 a change of the parent's journal, 7 ends of leaves, 8 a second slot for
+# the journal id, 9 registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was
+# left, 13 several moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in
+# lost frames and leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before
 VERSION: Final = 17
 
 
@@ -35,7 +35,7 @@ VERSION: Final = 17
 
 @dataclass(frozen=True, slots=True)
 class BirthState:
-    """What a gap record in the place of a birth needs; see Birth."""
+    """The fields of a birth that a gap record in its place must contain; see Birth."""
 
     epoch_id: int
     predecessor: tuple[int, int] | str | None
@@ -44,10 +44,7 @@ class BirthState:
 
 @dataclass(frozen=True, slots=True)
 class FormerLineState:
-    """Frames for a parent that was left. end: the last epoch and seq; epochs: of frames without a receipt.
-
-    left_us: when it was left; 0: not known.
-    """
+    """Frames for a former parent. end: (last epoch, seq). epochs: with unreceipted frames. left_us: 0: not known."""
 
     journal: int | None
     end: tuple[int, int] | None
@@ -57,7 +54,7 @@ class FormerLineState:
 
 @dataclass(frozen=True, slots=True)
 class LateExtentState:
-    """Where the late rows of frames first to last of an epoch lie; see LateExtents."""
+    """The time range of the late rows in frames `first` to `last` of an epoch; see LateExtents."""
 
     epoch: int
     first: int
@@ -69,14 +66,14 @@ class LateExtentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxState:
-    """The epoch in use. predecessor: (epoch, last seq) of the one before, or `lost`; journal: of the parent.
+    """The outbox. predecessor: (epoch, last seq) of the epoch before, or `lost`; journal: of the parent.
 
-    sent, lost, lost_frames: the books, see Outbox. whole: they are as old as the spool. births: of each epoch of which
-    frames are in the spool.
-    left: journals of the parent that are no more, newest last. leaving: the epoch of which frames are still to be moved
-    into the present one; 0: none. changes: of the parent's journal. parent: whom the epoch is for; '': not known.
-    former: parents that were left. moved_from: the epoch before the last move; 0: none. moved: the leaves that it had.
-    late: where late rows lie in frames that are in the spool.
+    sent, lost, lost_frames: the books, see Outbox. whole: the books have counted since the spool was created. births:
+    of each epoch with frames in the spool. left: former journals of the parent, newest last. leaving: the epoch whose
+    frames still have to be moved into the present one; 0: none. changes: number of journal changes of the parent.
+    parent: the receiver of the epoch; '': not known. former: former parents and the frames for them. moved_from: the
+    epoch before the last move; 0: none. moved: the leaves of that epoch. late: time ranges of late rows in spooled
+    frames.
     """
 
     epoch_id: int
@@ -100,33 +97,33 @@ class OutboxState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumbersState:
-    """The numbers of an epoch, in order, without its keys. texts: definitions that were sent in it.
+    """Nodes, groups and plans of an epoch in the order of their numbers. texts: definitions sent in the epoch.
 
-    held: registers of the epoch before, by group and key, until this one states a frontier.
+    held: registers of the epoch before, by group and key, until this epoch states a frontier.
     """
 
     nodes: list[str]
     groups: list[Group]
     plans: list[tuple[Group, Plan]]
     texts: list[str] = field(metadata={WRITTEN: "said"})
-    held: list[tuple[Group, dict[str, int]]] = field(default_factory=list)  # registers of the epoch before
+    held: list[tuple[Group, dict[str, int]]] = field(default_factory=list)
 
 
-LAYOUT: Final = Slot("layout", int, without="the version of the file says enough")
+LAYOUT: Final = Slot("layout", int, without="the version of the file says enough")  # VERSION at the last commit
 OUTBOX: Final = Slot("outbox", OutboxState)
 NUMBERS: Final = Slot("numbering", NumbersState)
 # the root's correction horizon [us], from the last receipt
 HORIZON: Final = Slot("horizon", int, without="the longest horizon until the next receipt")
-LATE_SENT: Final = Slot("late_sent", dict[Group, list[tuple[int, int, int]]])  # when, and the range of event time
+LATE_SENT: Final = Slot("late_sent", dict[Group, list[tuple[int, int, int]]])  # (sent, event times from, upto)
 KEYS: Final = "numbers"  # table: keys of the epoch
-REGISTERS: Final = "registers"  # table for each group number: hints of open sessions as they were sent
+REGISTERS: Final = "registers"  # table for each group number: the hints last sent for open sessions
 
 # --- gateways ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """How far a sensor has been read. position: where to continue a source that can be read again."""
+    """How far a sensor has been read; see Source. position: where to continue a source that can be read again."""
 
     newest_us: int
     position: Any = field(compare=False)  # it may hold arrays
@@ -138,7 +135,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidityState:
-    """A query revision and the window starts and ends it is fed for."""
+    """A query revision and the windows for which it gets readings; see QueryValidity."""
 
     query: Query
     start: tuple[int, int]
@@ -147,7 +144,7 @@ class ValidityState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionsState:
-    """The queries of a group. fed: the query revisions of each plan interval."""
+    """The query revisions of a group. fed: those in each plan interval."""
 
     validities: list[ValidityState] = field(metadata={WRITTEN: "tenures"})
     fed: list[list[QueryKey]]
@@ -155,7 +152,7 @@ class DefinitionsState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalState:
-    """A plan interval. newest_us: of its readings."""
+    """A plan interval; see PlanInterval. newest_us: the newest event time of its readings."""
 
     from_us: int
     until_us: int
@@ -174,15 +171,11 @@ class TimeIntervalState(IntervalState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceIntervalState(TimeIntervalState):
-    """A plan of slices."""
-
     open: Partials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowIntervalState(TimeIntervalState):
-    """A plan of windows."""
-
     open: WindowRows
 
 
@@ -204,7 +197,11 @@ class RawIntervalState(IntervalState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PunctuationIntervalState(IntervalState):
-    """held: readings the frontier has not passed, as SortedBatch. rows: of the open window, on time and late; late."""
+    """Open windows between markers; see PunctuationSlicer.
+
+    held: SortedBatches of readings that the frontier has not passed. rows: of the open window on time; of the open
+    window late; late rows of closed windows.
+    """
 
     held: list[Any]
     rows: tuple[Partials, Partials, Partials]
@@ -212,14 +209,14 @@ class PunctuationIntervalState(IntervalState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicerState:
-    """What any reading changes. intervals: the IntervalState of each plan interval."""
+    """The part of a slicer that changes with every reading. intervals: the IntervalState of each plan interval."""
 
     frontier_us: int
     newest_us: int
     arrivals: int
     counters: dict[str, int]
     intervals: list[Untyped] = field(metadata={WRITTEN: "eras"})
-    markers: dict[str, Any] | None = None  # of punctuation windows: algebra Markers
+    markers: dict[str, Any] | None = None  # the state of algebra Markers; None: no punctuation windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +230,7 @@ class GroupSlicerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldState:
-    """Readings of one sensor that wait until the time is known: times since the boot `boot`, series index labels."""
+    """Readings of a sensor that wait for the clock. since_us: time since boot `boot`. series: indices into labels."""
 
     sensor: str
     boot: str
@@ -245,7 +242,7 @@ class HeldState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndatedState:
-    """Groups whose sources were first heard while the clock was not known: when, since the boot with that id."""
+    """Groups whose source was first heard while the clock was unknown. began: time since the boot with id `boot`."""
 
     boot: str
     began: list[tuple[Group, int]]
@@ -254,7 +251,7 @@ class UndatedState:
 HELD: Final = Slot("held", HeldState)  # number of the page
 UNDATED: Final = Slot("undated", UndatedState)
 COMMITTED: Final = Slot("committed_us", int)
-ENDED_BOOK: Final = Slot("ended_book", dict[str, int])  # the books of groups that are gone, together
+ENDED_BOOK: Final = Slot("ended_book", dict[str, int])  # sum of the books of groups that were dropped
 FRONTIERS: Final = Slot("frontiers", dict[Group, int])
 SOURCE: Final = Slot("source", SourceState)
 SLICER: Final = Slot("group", GroupSlicerState)
@@ -277,7 +274,7 @@ class GroupSlots:
     def changes(
         self, state: GroupSlicerState, definitions: DefinitionsState | None, keys: list[str]
     ) -> dict[str, object]:
-        """The rows to commit. definitions: None while they are unchanged; keys: all so far, or another table."""
+        """The rows to commit. definitions: None if unchanged. keys: all keys of the group by their code."""
         anew, self._table = self._table is not None and keys is not self._table, keys
         plain, pages = self._rows.changes(state)
         fed = {} if definitions is None else DEFINITIONS.write(definitions, self._name)
@@ -290,7 +287,7 @@ class GroupSlots:
 
     @staticmethod
     def each(state: Mapping[str, Any]) -> Iterator[tuple[GroupSlicerState, DefinitionsState | None, list[str]]]:
-        """Every group among the rows of a spool: (slicer, definitions, keys)."""
+        """Yields (slicer, definitions, keys) of every group in the rows of a spool."""
         pages = PagedRows.reader(state)
         for row, plain in state.items():
             if row.startswith(f"{SLICER.name}/"):
@@ -304,17 +301,13 @@ class GroupSlots:
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """When a child was last heard, and whether it is online."""
-
     heard_us: int
     online: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildrenState:
-    """The children of a parent. link_up_us: since when it is connected to their broker; None: it is not. unlisted: see
-    LostListing.
-    """
+    """A parent's children. link_up_us: connected to their broker since then; None: not. unlisted: see LostListing."""
 
     children: dict[str, ChildState]
     retired: list[str]
@@ -324,7 +317,7 @@ class ChildrenState:
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """One child in one group. None: in the slot MEMBER, apart from what moves every second."""
+    """One child in one group; see Member. A field that is None is stored in the slot MEMBER instead."""
 
     frontier_us: int
     leaves: list[Leaf] | None
@@ -360,7 +353,7 @@ class MemberDefinitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesState:
-    """Leaves that have changed their parent; see Moves. ways: its transit; transit: as an earlier version wrote it."""
+    """Leaves that have changed their parent; see Moves. ways: Moves.transit; transit: its form up to version 12."""
 
     left: dict[str, list[int]]
     transit: dict[str, tuple[int, int, int, int]]
@@ -373,7 +366,7 @@ class MovesState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipState:
-    """The members of one group. since, starts: see ServingAgreement; None: in the slot AGREEMENT. moves: None: none."""
+    """The members of one group. since, starts: stored in the slot AGREEMENT, None here. moves: None: no leaf moved."""
 
     published_us: int
     moved_us: int
@@ -386,7 +379,7 @@ class MembershipState:
 
 @dataclass(frozen=True, slots=True)
 class AgreementState:
-    """The queries that the members of a group serve together: when first seen, and the start agreed."""
+    """When the members of a group began to serve each query. since: first seen; starts: the announced start."""
 
     since: dict[QueryKey, int]
     starts: dict[QueryKey, int | None]
@@ -394,10 +387,7 @@ class AgreementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFramesState:
-    """The frames of one epoch of a child; see EpochFrames. waiting: up to version 3, since then in WAITING.
-
-    closed: up to version 3 without `lost`: an epoch that has ended.
-    """
+    """See EpochFrames. waiting: used up to version 3, now in the slots WAITING. closed: the epoch has ended."""
 
     next: int
     predecessor: tuple[int, int] | str | None
@@ -422,7 +412,7 @@ class EpochFramesState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryState:
-    """The numbers of an epoch of a child. groups: [number, *plain group]. keys: empty where a table holds them."""
+    """The numbers of a child's epoch. groups: [number, *plain group]. keys: empty if the table CHILD_KEYS has them."""
 
     keys: list[str]
     nodes: list[str]
@@ -432,7 +422,7 @@ class DictionaryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedRows:
-    """Rows with key and node numbers that index tables of their own: numbers of a process end with it."""
+    """Rows with their own tables of key and node numbers, because the numbers of a process are void after a restart."""
 
     start: Ints
     end: Ints
@@ -450,7 +440,7 @@ class StoreState:
     rows: NamedRows
 
 
-RECEIVED: Final = Slot("received", int)  # readings in all frames of children that took effect
+RECEIVED: Final = Slot("received", int)  # number of readings in all frames of children that took effect
 JOURNAL: Final = Slot("journal", int, without="the id is read from journal_again")
 JOURNAL_AGAIN: Final = Slot("journal_again", int, without="the id is read from journal")
 CHILDREN: Final = Slot("household", ChildrenState)
@@ -459,12 +449,12 @@ MEMBER: Final = Slot("member", MemberDefinitions)  # group, node
 AGREEMENT: Final = Slot("member", AgreementState)  # group
 PROMISED: Final = Slot("promised", dict[Group, int])
 EPOCH: Final = Slot("line", EpochFramesState)  # node, epoch
-WAITING: Final = Slot("waiting", Any)  # node, epoch, seq: a frame that waits, as the runtime packs it
-ENDED: Final = Slot("ended", dict[int, int])  # node: epoch that has ended -> all seqs below it are here
+WAITING: Final = Slot("waiting", Any)  # node, epoch, seq: a waiting frame, as packed by the runtime
+ENDED: Final = Slot("ended", dict[int, int])  # node: ended epoch -> all seqs below this one were received
 DICTIONARY: Final = Slot("book", DictionaryState)  # node, epoch
-CHILD_KEYS: Final = "names"  # table for each node and epoch: its keys
+CHILD_KEYS: Final = "names"  # table for each node and epoch: the keys of the epoch
 TEXTS: Final = Slot("texts", tuple[list[str], list[str]])  # definition texts of queries and sensors
-UNNAMED: Final = Slot("unnamed", list[QueryKey])  # of these queries, those that nothing has named yet
+UNNAMED: Final = Slot("unnamed", list[QueryKey])  # known queries that no frame has named yet
 PLAN: Final = Slot("plan", Plan)
 STORE: Final = Slot("store", StoreState)
 
@@ -473,15 +463,15 @@ STORE: Final = Slot("store", StoreState)
 
 # config.in_force.revision_numbering
 NUMBERER: Final = Slot("rim/numberer", dict[str, Any], without="the broker retains the numbers")
-REFUSED: Final = Slot("rim/refused", dict[str, int])  # sensor -> readings it refused
+REFUSED: Final = Slot("rim/refused", dict[str, int])  # sensor -> number of its readings that were refused
 REGISTRY: Final = Slot("rim/registry", dict[str, Any])  # config.in_force.registry
 # ids of commands to all nodes
 COMMANDS: Final = Slot("rim/commands", list[str], without="a command that comes again is executed again")
-POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])  # sensor -> what its position is a position in
+POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])  # sensor -> the source to which its position refers
 
 
 def epoch_key(name: str) -> EpochKey:
-    """The epoch in the name of a slot."""
+    """The node and epoch in a slot name `node/epoch`."""
     node, _, epoch = name.rpartition("/")
     return EpochKey(node, int(epoch))
 
@@ -497,5 +487,5 @@ def check_version(state: Mapping[str, Any]) -> None:
     if version > VERSION:
         raise ConfigError(
             f"the spool has slots of version {version}, this headwater reads up to {VERSION}: "
-            "run the newer one again, or move the spool away (what it holds is then lost)"
+            "run the newer version again, or move the spool away (its content is then lost)"
         )

@@ -1,6 +1,6 @@
-"""The part of a merger and of the root that receives from children: order, numbers, membership, frontiers.
+"""Applies the frames of children, at a merger and at the root: order, numbers, membership, frontiers.
 
-Both tiers apply frames by this code (docs/protocol.md 2, 4). It keeps no rows: its owner takes them from the effects.
+See docs/protocol.md 2 and 4. Rows are not stored here: the owner takes them from the returned effects.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from edge_agent.machines.events import BadFrame
 
 
 class Applied(NamedTuple):
-    """An effect with the dictionary that names its numbers. frame None: settled without content (see Effect.why).
+    """An effect with the dictionary that explains its numbers. effect.frame None: settled without content; see `why`.
 
-    losses: what may be lost with such a frame (3.6), or count twice with one of a node that lost its past (1.3).
+    losses: gap records for what may be lost with the frame (3.6), or may be repeats of a node that lost its past (1.3).
     """
 
     effect: Effect
@@ -61,7 +61,7 @@ class Applied(NamedTuple):
 
 
 class ChildFrames:
-    """Children's frames in, applied frames out."""
+    """Takes frames and heartbeats of children, and returns the frames that take effect."""
 
     def __init__(
         self,
@@ -74,26 +74,28 @@ class ChildFrames:
     ) -> None:
         """journal: id of this parent's durable state. grace_us, named: see Children. bounded: see Inbox.
 
-        gateways_only: children are gateways, and each speaks for itself alone; None: those that have named themselves.
+        gateways_only: all children are gateways, which may send only for themselves; None: children that list
+        themselves are.
         """
         self._gateways_only = gateways_only
         self.known: Definitions = HeardDefinitions()
-        self.defined: Callable[[Iterable[str]], None] = self._defined  # told of the definitions of each frame
+        self.defined: Callable[[Iterable[str]], None] = self._defined  # called with the definition texts of each frame
         self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
         self.received = 0  # readings in all frames that took effect
-        self.ahead_us = 0  # how far the time of receipt may be ahead of the right one
+        self.ahead_us = 0  # how far the time of receipt may be ahead of the true time
         self.let_go = LetGo(self.inbox)
         self.pasts = LostPasts(self.children, self.inbox)
         self.lives = EarlierLives(self.inbox)
-        self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
+        # child -> (newest heartbeat, time of receipt), while frames that the heartbeat names have not taken effect
+        self._beats: dict[str, tuple[Heartbeat, int]] = {}
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
         """Take one message of a child. Returns the frames that take effect, in order.
 
-        A frame whose definitions contradict the epoch's earlier ones is settled as bad (3.6): its content is ignored.
+        A frame that contradicts earlier definitions of its epoch is settled as bad (3.6): its content is ignored.
         """
         if node in self.children.retired:
             return []
@@ -112,7 +114,7 @@ class ChildFrames:
         return out
 
     def look(self, now_us: int) -> Iterator[tuple[str, Applied]]:
-        """Apply frames for which the waiting time is over: their child may send to another parent by now (1.4)."""
+        """Apply frames whose waiting time is over, even if their child is silent: it may have another parent (1.4)."""
         waiting = self.inbox.unborn_of if self.children.heard_for_long(now_us) else ()
         for node in (node for node in waiting if node not in self.children.retired):
             effects = self.inbox.look(node, now_us)
@@ -121,7 +123,7 @@ class ChildFrames:
                 self._beat(node, now_us)
 
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
-        """`take` a frame that somebody else declares: whether the child counts as silent does not change."""
+        """Take a frame, or a declared loss of frames, without noting that the child was heard."""
         out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message, received_us)]
         if out and node in self._beats:
             self._beat(node, received_us)
@@ -129,7 +131,7 @@ class ChildFrames:
 
     def _beat(self, node: str, now_us: int) -> None:
         beat, received_us = self._beats[node]
-        received_us = min(received_us, now_us)  # by a clock that was ahead then
+        received_us = min(received_us, now_us)  # the clock may have been ahead at the receipt
         if not self.inbox.reached(node, beat.epoch, beat.last_seq):
             return
         del self._beats[node]
@@ -143,11 +145,11 @@ class ChildFrames:
                     membership.member(node).beat(frontier_us, received_us - self.ahead_us)
 
     def speaking(self) -> dict[str, int]:
-        """Child -> epoch of its last heartbeat, for children of which frames that it names have not arrived."""
+        """Child -> epoch of its last heartbeat, if frames that this heartbeat names have not taken effect."""
         return {node: beat.epoch for node, (beat, _) in self._beats.items()}
 
     def _settled(self, effect: Effect, dictionary: EpochDictionary, message: object, received_us: int) -> Applied:
-        """A frame without content, and what is lost with it, when its turn comes: later frames move the frontier on."""
+        """Settle a frame without content when its turn comes. Declares what is lost with it, before later frontiers."""
         if not effect.stale:
             self.inbox.count(effect.node, None)
         if effect.why == SECOND_LINE and isinstance(message, Frame):
@@ -192,7 +194,7 @@ class ChildFrames:
             refused = effect._replace(frame=None, why=str(err), since_us=loss_records.late_start(frame))
             return self._settled(refused, dictionary, message, received_us)
         self.received += readings
-        # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
+        # an epoch continues the promise of the predecessor that it names; without one it may begin lower (1.2)
         anew = effect.forgot
         effect = self.pasts.repeats(effect, changes, parts, dictionary.plans, received_us)
         losses = tuple(self.pasts.losses(effect, changes, parts, received_us))
@@ -235,14 +237,14 @@ class ChildFrames:
         for membership in self.children.memberships.values():
             member = membership.members.get(effect.node)
             for leaf in () if member is None else tuple(member.leaves.values()):
-                # below a merger they keep their epochs
+                # leaves below a merger keep their epochs
                 epoch = successor if leaf.node == effect.node else leaf.epoch
                 membership.leave(effect.node, Leaf(leaf.node, epoch, effect.epoch))
-            if member is not None:  # what it had open goes on elsewhere
+            if member is not None:  # its open sessions continue at another parent
                 member.hints, member.held = {}, {}
 
     def _left_unseen(self) -> Iterator[Gap]:
-        """Take the reports of leaves that were in lost frames, since another child names them (1.5)."""
+        """Treat leaves as moved whose report was in a lost frame, because another child lists them as moved (1.5)."""
         for membership, node, leaf, loss in list(self.children.unlisted.left(self.children.memberships)):
             membership.leave(node, leaf)
             if loss is not None:
@@ -253,7 +255,7 @@ class ChildFrames:
             self.known.add(text)
 
     def forget_texts(self, unnamed: Iterable[QueryKey]) -> list[QueryKey]:
-        """Forget definitions of these, where neither an epoch that is here nor a child can name them. Returns whose."""
+        """Forget definitions of these queries unless a known epoch or child names them. Returns the forgotten ones."""
         wanted = set(unnamed)
         for dictionary in self.dictionaries.values() if wanted else ():
             for _group, plan in dictionary.plans.values():
@@ -263,7 +265,7 @@ class ChildFrames:
         return self.known.forget(wanted) if wanted else []
 
     def name_known(self) -> None:
-        """Note which definitions are named here, after a start: all were taken anew."""
+        """Note which definitions are named by epochs and children, after a start has added all of them anew."""
         for dictionary in self.dictionaries.values():
             self.known.name(key for _group, plan in dictionary.plans.values() for key in plan.keys)
         for membership in self.children.memberships.values():
@@ -271,7 +273,7 @@ class ChildFrames:
                 self.known.name(member.serving)
 
     def serving(self, group: Group, now_us: int) -> dict[QueryKey, Serving]:
-        """The ranges in which the members of a group feed each query, as far as their statements count (6.3, 6.5)."""
+        """The common serving range of each query of a group. Statements that do not count are ignored (6.3, 6.5)."""
         return self.children.memberships[group].serving(now_us, self.known.serves)
 
     def _learn(self, key: EpochKey, frame: Frame) -> None:
@@ -280,12 +282,12 @@ class ChildFrames:
             self.changed_dictionaries.add(key)
 
     def _explains(self, key: EpochKey, frame: Frame, waiting: Mapping[int, Frame | BadFrame]) -> bool:
-        """Whether all numbers of a frame are known, or waiting frames behind it define them (2.4)."""
+        """Whether all numbers of a frame are known, also from definitions in waiting frames after it (2.4)."""
         if frame.define is not None:
             try:
                 self._learn(key, frame)
             except WireError:
-                return True  # it will be refused for that
+                return True  # `_apply` will refuse the frame for this
         if self._knows(key, frame):
             return True
         for _, later in sorted(waiting.items()):
@@ -311,8 +313,8 @@ class ChildFrames:
         return not frame.members or all(change.group in groups for change in frame.members)
 
     def _check_rows(self, effect: Effect, frame: Frame, dictionary: EpochDictionary, readings: int) -> None:
-        """Refuse rows that contradict their definitions. readings: in all of the rows. Raises: WireError."""
-        few = readings <= LEAF_READINGS  # no more than one gateway may have in a row
+        """Refuse rows that contradict their definitions. readings: number in all rows. Raises: WireError."""
+        few = readings <= LEAF_READINGS  # a single gateway may have so many in one row
         for part in frame.groups:
             for section in (*part.sections, *part.late):
                 if section.plan not in dictionary.plans:
@@ -324,17 +326,17 @@ class ChildFrames:
                     self._check_plan(section.plan, group, plan)
                     dictionary.agreed[section.plan] = self.known.version
             if any(number >= len(dictionary.keys) for number, _ in part.registers):
-                raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
+                raise WireError(f"register of a key number that is not defined in epoch {effect.epoch}")
 
     def _check_plan(self, number: int, group: Group, plan: Plan) -> None:
         """Refuse a plan that contradicts the definitions. Raises: WireError."""
         if why := self.known.contradicts(group, plan):
             raise WireError(f"plan number {number}: {why}")
         if plan.kind not in group.cut.plan_kinds:
-            raise WireError(f"plan number {number} of kind {plan.kind} in a group of form {group.cut.text!r}")
+            raise WireError(f"plan number {number}: kind {plan.kind} in a group of form {group.cut.text!r} is wrong")
 
     def _leaves(self, node: str, group: Group, frame: Frame) -> int:
-        """How many gateways a frame's rows may be of: those below its sender, including those that the frame lists."""
+        """How many gateways may have readings in a frame's rows: those below its sender or listed by the frame."""
         membership = self.children.memberships.get(group)
         member = None if membership is None else membership.members.get(node)
         listed = sum(len(change.leaves) for change in frame.members)
@@ -347,7 +349,7 @@ class ChildFrames:
         return dictionary.groups[number]
 
     def _born(self, node: str, *, anew: bool) -> None:
-        """Take a birth: it replaces all that the node stated in the epoch before, except its leaves (1.5)."""
+        """Take a birth, which ends all statements of the epoch before except the list of leaves (1.5)."""
         for membership in self.children.memberships.values():
             if node in membership.members:
                 membership.members[node].begin(anew=anew)
@@ -378,14 +380,14 @@ class ChildFrames:
         return {group: each.snapshot() for group, each in self.children.memberships.items()}
 
     def restore_memberships(self, state: Mapping[Group, MembershipState]) -> None:
-        """From what `snapshot_memberships` returns."""
+        """Continue from the result of `snapshot_memberships`."""
         for group, each in state.items():
             membership = self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
             self.pasts.restored(membership)
         self.lives.restore(self.children.memberships)
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
-        """Everything as plain values, for an owner that writes it whole (the root's decision row)."""
+        """The whole state as plain values, for the root's decision row."""
         epochs = self.inbox.epochs.items()
         return {
             "household": encode(self.children.snapshot()),

@@ -1,7 +1,7 @@
-"""All children of a parent: when each was heard, who is named or retired, and the membership of every group.
+"""All children of a parent: when each was heard, which are named or retired, and the membership of every group.
 
-Rules (docs/protocol.md): silence counts only while the parent is connected (4.4); a child that configuration names is
-awaited before it was ever heard (4.5); a retired child is not expected any more (1.5).
+Rules (docs/protocol.md): silence counts only while the parent is connected (4.4). A child named by configuration is
+expected before it is first heard (4.5). A retired child is no longer expected (1.5).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from edge_agent.machines.downlink.member import Member
 
 @dataclass(slots=True)
 class Child:
-    """The state of one child, for all groups. heard_us: when it was last heard."""
+    """The state of one child, for all groups. heard_us: time of its last frame or heartbeat."""
 
     heard_us: int
     online: bool = True
 
 
 class Children:
-    """All children of a parent and the membership of every group."""
+    """All children of a parent and the membership of every group. known: child -> its state, once it was heard."""
 
     def __init__(self, grace_us: int, named: Iterable[str] = ()) -> None:
-        """named: children that configuration expects before they have ever been heard (4.5)."""
+        """grace_us: a child that is silent for longer is left out. named: children that configuration names (4.5)."""
         self.grace_us = grace_us
         self.known: dict[str, Child] = {}
         self.memberships: dict[Group, GroupMembership] = {}
@@ -46,7 +46,7 @@ class Children:
         return found
 
     def heard(self, node: str, now_us: int) -> None:
-        """Note that a frame or heartbeat of a child came."""
+        """Note that a frame or heartbeat of a child has arrived."""
         child = self.known.get(node)
         if child is None:
             child = self.known[node] = Child(now_us)
@@ -61,7 +61,7 @@ class Children:
             self._link_up_us = now_us
 
     def stepped_back(self, now_us: int) -> None:
-        """The clock went back: count silence and lag anew, and promise nothing ahead of it."""
+        """The clock stepped back: limit remembered times to now_us, and lower promises that lie ahead of it."""
         for child in self.known.values():
             child.heard_us = min(child.heard_us, now_us)
         if self._link_up_us is not None:
@@ -74,7 +74,7 @@ class Children:
         return self._link_up_us is not None and now_us - self._link_up_us > self.grace_us
 
     def shift(self, by_us: int) -> None:
-        """The clock stepped, or nobody listened for so long: do not count that as silence or lag."""
+        """Shift remembered times by a step of the clock, or by a time without a lander, which is not silence or lag."""
         for child in self.known.values():
             child.heard_us += by_us
         if self._link_up_us is not None:
@@ -83,13 +83,13 @@ class Children:
             membership.shift(by_us)
 
     def stuck(self, group: Group, now_us: int) -> bool:
-        """Whether a frontier has not risen for the grace time, as far as this parent could hear."""
+        """Whether the frontier of a group has not risen for the grace time while the parent was connected."""
         if self._link_up_us is None:
             return False
         return now_us - max(self.memberships[group].moved_us, self._link_up_us) > self.grace_us
 
     def silent(self, now_us: int) -> dict[str, bool]:
-        """Child -> whether it has been silent for the grace time, as far as this parent could hear."""
+        """Child -> whether it has been silent for the grace time while the parent was connected."""
         return {node: self._is_silent(child, now_us) for node, child in self.known.items()}
 
     def _is_silent(self, child: Child, now_us: int) -> bool:
@@ -97,7 +97,7 @@ class Children:
         return since is not None and now_us - max(child.heard_us, since) > self.grace_us
 
     def why_out(self, node: str, member: Member, now_us: int) -> str:
-        """Why a child is left out of the frontier of a group, in words; '' if it is not."""
+        """The reason, as text, why a child is left out of the frontier of a group; '' if it is not left out."""
         if member.ahead:
             return "its frontier is ahead of the clock here: one of the two clocks is wrong"
         if not member.out:
@@ -114,7 +114,7 @@ class Children:
         return {what: sum(each[what] for each in found) for what in ("moves", "starts")}
 
     def missing_named(self, now_us: int) -> bool:
-        """Whether a named child never heard still holds all frontiers back: for a grace time after the link came up."""
+        """Whether frontiers must wait for a named child that was never heard: only a grace time after connecting."""
         if self._link_up_us is None:
             return bool(self.unheard())
         return bool(self.unheard()) and now_us - self._link_up_us <= self.grace_us
@@ -124,13 +124,13 @@ class Children:
         return self.named - set(self.known) - self.retired
 
     def change(self, node: str, changes: MemberChanges) -> None:
-        """All definition sections of a frame of a child, in order."""
+        """Apply all definition sections of a frame of a child, in order."""
         new: dict[Group, set[str]] = {}
         for group, change in changes:
             self.membership(group).change(node, change, new.setdefault(group, set()))
 
     def retire(self, node: str) -> None:
-        """Expect a node no more, because configuration says that it will not come back (1.5)."""
+        """No longer expect a node, because configuration says that it will not come back (1.5)."""
         self.retired.add(node)
         self.known.pop(node, None)
         self.unlisted.of.pop(node, None)
@@ -142,22 +142,23 @@ class Children:
                 member.drop(node)
 
     def advance_frontiers(self, now_us: int) -> dict[Group, int]:
-        """The frontier of every group, now.
+        """Advance and return the frontier of every group. While a group waits, its frontier stays.
 
-        The group of a single node waits for no other child. If windows of all nodes merge by their number, the group
-        waits until all named children have been heard, unless the query skips missing nodes.
+        A group waits for named children that were never heard, up to the grace time. The group of a single node does
+        not. A group whose windows of all nodes merge by number waits without a limit, unless its query skips missing
+        nodes.
         """
         silent, missing = self.silent(now_us), self.missing_named(now_us)
         unheard, out = bool(self.unheard()), dict[Group, int]()
         for group, membership in self.memberships.items():
             waits = missing and not group.node
-            if group.cut.numbered:  # its windows are of all nodes, though every node has a group of its own
+            if group.cut.numbered:  # every node has its own group, but its windows merge with those of all nodes
                 waits = missing if group.cut.skips else unheard
             out[group] = membership.published_us if waits else membership.advance_frontier(now_us, silent)
         return out
 
     def snapshot(self) -> ChildrenState:
-        """The children; the owner stores the memberships."""
+        """The state without the memberships, which the owner stores."""
         return ChildrenState(
             children={node: ChildState(child.heard_us, child.online) for node, child in self.known.items()},
             retired=sorted(self.retired),

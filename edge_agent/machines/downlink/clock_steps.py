@@ -1,8 +1,8 @@
 """Judges how far a parent's clock may be ahead of the right time (docs/protocol.md 4.3, 4.4, 8.1).
 
-A step of it may be an error, or the end of a stop, and nothing distinguishes the two. Until a step has stood for a
-minute, promises of children are judged by the time without it, as at a node whose time service does not confirm a step:
-a child whose clock is as wrong as the parent's is not believed.
+A step ahead may be an error of the clock, or the process stood still meanwhile; the two cannot be distinguished. Until
+a minute after a step, promises of children are judged by the time without the step, so that a child whose clock is as
+wrong as the parent's is not believed.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Final
 
 from edge_agent.machines.downlink.member import AHEAD_US
 
-SETTLED_US: Final = 60_000_000
-STILL_US: Final = 10_000_000  # ten times what lies between two looks at the clock: it stepped, or nobody looked
-BACK_US: Final = 1_000_000  # more than the jitter of two readings of a clock
+SETTLED_US: Final = 60_000_000  # a step ahead is believed after this time
+STILL_US: Final = 10_000_000  # ten times the usual interval of calls of `look`; a longer one counts as a step
+BACK_US: Final = 1_000_000  # a smaller step back may be jitter between two readings of the clock
 
 
 class ClockSteps:
-    """The steps ahead of the last minute. Of each: the time after it, on the same clock, and its size."""
+    """The steps ahead in the last minute, each as (time after the step, size of the step)."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, int]] = []
 
     def look(self, before_us: int, now_us: int) -> int:
-        """Note two looks at the clock, one after the other. Returns by how much it may be ahead."""
+        """Compare two successive readings of the clock. Returns by how much the clock may be ahead."""
         by_us = now_us - before_us
-        if by_us > AHEAD_US or by_us < -BACK_US:  # else, if not as usual, a short stop: others are that much longer ago
+        # a large difference is a step, so earlier steps move with the clock; a smaller one is time that has passed
+        if by_us > AHEAD_US or by_us < -BACK_US:
             self._steps = [(since_us + by_us, step_us) for since_us, step_us in self._steps]
         if by_us > STILL_US:
             self._steps.append((now_us, by_us))
@@ -37,11 +38,11 @@ class ClockSteps:
 
     @property
     def ahead_us(self) -> int:
-        """By how much it may be ahead, as of the last look."""
+        """By how much the clock may be ahead, as of the last `look`."""
         return sum(step_us for _, step_us in self._steps)
 
     def _take_back(self, by_us: int) -> None:
-        """Forget steps ahead that were wrong, for the clock went back; the newest first."""
+        """Subtract a step back from the steps ahead, the newest first: these were wrong."""
         while self._steps and by_us > 0:
             since_us, step_us = self._steps.pop()
             if step_us > by_us:

@@ -1,5 +1,6 @@
-"""The interface by which a parent asks about definitions of queries. A parent that receives the operator's topics uses
-edge_agent/config/in_force/known_definitions.py.
+"""The interface through which a parent asks about definitions of queries.
+
+A parent that receives the operator's topics uses edge_agent/config/in_force/known_definitions.py.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 
-MOST_TEXTS: Final = 20_000  # definitions that are kept: frames cost their sender nothing
+MOST_TEXTS: Final = 20_000  # most definitions kept; without a bound a single child could fill the memory
 
 
 class Definitions(Protocol):
-    """texts: those that count, in the order in which they came. not_taken: how many were beyond the bounds.
+    """The definitions that a parent knows.
 
-    version: changes whenever the known definitions change, so that `contradicts` may give another result; valid in this
-    process. unnamed: new ones that neither a plan nor a member has named so far: later frames will.
+    texts: the definitions that count, in order of arrival. unnamed: new queries that no plan or member has named yet.
+    not_taken: number of texts ignored because of the bounds. version: changes whenever `contradicts` may give another
+    result; not the same in another process.
     """
 
     texts: dict[str, None]
@@ -28,32 +30,32 @@ class Definitions(Protocol):
 
     @property
     def held(self) -> Collection[str]:
-        """Texts that wait until the operator has published them."""
+        """Texts from frames that do not count until the operator publishes them."""
 
     def add(self, text: str) -> str:
-        """Take a text of a frame. Returns the text that counts instead, if that is new; '' if it is not."""
+        """Take a definition text from a frame. Returns the text that counts instead if it is new here, else ''."""
 
     def revisions(self) -> Set[QueryKey]:
-        """Those whose texts are here, as far as they can be told apart."""
+        """The query revisions whose texts are known; empty if texts are not parsed here."""
 
     def name(self, keys: Iterable[QueryKey]) -> None:
-        """Note that a plan or a member names these."""
+        """Note that a plan or a member names these queries."""
 
     def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
-        """Forget the texts of these, but for what is published at present, or is new. Returns whose it was."""
+        """Forget the texts of these queries, except published and new ones. Returns the forgotten queries."""
 
     def contradicts(self, group: Group, plan: Plan) -> str:
-        """How a plan contradicts the definitions of its queries; '' if it does not."""
+        """Why a plan contradicts the definitions of its queries; '' if it does not."""
 
     def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:
-        """Whether the range for which a child serves a query counts. leaves: those below the child, itself included."""
+        """Whether a child's serving range counts (6.5). leaves: names of the leaves below the child, or itself."""
 
     def overdue(self, now_us: int) -> Iterable[tuple[str, str]]:
-        """(child, why) of claims that are to be reported, each once."""
+        """Returns (child, reason) for claims about unpublished queries that are due for a report; each once (6.5)."""
 
 
 class HeardDefinitions:
-    """Accepts what children define, where nobody publishes definitions: in recordings and simulations."""
+    """Accepts all definitions of children. For recordings and simulations, in which no operator publishes any."""
 
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}

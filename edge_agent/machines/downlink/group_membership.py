@@ -1,9 +1,9 @@
-"""The members of a group below a parent: which are expected, which are left out, and the frontier that follows.
+"""The members of a group below a parent: which are expected, which are left out, and the frontier of the group.
 
-Rules (docs/protocol.md): the frontier is the minimum over expected members that are not left out, never falls, and
-stays when all are left out (4.4); a member is left out when silent for the grace time, when the others' minimum was
-past its present frontier one grace time ago, or when its frontier lies more than 5 minutes ahead of the receipt (4.4);
-of an empty set it is minus infinity (4.5); members left out travel upward as exceptions (4.6).
+Rules (docs/protocol.md): the frontier is the minimum over expected members that are not left out. It never falls, stays
+when all are left out, and is minus infinity without members (4.4, 4.5). A member is left out when it was silent for the
+grace time, when the others' minimum was past its present frontier one grace time ago, or when its frontier lies more
+than 5 minutes after its receipt (4.4). Members left out are stated upward as exceptions (4.6).
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from edge_agent.machines.downlink.moves import Moves, lowest
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 
 Several = Mapping[str, Mapping[str, Leaf]]  # leaf -> its entries by member
-Counts = Callable[[str, Container[str], Serving, int], bool]  # (child, its leaves, what it says it serves, now)
+Counts = Callable[[str, Container[str], Serving, int], bool]  # see Definitions.serves
 
 
 class GroupMembership:
-    """The members of one group at one parent."""
+    """The members of one group at one parent. published_us: the group's frontier. moved_us: when it last rose."""
 
     def __init__(self, grace_us: int) -> None:
         """grace_us: after this silence or lag a member no longer holds the others back."""
         self.grace_us = grace_us
         self.members: dict[str, Member] = {}
         self.published_us = NEVER_US
-        self.moved_us = 0  # when it rose last
-        # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
+        self.moved_us = 0
+        # (time, lowest frontier, its member, second lowest frontier), newest last; for "one grace time ago" of 4.4
         self._history: deque[tuple[int, int, str, int]] = deque()
         self._agreement = ServingAgreement(grace_us)
         self.moves = Moves()
-        # rosters, and what follows from them: leaves that several members list, and all in order
+        # cache of `_of_rosters`: the rosters, and the result for them
         self._listed: tuple[list[tuple[str, ...]], Several, tuple[str, ...]] = [], {}, ()
 
     # --- members -------------------------------------------------------------------------------------------------
 
     def member(self, node: str) -> Member:
-        """The member of that name; a new name gets a new one."""
+        """The member of a node; it is added if the node has none."""
         return self.members.setdefault(node, Member())
 
     def change(self, node: str, change: Members, new: set[str] | None = None) -> None:
-        """Take a definition section of a child. A leaf that one section lists and drops has left for another parent.
+        """Apply a definition section of a child. A section that lists and drops a leaf reports its move.
 
-        new: leaves that its frame has listed for the first time so far; others are added.
+        new: leaves that the frame has listed for the first time so far; those of this section are added.
         """
         new = set() if new is None else new
         gone = [leaf for leaf in change.leaves if leaf.node in change.dropped and leaf.before_move is not None]
@@ -69,21 +69,21 @@ class GroupMembership:
             self.leave(node, leaf, new)
 
     def leave(self, node: str, report: Leaf, new: Container[str] = ()) -> None:
-        """Note that a leaf below a child has left for another parent. report: its successor, and the epoch that it
-        left.
+        """Note that a leaf below the child `node` has moved to another parent.
 
-        new: leaves whose frontier the child has not stated yet.
+        report: the leaf with its next epoch, and the epoch that it left. new: leaves whose frontier the child has not
+        stated yet.
         """
         self.member(node)
         self.moves.leave(node, self.members, report, new)
 
     def expected(self) -> dict[str, Member]:
-        """Members that list leaves; a child that lists none is not counted (4.6)."""
+        """The members that list leaves; others do not count (4.6)."""
         return {n: m for n, m in self.members.items() if m.leaves}
 
     @property
     def forgotten(self) -> dict[str, int]:
-        """Counts of what exceeded a bound since the process started: moves of leaves, agreed starts of queries."""
+        """How many moves of leaves and agreed starts of queries were dropped because of a bound, since the start."""
         return {"moves": self.moves.forgotten, "starts": self._agreement.forgotten}
 
     @property
@@ -91,7 +91,7 @@ class GroupMembership:
         """Whether all members have left: their last query of the group is removed, and no row can change."""
         if self.moves.transit or self.expected():
             return False
-        if not self.members and self.published_us > NEVER_US:  # all that were here are retired
+        if not self.members and self.published_us > NEVER_US:  # all members are retired
             return True
         return any(m.frontier_us > NEVER_US for m in self.members.values()) or bool(self.moves.left)
 
@@ -113,14 +113,17 @@ class GroupMembership:
             elif quiet or behind or member.ahead:
                 member.out = True
             elif member.out:
-                member.out = False  # none of the reasons holds: it counts again, and the frontier waits for it
+                member.out = False  # no reason is left: the member counts again, and the frontier waits for it
         counted = [m.frontier_us for m in members.values() if not m.out]
         if counted and min(counted) > self.published_us:
             self.published_us, self.moved_us = min(counted), now_us
         return self.published_us
 
     def _past(self, now_us: int, members: Mapping[str, Member]) -> tuple[int, str, int] | None:
-        """The two lowest frontiers one grace time ago. Remembers the present ones."""
+        """Remember the two lowest frontiers. Returns those of one grace time ago: (lowest, its member, second lowest).
+
+        None if the history does not reach back so far.
+        """
         low, whose, second = 2**62, "", 2**62
         for node, member in members.items():
             if member.out:
@@ -134,7 +137,7 @@ class GroupMembership:
         if second == 2**62:
             second = NEVER_US
         if self._history and self._history[-1][0] == now_us:
-            self._history.pop()  # both would go at once: where each decision follows a pause, no time passes
+            self._history.pop()  # replace the entry of the same time, as in runs whose time stands still
         if not self._history or self._history[-1][1:] != (low, whose, second):
             self._history.append((now_us, low, whose, second))
         while len(self._history) > 1 and self._history[1][0] <= now_us - self.grace_us:
@@ -144,31 +147,32 @@ class GroupMembership:
         return self._history[0][1:]
 
     def shift(self, by_us: int) -> None:
-        """Move all times from which durations are counted with the clock."""
+        """Shift all times from which durations are counted, by a step of the clock."""
         self.moved_us += by_us
         self._history = deque((us + by_us, low, whose, second) for us, low, whose, second in self._history)
         self._agreement.shift(by_us)
 
     def stepped_back(self, now_us: int) -> None:
-        """The parent's clock went back: a promise made while it was ahead holds only in the epoch before."""
+        """The parent's clock stepped back: lower promises that were made while it was ahead."""
         self.forget_history()
         self.moved_us = min(self.moved_us, now_us)
         likely_us = now_us + AHEAD_US
         for member in self.members.values():
-            if member.frontier_us > likely_us:  # by both clocks; what it had promised before it, nobody knows any more
+            # both clocks were ahead; the member's frontier from before that is not known
+            if member.frontier_us > likely_us:
                 member.ahead = True
                 member.frontier_us = self.published_us if self.published_us <= likely_us else NEVER_US
         if self.published_us > likely_us:
             self.published_us = now_us
 
     def forget_history(self) -> None:
-        """Count no lag from before a restart of the parent."""
+        """Forget the frontiers of the past, so that no lag from before a restart counts."""
         self._history.clear()
 
     # --- for the tier above ---------------------------------------------------------------------------------------
 
     def _of_rosters(self) -> tuple[Several, tuple[str, ...]]:
-        """(leaves that several members list, the names of all in order); computed anew after a change of any roster."""
+        """Returns (leaves that several members list, sorted names of all leaves). Cached while no roster changes."""
         rosters = [member.roster for member in self.expected().values()]
         known, several, names = self._listed
         if len(rosters) != len(known) or not all(map(operator.is_, rosters, known)):
@@ -177,16 +181,16 @@ class GroupMembership:
         return several, names
 
     def _several(self) -> Several:
-        """Leaves that more than one member lists -> their entries by member, including, on a move, the new member.
+        """Leaf that more than one member lists -> member -> its entry.
 
-        A leaf that is a child here is its own source: of entries of others only the line counts from which it came, or
-        that continues it.
+        A leaf that is itself a child here is the best source. Of other members' entries only those count from whose
+        epoch the leaf came, or that continue its own.
         """
         seen, twice = set[str](), set[str]()
         expected = self.expected()
         for member in expected.values():
             twice |= seen & member.leaves.keys()
-            seen.update(member.leaves)  # `|=` with keys copies all that was seen
+            seen.update(member.leaves)  # not `|=` with keys(), which is slower
         out: dict[str, dict[str, Leaf]] = {}
         for leaf in twice:
             entries = {node: member.leaves[leaf] for node, member in expected.items() if leaf in member.leaves}
@@ -199,9 +203,9 @@ class GroupMembership:
         return out
 
     def leaf_times(self) -> tuple[LeafTimes, LeafTimes]:
-        """(expected leaf -> its frontier, expected leaf -> its session bound), as their members' frames state them.
+        """Returns (leaf -> its frontier, leaf -> its session bound) for all expected leaves, as members state them.
 
-        Of a leaf that several members list the least.
+        If several members list a leaf, the least values count.
         """
         expected, (several, names), moves = self.expected(), self._of_rosters(), self.moves
         missing = {leaf for leaf, of in several.items() if any(map(moves.missing, moves.oldest(of.values())))}
@@ -221,12 +225,12 @@ class GroupMembership:
         return LeafTimes(names, shared, frontiers), LeafTimes(names, shared, bounds)
 
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
-        """Every expected leaf -> (frontier, session bound), see `leaf_times`."""
+        """Every expected leaf -> (frontier, session bound); see `leaf_times`."""
         frontiers, bounds = self.leaf_times()
         return {leaf: (us, bounds[leaf]) for leaf, us in frontiers.items()}
 
     def leaves(self) -> dict[str, Leaf]:
-        """Every leaf that a member lists, as it is passed on. Of several entries the one from which the others came."""
+        """Leaf name -> its entry to pass on, for all listed leaves. If there are several entries, the oldest."""
         out: dict[str, Leaf] = {}
         for member in self.expected().values():
             out.update(member.leaves)
@@ -234,23 +238,23 @@ class GroupMembership:
         return out
 
     def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
-        """Leaves behind a published frontier, or listed as such by their member, in order of name (4.6)."""
+        """Leaves behind a published frontier, and those that members state as exceptions, sorted by name (4.6)."""
         out: dict[str, ExcludedLeaf] = {}
         expected, (several, _) = self.expected(), self._of_rosters()
         for node, member in expected.items():
             for each in member.exceptions_at(frontier_us):
                 if each.node not in several or node in several[each.node]:
                     out[each.node] = each
-        for leaf, of in several.items():  # on a move: what all members have of it counts
+        for leaf, of in several.items():  # a moving leaf: the times of all its members count
             own_us, bound_us = _least(expected[node].times_of(leaf) for node in of)
-            if any(map(self.moves.missing, self.moves.oldest(of.values())[1:])):  # the first the tier above looks at
+            if any(map(self.moves.missing, self.moves.oldest(of.values())[1:])):  # the tier above checks the first
                 own_us = bound_us = NEVER_US
             if own_us < frontier_us or leaf in out:
                 out[leaf] = ExcludedLeaf(leaf, own_us, min(bound_us, *(expected[node].lowest_us for node in of)))
         return tuple(sorted(out.values(), key=lambda e: e.node))
 
     def registers(self) -> dict[str, dict[str, int]]:
-        """Leaf -> the registers of its member, whether left out or not, for coverage (4.7)."""
+        """Leaf -> registers of its member (key -> start), for coverage (4.7). Members left out are included."""
         out: dict[str, dict[str, int]] = {}
         for member in self.expected().values():
             if member.hints or member.held:
@@ -260,7 +264,7 @@ class GroupMembership:
         return out
 
     def hints(self) -> dict[str, int]:
-        """Key -> the least register of the members that count. Members left out hold no session back (5.2)."""
+        """Key -> least register of all members that are not left out (5.2)."""
         out: dict[str, int] = {}
         for member in self.expected().values():
             if not member.out:
@@ -270,9 +274,9 @@ class GroupMembership:
         return out
 
     def serving(self, now_us: int, counts: Counts | None = None) -> dict[QueryKey, Serving]:
-        """The ranges in which the members together feed each query (6.3).
+        """The common serving range of each query (6.3).
 
-        counts: whether the range that a member states counts (6.5).
+        counts: whether a member's statement counts (6.5); None: all do.
         """
         members = list(self.expected().values())
         if counts is not None:
@@ -283,28 +287,28 @@ class GroupMembership:
         return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
 
     def serves(self, key: QueryKey) -> bool:
-        """Whether any member states that it serves a query, counted or not, or a leaf that left did."""
+        """Whether a member, or a leaf in transit, serves a query, even if the statement does not count."""
         on_way = any(key in served for served in self.moves.served.values())
         return on_way or any(key in member.serving for member in self.expected().values())
 
     def forget(self, key: QueryKey) -> None:
-        """What members say of a query that ended long ago."""
+        """Forget all statements about a query that ended long ago."""
         self._agreement.forget(key)
         for member in self.members.values():
             member.forget(key)
 
     def begins(self) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
+        """Query -> leaf -> start, for leaves that begin after the agreed start, or never (LATEST_US) (4.5)."""
         members = list(self.expected().values())
         return self._agreement.begins(members, self._on_way(members))
 
     def ends(self) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that stopped serving a query before all others: the latest window end that they serve (6.3)."""
+        """Query -> leaf -> latest window end that it serves, for leaves that stopped before others (6.3)."""
         members = list(self.expected().values())
         return self._agreement.ends(members, self._on_way(members))
 
     def _on_way(self, members: Sequence[Member]) -> list[Serving]:
-        """The ranges that leaves in transit served, which no member lists."""
+        """The ranges served by leaves in transit that no member lists."""
         served = self.moves.served
         away = (leaf for leaf in served if not any(leaf in member.leaves for member in members))
         return [serving for leaf in away for serving in served[leaf].values()]
@@ -338,10 +342,10 @@ class GroupMembership:
 
 Memberships = Mapping[Group, GroupMembership]
 MemberChanges = Iterable[tuple[Group, Members]]  # of a frame of one child
-GroupParts = Iterable[tuple[Group, GroupPart]]  # the same
+GroupParts = Iterable[tuple[Group, GroupPart]]  # of a frame of one child
 
 
 def _least(times: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The lesser frontier and the lesser session bound of several members."""
+    """The least frontier and the least session bound of several (frontier, session bound)."""
     frontiers, bounds = zip(*times, strict=True)
     return min(frontiers), min(bounds)

@@ -1,12 +1,11 @@
-"""Receives the frames of all children: dedupe, order and receipts.
+"""Receives the frames of all children: duplicates, order and receipts.
 
-Rules (docs/protocol.md): identity of a frame is (node, epoch, seq) and nothing else dedupes (1.1); frames of an epoch
-take effect in seq order, those ahead wait and count as received (2.2); a birth takes effect when all its frames are
-here, after the predecessor it names and no other (1.2); of an epoch declared lost, what comes applies once each for its
-data only (1.2); a flush takes effect whole or not at all (1.3); of two lines of one node the newer one waits (1.4); a
-frame whose numbers nobody has explained waits (2.4); a bad body is settled where it stands (3.6); dedupe state is a
-contiguous prefix and what waits above it, and of an epoch that has ended one number, until the child can no longer
-send it (3.4).
+Rules (docs/protocol.md): a duplicate is recognised only by (node, epoch, seq) (1.1). Frames of an epoch take effect in
+the order of seq; frames ahead of their turn wait and count as received (2.2). A birth takes effect when all its frames
+have arrived, after the predecessor that it names (1.2). Frames of an epoch declared lost apply once, only their data
+(1.2). A flush takes effect completely or not at all (1.3). Of two lines of one node the newer waits (1.4). A frame
+with undefined numbers waits (2.4). A bad body is settled in its turn (3.6). To recognise duplicates the inbox keeps the
+contiguous prefix and the frames above it; of an ended epoch one number, until the child cannot send it any more (3.4).
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from edge_agent.machines.downlink.epochs.epoch_frames import (
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
 
-UNEXPLAINED: Final = 100  # frames behind one whose numbers are unknown: its node has had time to say them again
-MOST_LOST: Final = 1_000  # epochs of older lines of one child: the oldest end
-MOST_LINES: Final = 1_000  # epochs of one child of which frames wait; a crash loop makes two frames an epoch
+UNEXPLAINED: Final = 100  # a frame with unknown numbers is settled as bad once so many wait; its node could define them
+MOST_LOST: Final = 1_000  # most epochs of older lines of one child; beyond this the oldest end
+MOST_LINES: Final = 1_000  # most epochs of one child with waiting frames; a crash loop makes two frames per epoch
 
 Explains = Callable[[EpochKey, Frame, Mapping[int, Frame | BadFrame]], bool]
 
@@ -42,37 +41,37 @@ def _always(_key: EpochKey, _frame: Frame, _waiting: Mapping[int, Frame | BadFra
 
 
 def _since(frame: Frame, why: str) -> int | None:
-    """The earliest time of a refused frame's loss. A flush of an older copy contains what the original had too."""
+    """The earliest time of a refused frame's loss. None: a flush of a copy, whose rows the original device sent too."""
     return earliest(frame) if why in (AFTER_FLUSH, ANOTHER_FLUSH) else None
 
 
 class Inbox(ChildEpochs):
-    """Frames of children in the order in which they take effect."""
+    """Takes frames of children in any order, and returns them in the order in which they take effect."""
 
     def __init__(
         self, journal: int, *, silence_us: int = 0, bounded: bool = True, explains: Explains = _always
     ) -> None:
-        """journal: this parent's id of its own durable state (docs/protocol.md 3.7).
+        """journal: id of this parent's durable state (docs/protocol.md 3.7).
 
         silence_us: how long the first of two lines of a node must be silent before the newer one takes its place.
-        bounded: whether frames beyond the bounds of `WaitingFrames` may be turned away, to be sent again; not where
-        somebody else gives the receipts. explains: whether the numbers of a frame are known, which may be looked up in
-        what waits.
+        bounded: refuse frames beyond the bounds of `WaitingFrames`, so that they are sent again; False at the root,
+        where the lander has receipted them. explains: whether the numbers of a frame are known, also from definitions
+        in waiting frames.
         """
         super().__init__(journal)
         self.silence_us, self.bounded = silence_us, bounded
-        self.changed: set[EpochKey] = set()  # since the last snapshot of the owner
-        self.rivals: dict[str, tuple[int, int]] = {}  # node -> (newer line that waits, the first one), not yet noted
-        self.restored: set[str] = set()  # nodes that went on from an older copy of their spool, not yet noted
-        self.refused = 0  # frames turned away since the process started
-        self._forgotten = 0  # epochs of older lines beyond the bound, since the process started
+        self.changed: set[EpochKey] = set()  # epochs changed since the owner cleared this
+        self.rivals: dict[str, tuple[int, int]] = {}  # node -> epochs of its (waiting, first) line; the owner clears it
+        self.restored: set[str] = set()  # nodes that continued from an older copy of their spool; the owner clears it
+        self.refused = 0  # number of frames refused because of the bounds, since the process started
+        self._forgotten = 0  # number of epochs of older lines beyond the bound, since the process started
         self.waiting = WaitingFrames()
-        self.spoke_us: dict[str, int] = {}  # node -> when its line in force was heard last
+        self.spoke_us: dict[str, int] = {}  # node -> when its line in force was last heard
         self._explains = explains
-        self._unborn: set[str] = set()  # nodes with frames of an epoch that is not in force yet
+        self._unborn: set[str] = set()  # nodes with waiting frames of an epoch that is not in force yet
 
     def take(self, node: str, message: Frame | BadFrame, received_us: int = 0) -> list[Effect]:
-        """Store one frame. Returns the frames that take effect now, in order; a duplicate has none."""
+        """Take one frame. Returns the frames that take effect now, in order; none for a duplicate."""
         key = EpochKey(node, message.epoch)
         if isinstance(message, Frame) and self._is_next(key, message):
             effect = self._pass(key, message, received_us)
@@ -82,7 +81,7 @@ class Inbox(ChildEpochs):
     def _take(self, node: str, message: Frame | BadFrame, received_us: int) -> Iterator[Effect]:
         frame = message if isinstance(message, Frame) else None
         if frame is not None and frame.birth is not None and frame.birth.journal != self.journal:
-            return  # addressed to a journal that is no more: the sender will be born again for this one
+            return  # for a former journal of this parent; its node will send a birth for the present journal
         key, seq = EpochKey(node, message.epoch), message.seq
         if key in self.ended:
             yield from self._after_end(key, seq)
@@ -98,7 +97,7 @@ class Inbox(ChildEpochs):
             return
         if not self._room(key, frames, message):
             self.refused += 1
-            if frames.blocked:  # its definitions will not come: nothing behind has room
+            if frames.blocked:  # the missing definitions cannot arrive, because no later frame has room
                 yield from self._run(key, frames, force=True)
             return
         self._open(key, frames)
@@ -111,7 +110,7 @@ class Inbox(ChildEpochs):
                 yield from self._advance(node, received_us)
 
     def _is_next(self, key: EpochKey, frame: Frame) -> bool:
-        """The usual case, in which nothing is stored: in order, of the epoch in force, and no frame waits."""
+        """Whether a frame is the usual case, which `_pass` handles: in order, of the epoch in force, no frame waits."""
         if frame.birth is not None or self.current.get(key.node) != frame.epoch:
             return False
         frames = self.epochs.get(key)
@@ -123,7 +122,7 @@ class Inbox(ChildEpochs):
         )
 
     def _pass(self, key: EpochKey, frame: Frame, received_us: int) -> Effect:
-        """Let such a frame take effect."""
+        """Let a frame take effect without storing it, if `_is_next`."""
         node = key.node
         frames = self.epochs[key]
         self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
@@ -131,22 +130,22 @@ class Inbox(ChildEpochs):
         frames.blocked = False
         frames.note(frame)
         frames.applied.next += 1
-        for gap in frame.gaps:  # one may stand for several frames that were never published (3.5)
+        for gap in frame.gaps:  # a gap record may replace several frames that were never published (3.5)
             frames.applied.next += max(gap.run - 1, 0)
         return Effect(*key, frame.seq, frame, stale=False, copied=frames.copied)
 
     @property
     def forgotten(self) -> int:
-        """Epochs beyond the bounds, since the process started."""
+        """Number of epochs forgotten because of the bounds, since the process started."""
         return self._forgotten + self.ended.forgotten
 
     @property
     def unborn_of(self) -> list[str]:
-        """The children of which frames of an epoch not in force wait, or may wait."""
+        """The children of which frames of an epoch that is not in force may wait."""
         return sorted(self._unborn)
 
     def look(self, node: str, now_us: int) -> list[Effect]:
-        """Let a waiting newer line of a node replace the first one once that has been silent for long enough."""
+        """Let the waiting newer line of a node replace the first line once that has been silent for silence_us."""
         return list(self._look(node, now_us))
 
     def _look(self, node: str, now_us: int) -> Iterator[Effect]:
@@ -154,7 +153,7 @@ class Inbox(ChildEpochs):
             yield from self._advance(node, now_us)
 
     def spoke(self, node: str, epoch: int, now_us: int) -> None:
-        """Note a heartbeat of an epoch."""
+        """Note that a heartbeat of an epoch has arrived."""
         if self.current.get(node) == epoch:
             self.spoke_us[node] = max(now_us, self.spoke_us.get(node, now_us))
 
@@ -176,11 +175,11 @@ class Inbox(ChildEpochs):
                 frames.predecessor, frames.birth_frames, frames.held = birth.predecessor, birth.frames, birth.held
 
     def _contest(self, key: EpochKey, frames: EpochFrames, frame: Frame) -> Iterator[Effect]:
-        """Take a frame at a seq where another line flushed: drop it, or the flush if none of that took effect (1.3).
+        """Take a frame whose seq was used by a flush of another line (1.3).
 
-        Of two flushes the first one stays.
-
-        Its seq has been receipted, so it is lost either way, with late rows that nobody else knows.
+        The frame is dropped, unless it is ordinary and nothing of the flush has taken effect: then the flush is
+        dropped. Of two flushes the first stays. Because the seq has been receipted, nobody sends the dropped frame
+        again, so its content is declared lost.
         """
         self.changed.add(key)
         if frame.flush is None and not frames.flushed(frame.seq):
@@ -199,7 +198,9 @@ class Inbox(ChildEpochs):
         return message
 
     def _room(self, key: EpochKey, frames: EpochFrames, message: Frame | BadFrame) -> bool:
-        """Whether a frame may be stored: one that takes effect at once always, others within the bounds."""
+        """Whether a frame may be stored: always if it takes effect at once or completes the next birth, else within
+        the bounds.
+        """
         seq, current = message.seq, self.current.get(key.node) == key.epoch
         if not self.bounded or (current and seq == frames.applied.next):
             return True
@@ -219,7 +220,7 @@ class Inbox(ChildEpochs):
         return before is not None and before.applied.next == predecessor[1] + 1
 
     def _after_end(self, key: EpochKey, seq: int) -> Iterator[Effect]:
-        """Take a frame of an epoch with a successor: a duplicate, or of another line that began with that epoch."""
+        """Take a frame of an ended epoch: a duplicate, or a frame of a second line that continued the epoch."""
         if self.ended.is_new(key, seq):
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
             yield Effect(*key, seq, None, stale=True, why=SECOND_LINE)
@@ -251,10 +252,10 @@ class Inbox(ChildEpochs):
         (self._unborn.add if ahead else self._unborn.discard)(node)
 
     def _may_be_born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> Generator[Effect, None, bool]:
-        """Settle the line before a birth. Returns whether the birth takes effect now."""
+        """Whether a complete birth takes effect now. If so, ends its predecessor or declares the older line lost."""
         node, predecessor, line = key.node, frames.predecessor, self.current.get(key.node)
         first = frames.waiting[0]
-        if isinstance(first, BadFrame) and first.run:  # nobody knows what it named: its epoch goes on without it
+        if isinstance(first, BadFrame) and first.run:  # the birth is lost and its predecessor unknown: begin without it
             self._born(key, frames, now_us)
             return True
         if isinstance(predecessor, tuple):
@@ -275,10 +276,10 @@ class Inbox(ChildEpochs):
         if line is None or predecessor == LOST:
             self._born(key, frames, now_us)
             return True
-        # a second successor, a last seq below what is here, or a spool without a past: a copy, or another device.
-        # The time noted before a start may lie ahead of the present clock: the line waits from now on then
+        # the birth is of a copy or of another device: it is a second successor, names a last seq below the frames
+        # here, or has no predecessor. `min`, because a time from before a restart may be ahead of the clock
         since_us = frames.since_us = now_us if frames.since_us is None else min(frames.since_us, now_us)
-        spoke_us = self.spoke_us.setdefault(node, now_us)  # unknown after a restart: it is given another time
+        spoke_us = self.spoke_us.setdefault(node, now_us)  # unknown after a restart: silence counts from now on
         if now_us - max(spoke_us, since_us) < self.silence_us:
             self.rivals[node] = (key.epoch, line)
             return False
@@ -295,7 +296,7 @@ class Inbox(ChildEpochs):
             self.ended.born(key.node, set(frames.held))
 
     def _end(self, key: EpochKey, frames: EpochFrames) -> None:
-        """End an epoch whose successor takes effect: all of it did, and what still comes of it is a duplicate."""
+        """End an epoch whose successor takes effect: the epoch has taken effect, and later frames are duplicates."""
         for seq in list(frames.waiting):
             self._drop(key, frames, seq)
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
@@ -303,7 +304,7 @@ class Inbox(ChildEpochs):
         self.changed.add(key)
 
     def retire(self, node: str) -> bool:
-        """A node that will not come back has no line in force any more. Returns whether none of its frames waits."""
+        """End all epochs of a node that will not come back. Returns False, without a change, if frames of it wait."""
         lines = self._lines.get(node, {})
         if any(frames.waiting for frames in lines.values()):
             return False
@@ -314,35 +315,41 @@ class Inbox(ChildEpochs):
         return True
 
     def _lose(self, successor: EpochKey) -> Iterator[Effect]:
-        """Let older epochs, here or still to come, count for their data only; births that wait continue to wait."""
+        """Declare older epochs lost, so that only their data counts, even of epochs of which no frame has arrived yet.
+
+        Births that wait continue to wait.
+        """
         older = set(self.epochs[successor].held or ()) - self.ended.of.get(successor.node, {}).keys()
         lines = self._lines[successor.node]
         room = max(MOST_LOST - sum(frames.lost for frames in lines.values()), 0)
-        for epoch in sorted(older - lines.keys())[:room]:  # its birth may come late: it is none of a newer line
+        for epoch in sorted(older - lines.keys())[:room]:  # a late birth of these must not count as a newer line
             self._open(EpochKey(successor.node, epoch), EpochFrames())
         for epoch, frames in list(self._lines[successor.node].items()):
             key, begun = EpochKey(successor.node, epoch), frames.applied.next > 0
             if epoch == successor.epoch or frames.lost or not (begun or epoch in older):
-                continue  # others may be its successors, or were for another journal
+                continue  # the epoch may follow the successor, or be for another journal
             frames.lost, frames.unheard = True, not begun
             self.changed.add(key)
-            if begun:  # what comes first of the others, comes after the birth
+            if begun:  # frames of the others take effect after the birth
                 yield from self._apply_lost(key, frames)
         for frames in self._lines[successor.node].values():
             frames.copied = frames.copied or (frames.unheard and not self._continues(successor.node, frames))
         lost = [epoch for epoch, frames in self._lines[successor.node].items() if frames.lost]
-        for epoch in lost[:-MOST_LOST]:  # what still comes of it is declared
+        for epoch in lost[:-MOST_LOST]:  # later frames of these are declared lost
             self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
             self._forgotten += 1
 
     def _continues(self, node: str, frames: EpochFrames) -> bool:
-        """Whether epochs that lead to one without effect are here and follow all that is: else it may be of a copy."""
+        """Whether an epoch without effect continues an epoch that took effect, through epochs that are known here.
+
+        If not, it may be of a copy of the spool.
+        """
         seen = set[int]()
         while frames.unheard:
             if not frames.born:
                 return False
             if not isinstance(frames.predecessor, tuple):
-                return True  # another life
+                return True  # it begins a life of the node without a past
             epoch, last = frames.predecessor
             if EpochKey(node, epoch) in self.ended:
                 return self.ended.of[node][epoch] <= last + 1
@@ -356,7 +363,7 @@ class Inbox(ChildEpochs):
         return True
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
-        """Yields the frames that follow the prefix. force: settle also a frame with unexplained numbers, as bad."""
+        """Yield the waiting frames whose turn has come. force: do not let a frame with unknown numbers wait."""
         while frames.applied.next in frames.waiting:
             message = frames.waiting[frames.applied.next]
             if isinstance(message, Frame) and not force and not self._explains(key, message, frames.waiting):
@@ -369,7 +376,7 @@ class Inbox(ChildEpochs):
             yield effect
 
     def _is_whole(self, key: EpochKey, frames: EpochFrames) -> bool:
-        """Whether all of an epoch is here and its successor too: then nothing can explain a number any more."""
+        """Whether all frames of an epoch and the birth of its successor are here, so no missing definition can come."""
         for other in self._lines[key.node].values():
             before = other.predecessor
             if isinstance(before, tuple) and before[0] == key.epoch and other.birth_is_here:
@@ -377,10 +384,10 @@ class Inbox(ChildEpochs):
         return False
 
     def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
-        for seq in sorted(frames.waiting) if frames.born else ():  # a birth for this journal, else it is of another
+        for seq in sorted(frames.waiting) if frames.born else ():  # without a birth it may be for another journal
             message = frames.waiting[seq]
             if isinstance(message, Frame) and not self._explains(key, message, frames.waiting):
-                continue  # it waits for what comes before it
+                continue  # it waits for earlier frames, which define its numbers
             effect = self._effect(key, frames, seq, stale=True)
             frames.applied.add(seq)
             yield effect
@@ -389,10 +396,10 @@ class Inbox(ChildEpochs):
         message = self._drop(key, frames, seq)
         since_us: int | None = None
         if isinstance(message, Frame):
-            why = frames.refuses(message)  # what came since it was stored may be of another line
+            why = frames.refuses(message)  # frames of another line may have arrived since it was stored
             if not why:
                 frames.note(message)
-                if not stale:  # one gap record may stand for several frames that were never published (3.5)
+                if not stale:  # a gap record may replace several frames that were never published (3.5)
                     self._pass_over(key, frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
                 return Effect(*key, seq, message, stale, copied=frames.copied, unheard=frames.unheard)
             since_us = _since(message, why)
@@ -404,7 +411,7 @@ class Inbox(ChildEpochs):
         return Effect(*key, seq, None, stale, why, since_us=since_us)
 
     def _pass_over(self, key: EpochKey, frames: EpochFrames, more: int) -> None:
-        """Skip the `more` frames after the one that takes effect, for which it stands too."""
+        """Skip the next `more` seqs, because the frame that takes effect replaces these frames too."""
         if more > 0:
             frames.applied.next += more
             for covered in [s for s in frames.waiting if s < frames.applied.next]:
@@ -413,11 +420,11 @@ class Inbox(ChildEpochs):
     # --- time -----------------------------------------------------------------------------------------------------
 
     def shift(self, by_us: int) -> None:
-        """The clock stepped, or nobody listened for so long: do not count that as silence of a line (1.4)."""
+        """Shift times by a step of the clock, or by a time without a lander, which is not silence of a line (1.4)."""
         self._set_times(lambda us: us + by_us)
 
     def stepped_back(self, now_us: int) -> None:
-        """The clock went back: count silence anew."""
+        """The clock stepped back: limit remembered times to now_us."""
         self._set_times(lambda us: min(us, now_us))
 
     def _set_times(self, of: Callable[[int], int]) -> None:
@@ -428,7 +435,7 @@ class Inbox(ChildEpochs):
                 self.changed.add(key)
 
     def waits(self, node: str) -> bool:
-        """Whether frames of a child wait for others."""
+        """Whether frames of a child wait for other frames."""
         if node in self._unborn:
             return True
         current = self.in_force(node)
@@ -437,13 +444,13 @@ class Inbox(ChildEpochs):
     # --- the spool ------------------------------------------------------------------------------------------------
 
     def snapshot(self, key: EpochKey) -> EpochFramesState | None:
-        """The state of one epoch, without the frames that wait; None once it has ended."""
+        """The state of one epoch without its waiting frames; None if it has ended."""
         frames = self.epochs.get(key)
         return None if frames is None else frames.snapshot(current=self.current.get(key.node) == key.epoch)
 
     def restore(self, key: EpochKey, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> None:
-        """From what `snapshot` returns, with the frames that wait."""
-        if state.closed and not state.lost:  # written by a version that kept epochs that had ended
+        """Continue from the result of `snapshot` and the waiting frames."""
+        if state.closed and not state.lost:  # an older version wrote this state of an ended epoch
             self.ended.add(key, state.next)
             self.changed.add(key)
             return
@@ -457,7 +464,7 @@ class Inbox(ChildEpochs):
             self._unborn.add(key.node)
 
     def check(self) -> None:
-        """Invariants, for tests: nothing waits below its prefix; at most one epoch of a node is in force."""
+        """Check invariants, for tests: no frame waits below the prefix; an epoch in force is neither lost nor ended."""
         for key, frames in self.epochs.items():
             assert all(seq >= frames.applied.next for seq in frames.waiting), key
             assert not (set(frames.waiting) & frames.applied.above), key

@@ -1,8 +1,7 @@
-"""Finds two devices with one id, and copies of a spool, and raises alarms for the operator (docs/protocol.md 1.4).
-Pure.
+"""Raises alarms about two devices with one id, and about copies of a spool (docs/protocol.md 1.4). Pure.
 
-A merger and the root notice them in their inbox. At the top the root decides batch by batch which line counts; the
-lander receives every birth at once, and compares which epochs the births name as their predecessors.
+A merger and the root find both in their inbox. At the root this takes until the next batch; the lander receives every
+birth at once, and compares the predecessors that births name.
 """
 
 from __future__ import annotations
@@ -12,29 +11,30 @@ from typing import Final
 from edge_agent.algebra.frame import Birth
 from edge_agent.machines.downlink.inbox import Inbox
 
-MOST_NAMED: Final = 100  # children with an alarm that a status names
-MOST_CHILDREN: Final = 20_000
-KEPT: Final = 64  # epochs of a child of which the successor is remembered
+MOST_NAMED: Final = 100  # most children with an alarm, because the status lists them
+MOST_CHILDREN: Final = 20_000  # most children watched
+KEPT: Final = 64  # epochs of a child whose successor is remembered
 TWO_DEVICES: Final = "two devices have this id, or one has a copy of the other's spool: give one of them another id"
 WENT_BACK: Final = "it forgot what it had sent: its spool was lost or is an older copy, or two devices have its id"
 
 
 def alarms_of(inbox: Inbox) -> dict[str, str]:
-    """Child -> the alarm noticed since the owner last cleared `rivals` and `restored`."""
+    """Child -> its alarm, from `rivals` and `restored` of an inbox."""
     return dict.fromkeys(inbox.rivals, TWO_DEVICES) | dict.fromkeys(inbox.restored, WENT_BACK)
 
 
 class LineWatch:
-    """alarms: child -> its alarm, since this process started."""
+    """Watches the births of children. alarms: child -> its alarm, since this process started."""
 
     def __init__(self) -> None:
         self.alarms: dict[str, str] = {}
-        self._next: dict[str, dict[int, int]] = {}  # child -> epoch -> the one that names it as the one before
+        self._next: dict[str, dict[int, int]] = {}  # child -> epoch -> the epoch that names it as its predecessor
         self._newest: dict[str, int] = {}  # child -> epoch of its newest birth
 
     def birth(self, node: str, birth: Birth, upto: int | None) -> str:
-        """Take a birth. Returns a new alarm, or ''. upto: the seq below which all frames of the predecessor are
-        here.
+        """Take a birth. Returns a new alarm, or ''.
+
+        upto: all frames of the predecessor below this seq were received; None: not known.
         """
         epoch, before = birth.epoch_id >> 32, birth.predecessor
         newest = self._newest.get(node)

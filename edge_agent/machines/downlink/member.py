@@ -10,45 +10,50 @@ from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Me
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import MemberDefinitions, MemberState
 
-AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
+AHEAD_US: Final = 300_000_000  # 5 minutes: a synchronised clock is never so far off (4.3, 4.4)
 
 
 @dataclass(slots=True)
 class Member:
-    """One child in one group. exceptions: leaf below it -> (frontier, bound), for leaves behind `frontier_us`."""
+    """One child in one group. Bounds are session bounds (5.1).
+
+    exceptions: leaf -> (frontier, bound), for leaves below the child that are behind `frontier_us`.
+    """
 
     frontier_us: int = NEVER_US
     leaves: dict[str, Leaf] = field(default_factory=dict)
     exceptions: dict[str, tuple[int, int]] = field(default_factory=dict)
-    begins: dict[QueryKey, dict[str, int]] = field(default_factory=dict)  # leaves that serve a query later
-    ends: dict[QueryKey, dict[str, int]] = field(default_factory=dict, kw_only=True)  # leaves that stopped to serve it
+    begins: dict[QueryKey, dict[str, int]] = field(default_factory=dict)  # query -> leaf -> its later start
+    ends: dict[QueryKey, dict[str, int]] = field(default_factory=dict, kw_only=True)  # query -> leaf -> its earlier end
     serving: dict[QueryKey, Serving] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)  # key -> earliest start of a session not sent yet (5.2)
-    held: dict[str, int] = field(default_factory=dict)  # those of the epoch before, until the new one promises (1.2)
-    out: bool = False
-    fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
-    reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # leaf -> (frontier, bound) with a lost journal
-    unlisted: dict[str, bool] = field(default_factory=dict)  # of these: listed again, but nothing promised yet (3.7)
+    held: dict[str, int] = field(default_factory=dict)  # hints of the epoch before, until the new one promises (1.2)
+    out: bool = False  # left out of the frontier (4.4)
+    fresh: bool = True  # not judged yet: a new member behind the published frontier starts left out
+    reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # leaf -> (frontier, bound) before a lost journal
+    # leaf in `reached` that is not back yet -> whether it is listed again, but without a new promise (3.7)
+    unlisted: dict[str, bool] = field(default_factory=dict)
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
     reach_us: int = NEVER_US  # the latest end of its rows
-    again_us: int = NEVER_US  # rows that begin before it may have come in a line that it does not know any more (1.3)
-    since_us: int = NEVER_US  # of these, rows that begin before this are repeats: see repeats.py
-    older: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch of an older line -> its rows that count
+    again_us: int = NEVER_US  # rows that begin before this may repeat rows of a line that the child has forgotten (1.3)
+    since_us: int = NEVER_US  # rows of the present line count from here on; see repeats.py
+    older: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch of an older line -> range of counted rows
     live: bool = False  # its source cannot be read again
-    past_us: int = NEVER_US  # the end of what came before its journal was lost
-    unsaid: dict[str, int] = field(default_factory=dict)  # leaf -> epoch then, until it says that it knows its past
-    anew: set[str] = field(default_factory=set)  # of these, listed in another epoch: they may read again
-    began_us: int = NEVER_US  # when it began, if it is still open whether it had lived before (1.2)
+    past_us: int = NEVER_US  # the end of all rows from before its journal was lost
+    # leaf -> its epoch when the journal was lost, until the leaf states that it knows its past
+    unsaid: dict[str, int] = field(default_factory=dict)
+    anew: set[str] = field(default_factory=set)  # leaves in `unsaid` listed in another epoch: they may read again
+    began_us: int = NEVER_US  # when listening began, while it is undecided whether the gateway lived before (1.2)
     moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
-    unheeded: set[QueryKey] = field(default_factory=set)  # what it says it serves and does not count (6.5)
-    _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
+    unheeded: set[QueryKey] = field(default_factory=set)  # queries whose serving ranges do not count (6.5)
+    _definitions: MemberDefinitions | None = None  # cache for `snapshot`
     _roster: tuple[str, ...] | None = None
 
     def promise(self, frontier_us: int, received_us: int) -> None:
-        """Take the frontier of a frame: within an epoch it never falls, a new epoch may begin lower (1.2, 4.1).
+        """Take the frontier of a frame. Within an epoch it never falls; a new epoch may begin lower (1.2, 4.1).
 
-        A frontier too far ahead of the time of receipt comes from a wrong clock: it is not taken, and the last one
-        holds.
+        A frontier too far after the time of receipt comes from a wrong clock: it is ignored, and the last one stays in
+        force.
         """
         self.ahead = frontier_us > received_us + AHEAD_US
         if not self.ahead:
@@ -56,11 +61,11 @@ class Member:
             self.unlisted = {leaf: listed for leaf, listed in self.unlisted.items() if not listed}
 
     def beat(self, frontier_us: int, received_us: int) -> None:
-        """Take the frontier of a heartbeat, which may overtake others."""
+        """Take the frontier of a heartbeat. Heartbeats may arrive in another order, so a lower one is ignored."""
         self.promise(max(self.frontier_us, frontier_us), received_us)
 
     def change(self, change: Members) -> None:
-        """Take a definition section: leaves and serving ranges that it sets or drops."""
+        """Apply a definition section, which sets or drops leaves and serving ranges."""
         self._definitions = None
         if change.leaves:
             self._roster = None
@@ -74,7 +79,7 @@ class Member:
         for serving in change.serving:
             key = serving.key
             if not serving.node:
-                if serving.start_from_us == LATEST_US:  # those who served it are below it no more
+                if serving.start_from_us == LATEST_US:  # no leaf below the child serves the query any more
                     self.serving.pop(key, None)
                 else:
                     self.serving[key] = serving
@@ -87,7 +92,7 @@ class Member:
                     self.ends.setdefault(key, {})[serving.node] = serving.end_until_us
 
     def forget(self, key: QueryKey) -> None:
-        """What it says of a query that ended long ago."""
+        """Forget all statements about a query that ended long ago."""
         if key in self.serving or key in self.begins or key in self.ends:
             self._definitions = None
             for known in (self.serving, self.begins, self.ends):
@@ -99,13 +104,13 @@ class Member:
         self.exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
 
     def change_exceptions(self, more: Iterable[ExcludedLeaf], ended: Iterable[str]) -> None:
-        """What changes in a list that is too long for one frame (2.3)."""
+        """Change the list of its exceptions, if it is too long to be replaced by one frame (2.3)."""
         self.exceptions.update((e.node, (e.frontier_us, e.bound_us)) for e in more)
         for leaf in ended:
             self.exceptions.pop(leaf, None)
 
     def served_by(self, leaf: str) -> dict[QueryKey, Serving]:
-        """The range in which one of its leaves serves each query that the leaf does not serve for all time."""
+        """Query -> serving range of one of its leaves, for queries that the leaf does not serve for all time."""
         out = {}
         for key, serving in self.serving.items():
             from_us, _, end_us = serving.bounds_us
@@ -127,7 +132,7 @@ class Member:
         self.unsaid.pop(leaf, None)
 
     def lose(self, node: str, now_us: int) -> None:
-        """Its journal is lost: each leaf below it is an exception until it is listed again (3.7). node: the member."""
+        """Note that the child `node` has lost its journal: each leaf below is an exception until listed again (3.7)."""
         self.past_us = max(self.past_us, self.frontier_us, min(self.reach_us, now_us + AHEAD_US))
         self.unsaid = {leaf: each.epoch for leaf, each in self.leaves.items() if leaf != node}
         bounds = {leaf: (us, min(bound_us, self.lowest_us)) for leaf, (us, bound_us) in self.leaf_frontiers().items()}
@@ -135,10 +140,9 @@ class Member:
         self.unlisted = dict.fromkeys(self.reached, False)
 
     def begin(self, *, anew: bool) -> None:
-        """Take a birth: queries that it does not name are no longer served. Leaves stay until a frame reports their
-        leave (1.5).
+        """Take a birth. It ends exceptions and serving ranges; leaves stay until a frame reports their leave (1.5).
 
-        anew: nothing of the epoch before continues; else its registers are kept until the new epoch promises (1.2).
+        anew: nothing of the epoch before continues; else its registers stay until the new epoch promises (1.2).
         """
         self._definitions = None
         self.exceptions.clear()
@@ -149,8 +153,9 @@ class Member:
         self.hints = {}
 
     def take_hints(self, keys: Iterable[str], registers: Iterable[tuple[str, int | None]]) -> None:
-        """Take registers: a partial of a key clears its register, then the frame sets or clears (None) those that
-        changed (5.2).
+        """Update registers by a frame (5.2). keys: those of its partials, whose registers are cleared first.
+
+        registers: (key, earliest start; None: clear it).
         """
         for key in keys:
             self.hints.pop(key, None)
@@ -162,54 +167,52 @@ class Member:
                 self.hints[key] = start_us
 
     def hint(self, key: str) -> int:
-        """The lesser of a key's register and the frontier: no session of the key starts before it (5.1)."""
+        """The bound of a key: no later session of the key starts before the frontier or its register (5.1)."""
         return min(self.frontier_us, self.hints.get(key, self.frontier_us), self.held.get(key, self.frontier_us))
 
     @property
     def lowest_us(self) -> int:
-        """The least bound of any key."""
+        """The least bound of all keys."""
         return min(self.frontier_us, *self.hints.values(), *self.held.values(), 2**62)
 
     @property
     def roster(self) -> tuple[str, ...]:
-        """The names of its leaves, as a new object after each change of any of them."""
+        """The names of its leaves; a new object after each change of a leaf."""
         if self._roster is None:
             self._roster = tuple(self.leaves)
         return self._roster
 
     def times_of(self, leaf: str) -> tuple[int, int]:
-        """(frontier, session bound) of one of its leaves, as its frames state them."""
+        """Returns (frontier, session bound) of one of its leaves, as stated by its frames."""
         frontier, bound = self.exceptions.get(leaf, (self.frontier_us, self.frontier_us))
         frontier = min(frontier, self.frontier_us)
         bound = min(bound, frontier)
-        if leaf in self.reached:  # what came before the journal was lost is here, whatever the new one knows
+        if leaf in self.reached:  # rows from before the loss of the journal were applied here
             before = self.reached[leaf]
             return before if leaf in self.unlisted else (max(frontier, before[0]), max(bound, before[1]))
         return frontier, bound
 
     @property
     def apart(self) -> list[str]:
-        """Those of its leaves whose frontier may differ from its own."""
+        """The leaves whose frontier may differ from that of the child."""
         if not (self.exceptions or self.reached):
             return []
         return [leaf for leaf in {**self.exceptions, **self.reached} if leaf in self.leaves]
 
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
-        """Leaf -> (frontier, session bound), as its frames state them."""
+        """Leaf -> (frontier, session bound), as stated by its frames."""
         out = dict.fromkeys(self.leaves, (self.frontier_us, self.frontier_us))
         out.update((leaf, self.times_of(leaf)) for leaf in self.apart)
         return out
 
     def exceptions_at(self, frontier_us: int) -> list[ExcludedLeaf]:
-        """Its leaves behind a published frontier, if the member is left out or behind itself, or lists them as such
-        (4.6).
-        """
+        """Its leaves behind a published frontier (4.6): all if the child is left out or behind, else its exceptions."""
         low, out, least_us = self.out or self.frontier_us < frontier_us, list[ExcludedLeaf](), self.lowest_us
         for leaf in self.leaves if low else self.apart:
             own_us, bound_us = self.times_of(leaf)
             lowest_us = min(bound_us, least_us) if low else bound_us
             behind = own_us < frontier_us and (low or leaf in self.exceptions or leaf in self.unlisted)
-            # a member that is left out holds no session back, so that only this says what it has not sent (5.2)
+            # registers of a member left out do not count, so only its exceptions state its unsent sessions (5.2)
             if behind or ((self.out or leaf in self.exceptions) and lowest_us < frontier_us):
                 out.append(ExcludedLeaf(leaf, own_us, lowest_us))
         return out

@@ -1,8 +1,8 @@
-"""Leaves of one group that change their parent, as a parent of both parents sees it (docs/protocol.md 1.5).
+"""Tracks leaves of one group that move between parents below this one (docs/protocol.md 1.5).
 
-A node that moves is listed below its new parent with the epoch that it left at the old one. Its windows count as
-complete only once the old parent has reported that epoch's `leave`, after all rows of the node that it had. If the
-report comes first, the leaf stays expected, at the frontier it had, until it is listed again.
+The new parent lists a moved leaf with the epoch that it left at the old parent. Windows with the leaf count as complete
+only after the old parent has reported the `leave` of that epoch, which follows all rows of the leaf there. While only
+the report has come, the leaf is in transit: it stays expected, with its last frontier, until it is listed again.
 """
 
 from __future__ import annotations
@@ -16,52 +16,53 @@ from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import MovesState
 from edge_agent.machines.downlink.member import Member
 
-KEPT_LEAVES: Final = 64  # of a leaf: the epoch before its last move is listed with every birth
-MOST_MOVED: Final = 20_000  # leaves of a group that have moved and that nobody lists now
-MOST_SERVED: Final = 1_000  # of these, leaves of which it is known from when and until when they serve their queries
+KEPT_LEAVES: Final = 64  # most entries kept per leaf; every birth lists the epoch before its last move again
+MOST_MOVED: Final = 20_000  # most moved leaves of a group that no member lists now
+MOST_SERVED: Final = 1_000  # most leaves in transit whose serving ranges are kept
 Bounds = tuple[int, int]  # frontier, session bound
-Way = tuple[int, int, int]  # successor, frontier, session bound
+Way = tuple[int, int, int]  # next epoch, frontier, session bound
 
 
 @dataclass(slots=True)
 class Moves:
     """The moves of the leaves of one group.
 
-    left: leaf -> epochs whose leave has come. transit: leaf -> epoch left -> (successor, frontier, bound), while nobody
-    lists that successor; reports come in any order. reports: what the tier above must be told: the entry that ended,
-    and (leaf, next epoch, epoch left). carried: leaf -> epochs whose leave has not come, of entries that ended. served:
-    leaf in transit -> ranges of queries that it did not serve for all time. replaced: leaf -> (merger, entry that this
-    listed before another one) while several members listed the leaf: the tier above may know nothing of that entry.
+    left: leaf -> epochs whose `leave` was reported. transit: leaf -> epoch left -> (next epoch, frontier, bound), until
+    a member lists that next epoch; reports may come in any order. reports: (ended entry, leaf with its next epoch and
+    the epoch left), to pass on to the tier above. carried: leaf -> epochs named by ended entries whose `leave` was not
+    reported. forgotten: moves dropped because of the bounds, since the process started. served: leaf in transit ->
+    query -> serving range, for queries that it did not serve for all time. replaced: leaf -> (merger, entry that the
+    merger has replaced while other members listed the leaf too); the tier above may not know that entry.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
     transit: dict[str, dict[int, Way]] = field(default_factory=dict)
     reports: list[tuple[Leaf | None, Leaf]] = field(default_factory=list)
     carried: dict[str, list[int]] = field(default_factory=dict)
-    forgotten: int = 0  # beyond the bounds, since the process started
+    forgotten: int = 0
     served: dict[str, dict[QueryKey, Serving]] = field(default_factory=dict)
     replaced: dict[str, list[tuple[str, Leaf]]] = field(default_factory=dict)
-    _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> the member that reported it last, since then
+    _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> member that last reported it, in this process
 
     def listed(self, leaf: Leaf, before: Leaf | None, member: str, members: Mapping[str, Member]) -> None:
-        """Note that a member lists a leaf: it has arrived, unless the entry is of a line that was not the last.
+        """Note that a member lists a leaf, which ends its transit unless the entry is of an older line.
 
-        before: the entry that this one replaces. If a leaf that moved has begun another epoch at the same member, its
-        former entry has ended. An entry that a merger lists instead may be of another line below it: then a report says
-        so.
+        before: the entry that this entry replaces; None: none. If a moved leaf has begun another epoch at the same
+        member, its former entry has ended. If a merger lists an entry of another line below it, the former entry ends
+        only by a report.
         """
         same = before is not None and (leaf.node == member or leaf.before_move == before.before_move)
         if leaf.before_move is not None and before is not None and same and before.epoch != leaf.epoch:
             self._has_left(leaf.node, before.epoch)
         if leaf.before_move is not None and leaf.before_move in self.left.get(leaf.node, ()):
-            self._has_left(leaf.node, leaf.before_move)  # the newest are kept
+            self._has_left(leaf.node, leaf.before_move)  # moves it to the end, because the oldest are dropped
         if before is not None and before.before_move not in (None, leaf.before_move) and leaf.node != member:
             self._replace(before, member, members)
         if (ways := self.transit.get(leaf.node)) is not None:
             self._on_way(leaf.node, self._not_here(ways, _entries(leaf.node, members)))
 
     def _replace(self, before: Leaf, member: str, members: Mapping[str, Member]) -> None:
-        """Remember the entry that a merger has replaced, if the tier above may know the leaf by that of another one."""
+        """Remember an entry that a merger has replaced, if other members list the leaf too."""
         name = before.node
         if any(name in each.leaves for of, each in members.items() if of != member):
             known = [each for each in self.replaced.get(name, ()) if each != (member, before)]
@@ -71,10 +72,10 @@ class Moves:
                 self.forgotten += 1
 
     def _not_here(self, ways: Mapping[int, Way], entries: Iterable[Leaf]) -> dict[int, Way]:
-        """Returns the ways of one leaf except those on which it has arrived, by its entries.
+        """Returns the ways of one leaf without those on which it has arrived. entries: its entries at all members.
 
-        Below a merger that moves a leaf keeps its epoch: while the leave of an older line is awaited, an entry that
-        names another former epoch may be of that older line.
+        A leaf below a moving merger keeps its epoch. So while the leave of an older line is awaited, an entry with the
+        next epoch of a way may be of that older line, unless it names the epoch left.
         """
         out = dict(ways)
         for entry in entries:
@@ -93,22 +94,21 @@ class Moves:
 
     @property
     def ended(self) -> dict[str, Leaf]:
-        """Leaf -> its entry as the tier above knows it, where that is still to hear that it ended."""
+        """Leaf -> its ended entry, if the tier above still lists it, because the report was not passed on yet."""
         return {entry.node: entry for entry, _ in reversed(self.reports) if entry is not None}
 
     def passed_on(self) -> list[tuple[Leaf | None, Leaf]]:
-        """Returns the reports for the tier above, which expects the leaves in transit from now on."""
+        """Remove and return the reports for the tier above. From now on that tier expects the leaves in transit."""
         reports, self.reports = self.reports, []
         self.transit.clear()
         self.served.clear()
         return reports
 
     def leave(self, node: str, members: Mapping[str, Member], report: Leaf, new: Container[str] = ()) -> None:
-        """Note a member's report that a leaf has left. report: with its next epoch, and the one that it left, or its
-        merger.
+        """Note the report of the member `node` that a leaf has moved away.
 
-        new: leaves that came and left in one frame. Nobody has stated their frontiers, so they count as behind, which
-        is safe.
+        report: the leaf with its next epoch, and the epoch that it, or the merger above it, left. new: leaves listed
+        for the first time in the same frame; their frontier was never stated, so they count as behind, which is safe.
         """
         member = members[node]
         name, epoch = report.node, report.before_move
@@ -117,11 +117,11 @@ class Moves:
         listed = member.leaves.get(name)
         self._report_replaced(node, name, epoch)
         self.reports.append((listed, report))
-        went_on = epoch in self.carried.get(name, ())  # its next line was here and has left, maybe in a later epoch
+        went_on = epoch in self.carried.get(name, ())  # its next line was listed here and has ended already
         self._has_left(name, epoch)
         if listed is not None:
-            if listed.epoch != report.epoch:  # else a merger has moved, with all nodes below it
-                self._has_left(name, listed.epoch)  # of which nothing may ever have been sent: then no leave names it
+            if listed.epoch != report.epoch:  # if equal, the merger above has moved, and the leaf keeps its epoch
+                self._has_left(name, listed.epoch)  # no `leave` may name this epoch, if nothing of it was ever sent
             if listed.before_move is not None and self.awaited(listed):
                 self.carried[name] = [*self.carried.get(name, ())[1 - KEPT_LEAVES :], listed.before_move]
             if len(self.served) < MOST_SERVED and (served := member.served_by(name)):
@@ -136,14 +136,14 @@ class Moves:
         if awaited:
             self.carried[name] = awaited
         ways = {of: way for of, way in self.transit.get(name, {}).items() if way[0] != epoch}
-        if not went_on and report.epoch not in self.left[name]:  # else it has gone on from there
-            _, *before = ways.get(epoch, (0, NEVER_US, NEVER_US))  # of a former entry with the same end
+        if not went_on and report.epoch not in self.left[name]:  # else it has left its next parent too
+            _, *before = ways.get(epoch, (0, NEVER_US, NEVER_US))  # of an earlier report of the same leave
             frontier_us, bound_us = own or before
             if len(ways) >= KEPT_LEAVES:
                 del ways[next(iter(ways))]
                 self.forgotten += 1
             ways[epoch] = (report.epoch, frontier_us, min(bound_us, member.lowest_us))
-        arrived = {entry.before_move for _, entry in self.replaced.get(name, ())}  # and has gone on from there
+        arrived = {entry.before_move for _, entry in self.replaced.get(name, ())}  # it arrived there, and moved on
         ways = {of: way for of, way in ways.items() if of not in arrived}
         elsewhere = {of: each for of, each in members.items() if of != node}
         self._on_way(name, self._not_here(ways, _entries(name, elsewhere)))
@@ -152,15 +152,16 @@ class Moves:
             self._forget({leaf for each in members.values() for leaf in each.leaves})
 
     def _report_replaced(self, node: str, name: str, epoch: int) -> None:
-        """Report the former entries of a leaf below a merger with the one that ends: it did arrive in their lines."""
+        """Report replaced entries of a leaf below a merger along with the ended one, because it had arrived there."""
         known = self.replaced.pop(name, ())
         self.reports += [(entry, Leaf(name, entry.epoch, epoch)) for member, entry in known if member == node]
         if others := [each for each in known if each[0] != node]:
             self.replaced[name] = others
 
     def _forget(self, listed: Container[str]) -> None:
-        """Keep 7 of 8 of those that may be kept: the leaf with most reports loses its oldest first, and is not expected
-        any more.
+        """Forget the oldest unlisted leaves, until 7/8 of MOST_MOVED are left. They are no longer expected.
+
+        The members with the most reported leaves lose theirs first.
         """
         by_member: dict[str, list[str]] = {}
         for name in self.left:
@@ -168,7 +169,7 @@ class Moves:
                 by_member.setdefault(self._reporters.get(name, ""), []).append(name)
         many, share = sum(map(len, by_member.values())), MOST_MOVED
         kept = MOST_MOVED * 7 // 8
-        if many > kept:  # the greatest share with which all of them together are within it
+        if many > kept:  # find the greatest number per member with which all together are at most `kept`
             low = 0
             while low < share:
                 middle = (low + share + 1) // 2
@@ -184,32 +185,32 @@ class Moves:
         self.left[name] = [*[each for each in self.left.get(name, ()) if each != epoch][1 - KEPT_LEAVES :], epoch]
 
     def awaited(self, leaf: Leaf) -> bool:
-        """Whether the leave of the epoch in which a leaf was before has not come."""
+        """Whether the `leave` of the epoch from which a leaf moved was not reported yet."""
         return leaf.before_move is not None and leaf.before_move not in self.left.get(leaf.node, ())
 
     def missing(self, leaf: Leaf) -> bool:
-        """Whether a line may still have rows elsewhere: not if a line that ended here leads to it."""
+        """Whether rows of a leaf may still come from the epoch before its move: no, if a known transit leads there."""
         ways = self.transit.get(leaf.node, {})
         return self.awaited(leaf) and all(way[0] != leaf.before_move for way in ways.values())
 
     def oldest(self, entries: Iterable[Leaf]) -> list[Leaf]:
-        """Of the entries of one leaf those that came from none of the others, an entry whose line is awaited first."""
+        """The entries of one leaf that did not come from another entry; those whose `leave` is awaited come first."""
         entries = list(entries)
         found = [one for one in entries if not any(self._from(one, other) for other in entries if other is not one)]
         return sorted(found or entries, key=lambda leaf: not self.awaited(leaf))
 
     def _from(self, one: Leaf, other: Leaf) -> bool:
-        """Whether a leaf, or a merger above it, moved from the place of entry `other` to that of `one`."""
-        moved = one.epoch == other.epoch and self.awaited(one) and not self.awaited(other)  # a merger above it
+        """Whether a leaf, or a merger above it, moved from the parent of entry `other` to that of entry `one`."""
+        moved = one.epoch == other.epoch and self.awaited(one) and not self.awaited(other)  # a merger above moved
         return one.before_move == other.epoch or moved
 
     @property
     def on_move(self) -> set[str]:
-        """Leaves whose former line may still have rows."""
+        """Leaves of which rows of a former line may still come."""
         return {*self.transit, *self.carried}
 
     def bounds(self, found: dict[str, Bounds], missing: Iterable[str]) -> None:
-        """Lower the bounds of leaves on a move. found: by leaf. missing: leaves whose former parent is not heard."""
+        """Lower the bounds of moving leaves in `found`. missing: leaves whose `leave` at the old parent is awaited."""
         for name, ways in self.transit.items():
             for _, frontier_us, bound_us in ways.values():
                 own = found.get(name, (frontier_us, bound_us))
@@ -245,10 +246,10 @@ class Moves:
 
 
 def _entries(name: str, members: Mapping[str, Member]) -> list[Leaf]:
-    """What members say of a leaf."""
+    """The entries of a leaf at all members."""
     return [each.leaves[name] for each in members.values() if name in each.leaves]
 
 
 def lowest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """The registers of two members, the lesser of each key."""
+    """Join the registers of two members (key -> start): the lesser start of each key."""
     return {key: min(one.get(key, us), other.get(key, us)) for key, us in {**one, **other}.items()}

@@ -1,4 +1,7 @@
-"""Limits how much of groups one child can make its parent keep: a frame beyond a limit is settled as bad (2.2)."""
+"""Limits the groups, leaves and queries that one child can make its parent store (docs/protocol.md 2.2).
+
+A frame beyond a limit is settled as bad.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from edge_agent.errors import WireError
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.member import Member
 
-MOST_GROUPS: Final = 65_536  # of one child; a gateway of most groups has 2 000
+MOST_GROUPS: Final = 65_536  # of one child; a large gateway has 2 000
 MOST_LEAVES: Final = 200_000  # of one child in one group
-MOST_SERVINGS: Final = 65_536  # the same; a gateway of most queries has 10 000
+MOST_SERVINGS: Final = 65_536  # queries of one child in one group; a large gateway has 10 000
 
 
 def check_room(
@@ -43,7 +46,7 @@ def check_room(
 
 
 def _check_exceptions(member: Member, part: GroupPart) -> None:
-    """Refuse changes after which more leaves would be exceptions than a child may have. Raises: WireError."""
+    """Refuse changes after which a child would have more exceptions than leaves are allowed. Raises: WireError."""
     known = member.exceptions.keys() if part.exceptions is None else {each.node for each in part.exceptions}
     if len(known) + len(part.more) > MOST_LEAVES and len(known | {each.node for each in part.more}) > MOST_LEAVES:
         raise WireError(f"more than {MOST_LEAVES} exceptions of one child in a group")

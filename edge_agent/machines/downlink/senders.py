@@ -1,4 +1,4 @@
-"""Checks for which nodes a child may send: a gateway for itself alone (docs/protocol.md 4.6)."""
+"""Checks for which nodes a child may send: a gateway only for itself (docs/protocol.md 4.6)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def check_names(memberships: Memberships, node: str, frame: Frame, gateways_only
 
 
 def _is_gateway(memberships: Memberships, node: str) -> bool:
-    """Whether a child has listed itself, as a region never does."""
+    """Whether a child has listed itself as a leaf, which only a gateway does."""
     members = (each.members.get(node) for each in memberships.values())
     return any(member is not None and node in member.leaves for member in members)
 
 
 def _names_in(frame: Frame) -> set[str]:
-    """Return the nodes for which a frame speaks."""
+    """The nodes that a frame names in its groups, members, gap records and exceptions."""
     named = {group.node for _, group in (frame.define.groups if frame.define else ()) if group.node}
     for change in frame.members:
         named.update(leaf.node for leaf in change.leaves)

@@ -1,4 +1,4 @@
-"""The queries that the members of a group serve together, each from a start that is agreed once and never moves."""
+"""Agrees on the start from which all members of a group serve a query. The start is announced once and never moves."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import AgreementState
 from edge_agent.machines.downlink.member import Member
 
-MOST_AGREED: Final = 20_000  # revisions of a group that no member serves any more: members may come back
+MOST_AGREED: Final = 20_000  # most query revisions of a group kept although no member serves them: members may return
 
 
 class ServingAgreement:
-    """The queries of one group that its parent has announced upward, each with the start agreed."""
+    """The queries of one group that its parent has announced upward, with their agreed starts."""
 
     def __init__(self, grace_us: int) -> None:
-        """grace_us: how long to wait for the other members after the first one that serves a query."""
+        """grace_us: how long to wait for other members after the first member serves a query."""
         self.grace_us = grace_us
         self._since: dict[QueryKey, int] = {}  # when the first member was seen to serve a query
         self._start_us: dict[QueryKey, int | None] = {}  # of announced queries; None: from the beginning
-        self.forgotten = 0  # starts beyond the bound, since the process started
+        self.forgotten = 0  # number of starts dropped because of the bound, since the process started
 
     def serving(self, counted: Sequence[Member], every: Iterable[Member], now_us: int) -> dict[QueryKey, Serving]:
-        """The ranges in which the members together feed each query (docs/protocol.md 6.3).
+        """The common serving range of each announced query (docs/protocol.md 6.3).
 
-        A query is announced once all members that count serve it, or a grace time after the first did. So its first
-        window starts where the last of them begins, and a query for some nodes only does not wait for ever. A revision
-        ends for all members where it ends for one, left out or not; a query is removed when every member that served it
-        has removed it. counted: members not left out. every: those left out too.
+        A query is announced once all counted members serve it, or a grace time after the first did. So its first window
+        starts where the last of them begins, and a query for some nodes only does not wait for ever. A revision ends
+        for all members where it ends for any member, left out or not. A query is removed when every member that served
+        it has removed it. counted: members not left out. every: all members.
         """
         by_query, by_any = _by_query(counted), _by_query(every)
         narrowed = {key: _narrowest(key, servings, by_any[key]) for key, servings in by_query.items()}
@@ -47,7 +47,7 @@ class ServingAgreement:
         }
 
     def _forget(self, served: Container[QueryKey]) -> None:
-        """Forget the oldest queries that nobody serves, an eighth at a time."""
+        """Forget the oldest queries that no member serves, until 7/8 of MOST_AGREED are left."""
         unserved = [key for key in self._since if key not in served]
         for key in unserved[: len(unserved) - MOST_AGREED * 7 // 8]:
             del self._since[key]
@@ -55,18 +55,18 @@ class ServingAgreement:
             self.forgotten += 1
 
     def forget(self, key: QueryKey) -> None:
-        """A query that ended long ago."""
+        """Forget a query that ended long ago."""
         self._since.pop(key, None)
         self._start_us.pop(key, None)
 
     def shift(self, by_us: int) -> None:
-        """Move the times at which queries were first seen with the clock."""
+        """Shift the times at which queries were first seen, by a step of the clock."""
         self._since = {key: us + by_us for key, us in self._since.items()}
 
     def begins(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5).
+        """Query -> leaf -> start, for leaves that begin after the agreed start, or never (LATEST_US) (4.5).
 
-        on_way: ranges served by leaves that are on their way to another parent.
+        every: all members. on_way: ranges served by leaves in transit to another parent.
         """
         out: dict[QueryKey, dict[str, int]] = {}
         for key, start_us in self._start_us.items():
@@ -85,9 +85,9 @@ class ServingAgreement:
         return out
 
     def ends(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that stopped serving a query before all others: the latest window end that they serve (6.3).
+        """Query -> leaf -> latest window end that it serves, for leaves that stopped before others (6.3).
 
-        on_way: as in `begins`.
+        every, on_way: see `begins`.
         """
         out: dict[QueryKey, dict[str, int]] = {}
         for key in self._start_us:
@@ -126,10 +126,10 @@ def _by_query(members: Iterable[Member]) -> dict[QueryKey, list[Serving]]:
 
 
 def _narrowest(key: QueryKey, counted: list[Serving], every: list[Serving]) -> Serving:
-    """The range that all members serve.
+    """The range that all members serve. key: of the query.
 
-    counted: members not left out, whose starts count. every: all members, whose ends count: those left out feed the
-    newer revision after a change, and may not know of a removal.
+    counted: ranges of members not left out; only their starts count. every: ranges of all members, whose ends count,
+    because a member left out may have begun the next revision, and may not have removed the query yet.
     """
     starts = [s.start_from_us for s in counted if s.start_from_us is not None]
     untils = [s.start_until_us for s in every if s.start_until_us is not None]

@@ -1,8 +1,8 @@
-"""The gateway: readings in, frames of closed slices out; open rows are in the spool.
+"""The gateway turns readings into frames of closed slices, and keeps open rows in its spool.
 
-Rules (docs/protocol.md): all that closes below the frontier is in this frame or an earlier one, the frontier never
-falls (4.1); late readings leave at once (4.2); after a restart the open rows leave as the last frames of the old epoch,
-then the next birth follows (1.3); sources that cannot be read again leave a gap record for the time of the stop (3.1).
+Rules (docs/protocol.md): a frame with a frontier completes the rows below it, and the frontier never falls (4.1). Late
+readings leave at once (4.2). After a restart the open rows leave as the last frames of the old epoch, then the next
+birth follows (1.3). For sources that cannot be read again a gap record covers the time of the stop (3.1).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from edge_agent.machines.slicing.slicer import Slicer, off
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step
 
 # reasons of gap records
-NEVER_KNOWN: Final = "clock never known"  # readings that have no time
-WRONG_CLOCK: Final = "clock was wrong"  # readings have, or lack, times that are not theirs
-BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
+NEVER_KNOWN: Final = "clock never known"  # readings without a time were quarantined
+WRONG_CLOCK: Final = "clock was wrong"  # readings got wrong times
+BATCH_ROWS: Final = 65_536  # readings buffered before slicing: large enough for numpy, small enough for the CPU cache
 
 
 class Gateway(Node):
@@ -56,7 +56,7 @@ class Gateway(Node):
         restored: Restored | None = None,
         load: Callable[[int, int], Frame] | None = None,
     ) -> None:
-        """restored: what the spool holds; None for a new one. load: see Node."""
+        """restored: the content of the spool; None: a new spool. load: see Node."""
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
         self.sources: dict[str, Source] = {}
@@ -64,15 +64,15 @@ class Gateway(Node):
         self._restored = restored.state
         self._texts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._configured = False
-        # of groups that are gone; undated: readings that are in no window because their time was never known
+        # sum of the books of dropped groups; `undated`: readings in no window because their time was never known
         self._ended_book = Counter(ENDED_BOOK.read(restored.state) or {})
-        self._dropped: list[GroupSlots] = []  # of groups gone with this commit
+        self._dropped: list[GroupSlots] = []  # slots of dropped groups, to delete with the next commit
         self._queries: tuple[Query, ...] = ()
-        self._gaps: list[Gap] = []  # for the next step
-        self._late_markers = 0  # since the last commit
-        self._notes: list[Action] = []  # for after the commit
+        self._gaps: list[Gap] = []  # gap records for the next step
+        self._late_markers = 0  # markers below the frontier since the last commit
+        self._notes: list[Action] = []  # returned after the commit
         self.held, self.undated = HeldReadings(), UndatedRecords()
-        self._committed_before_us: int | None = None  # the last commit of the process before
+        self._committed_before_us: int | None = None  # time of the previous process's last commit
         self._anew = True  # the next birth may promise less than the epoch before
         self.silent_keys = SilentKeys()
 
@@ -109,7 +109,7 @@ class Gateway(Node):
     # --- a clock that is not known (4.3) ------------------------------------------------------------------------
 
     def _hold(self, source: Source, read: Read, now_us: int) -> list[Action]:
-        """Let readings wait for their times; beyond the bound the oldest are dropped."""
+        """Keep readings until their times are known; beyond the bound the oldest are dropped."""
         before = self.held.dropped
         self.held.add(read.sensor, self.clock.boot, read.batch)
         source.position = source.position if read.position is None else read.position
@@ -126,7 +126,7 @@ class Gateway(Node):
             source.heard_us += by_us
 
     def _clock_changed(self, event: ClockChanged) -> None:
-        """Give readings of this boot, and records that waited, their times."""
+        """Once the clock is known, give their times to readings of this boot and to gap records that waited."""
         if not (event.known and self._configured):
             return
         for name, batch in self.held.release(event.boot, event.offset_us):
@@ -167,7 +167,7 @@ class Gateway(Node):
             return
         name = source.sensor.id
         fed = [(group, state) for group, state in self.groups.items() if name in sensors_of(group)]
-        if not fed:  # nobody asked for them
+        if not fed:  # no query uses this sensor
             source.forget()
             return
         batches = source.drain()
@@ -220,11 +220,11 @@ class Gateway(Node):
         for group in [*self.groups, *(g for g in by_group if g not in self.groups)]:
             try:
                 self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source), moved)
-            except ConfigError as err:  # each is right by itself: what was in force of the group goes on
+            except ConfigError as err:  # valid alone, but not together: the group's earlier queries stay in force
                 out.append(Note("query.refused", {"source": group.source, "why": str(err)}))
         first, self._configured = not self._configured, True
         self._dirty = True
-        if first:  # what waited for the clock since before the start
+        if first:  # readings restored from the spool may have waited for a clock that is known already
             self._clock_changed(self.clock)
         return out
 
@@ -246,9 +246,9 @@ class Gateway(Node):
         state.changed = True
 
     def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
-        """Gap records for windows that began before a source was first heard, unless it is read from its start (3.1).
+        """The gap record for windows that began before the source was first heard; none if it is read from its start.
 
-        Windows of other cuts begin at their own readings or markers.
+        Only windows of time and sessions need the record (3.1): others begin at their own readings or markers.
         """
         from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):
@@ -264,7 +264,8 @@ class Gateway(Node):
             slicer = Slicer.restore(*found, self.settings.node)
             self.groups[slicer.group] = GroupState(slicer, GroupSlots(slicer.group))
         for group, frontier_us in (FRONTIERS.read(self._restored) or {}).items():
-            if group in self.groups:  # it promised more since its slot was written: nothing closed in between
+            # the promise may be newer than the group's slot: then nothing closed between the two commits
+            if group in self.groups:
                 state = self.groups[group]
                 state.frontier_us, state.rows = frontier_us, state.slicer.advance(frontier_us)
         for sensor in sensors:
@@ -276,9 +277,9 @@ class Gateway(Node):
     # --- a commit -----------------------------------------------------------------------------------------------
 
     def _flush_step(self, now_us: int) -> Step:
-        """All open rows, as the last frames of the epoch that the spool was in (1.3).
+        """All open rows, for the last frames of the epoch in the spool (1.3).
 
-        Readings that have arrived go with them: the birth may promise anew, beyond their times (4.1).
+        Buffered readings are included: the birth may lower the promise, and readings taken before it leave first (4.1).
         """
         for source in self.sources.values():
             self._slice(source)
@@ -293,8 +294,8 @@ class Gateway(Node):
     def _stop_gaps(self, now_us: int) -> tuple[Gap, ...]:
         """Gap records for sources that cannot be read again: their readings during the stop are lost (3.1).
 
-        With the clock behind the last commit the length of the stop is not known: the record then covers all the times
-        that readings may be given until the clock is past that commit.
+        If the clock is behind the last commit, the length of the stop is unknown: the record then covers all times from
+        now to that commit.
         """
         out: list[Gap] = []
         committed_us = COMMITTED.read(self._restored)
@@ -306,7 +307,7 @@ class Gateway(Node):
         return tuple(out)
 
     def _promise_anew(self, now_us: int) -> None:
-        """Lower promises ahead of the clock: one made while the clock was wrong must not hold anything up (4.1)."""
+        """Lower promises that lie ahead of the clock, because they were made while the clock was wrong (4.1)."""
         self._anew = False
         for source in self.sources.values():
             if not source.sensor.own_clock:
@@ -347,7 +348,7 @@ class Gateway(Node):
         return gaps
 
     def _step(self, now_us: int) -> Step:
-        """The rows that closed. A frame sent anyway carries every frontier that moved; else heartbeats do."""
+        """The rows that closed, and all frontiers that moved. Without rows to send, heartbeats carry the frontiers."""
         for source in self.sources.values():
             self._slice(source)
         if self._late_markers:
@@ -371,7 +372,7 @@ class Gateway(Node):
         return Step(tuple(steps), self._texts[1], self._texts[0], self._losses())
 
     def _hints(self, group: Group, slicer: Slicer) -> Hints | None:
-        """The open sessions that can still end: after the last marker of a source that has ended nothing closes."""
+        """The open sessions that can still end. Windows between markers cannot once their source has ended."""
         hints, source = slicer.hints(), self.sources.get(group.source)
         if hints is None or not isinstance(group.cut, PunctuationCut) or source is None or not source.ended:
             return hints
@@ -403,7 +404,7 @@ class Gateway(Node):
             **self.undated.changes(),
             **FRONTIERS.write(dict(self._frontiers())),
         }
-        if self.clock.known:  # else the next start declares all since the last commit by a clock that was
+        if self.clock.known:  # else the next start declares everything since the last commit with a known clock
             rows |= COMMITTED.write(now_us)
         if self._ended_book:
             rows |= ENDED_BOOK.write(dict(self._ended_book))
@@ -434,7 +435,7 @@ class Gateway(Node):
         return out
 
     def _leaf(self, group: Group) -> Leaf:
-        """This gateway in a group, with the epoch before its last move if the group was there then (1.5)."""
+        """This gateway as a leaf of a group, with its epoch before the last move if it had the group then (1.5)."""
         epoch, leaves = self.outbox.moved_from
         return Leaf(self.settings.node, self.outbox.epoch, epoch if group in leaves else None)
 
@@ -448,7 +449,10 @@ class Gateway(Node):
         return {group: state.frontier_us for group, state in self.groups.items()}
 
     def book(self) -> dict[str, Any]:
-        """The node's book: sums over all groups of `Slicer.book`; off: group -> by how much its own book is off."""
+        """The node's counts: sums of `Slicer.book` over all groups.
+
+        waiting: readings in closed rows that are not sent yet. off: group -> imbalance of its book, see `off`.
+        """
         books = {group: state.slicer.book() for group, state in self.groups.items()}
         kinds = ("taken", "added", "left", "open", "outside", "dropped", "undated")
         total = Counter(dict.fromkeys(kinds, 0))
@@ -459,7 +463,7 @@ class Gateway(Node):
         return {**super().book(), **total, "waiting": waiting, "off": wrong}
 
     def counters(self) -> dict[str, Any]:
-        """Numbers for `status`: readings by sensor, spooled frames, the slicers' own counters."""
+        """Numbers for `status`: readings by sensor, spooled frames, readings without a time, counters of slicers."""
         return {
             "readings": {name: source.readings for name, source in self.sources.items()},
             "spooled": self.outbox.spooled,

@@ -1,4 +1,4 @@
-"""How far behind a gateway is, and why, in words for `headwater status`. Pure."""
+"""Explains for `headwater status` how far a gateway is behind, and why. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from edge_agent.algebra.frame import NEVER_US
 if TYPE_CHECKING:
     from edge_agent.machines.gateway.gateway import Gateway
 
-USUAL_US: Final = 10_000_000  # commits and reports of sensors are seconds apart: less than this beyond is no news
+USUAL_US: Final = 10_000_000  # a smaller lag is normal: commits and reports of sensors are seconds apart
 
 
 def standing(gateway: Gateway, now_us: int) -> tuple[int | None, str]:
-    """(least frontier of its groups, None before the first promise; why it is behind, '' if it is not)."""
+    """Returns (least frontier of all groups, None before the first promise; why it is behind, '' if it is not)."""
     if gateway.outbox.journal is None:
         return None, "waits for its parent: no receipt so far"
     if not gateway.groups:
@@ -34,5 +34,5 @@ def standing(gateway: Gateway, now_us: int) -> tuple[int | None, str]:
     timeout_s = sensor.timeout_us // 1_000_000
     return (
         reached_us,
-        f"sensor {sensor.id}: silent for {quiet_us // 1_000_000} s, is waited for {timeout_s} s (timeout)",
+        f"sensor {sensor.id}: silent for {quiet_us // 1_000_000} s, counts as idle after {timeout_s} s (timeout)",
     )

@@ -1,4 +1,4 @@
-"""The state of one group at a gateway, and the queries whose new revision is of another group."""
+"""The state of one group at a gateway, and queries whose new revision belongs to another group."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from edge_agent.machines.uplink.step import StepRows
 class GroupState:
     """One group at this gateway.
 
-    frontier_us: the promise of the last commit. serving: ranges of its queries; sent: ranges sent upward, None: not
-    even the leaf was. rows: closed by a restart or a change of scale, for the next step. changed: since the last
-    commit.
+    frontier_us: the promise of the last commit. serving: serving ranges of its queries. sent: the ranges last sent
+    upward; None: neither ranges nor the leaf were sent. rows: rows for the next step that a restart, a change of scale
+    or a new key table closed. changed: whether the state changed since the last commit.
     """
 
     slicer: Slicer
@@ -31,7 +31,7 @@ class GroupState:
     changed: bool = True
 
     def serves(self, serving: tuple[Serving, ...]) -> None:
-        """Set the ranges that it serves from now on."""
+        """Set the serving ranges from now on."""
         self.serving = (*serving, *withdrawn(self.sent or (), serving))
 
     def take_rows(self) -> list[StepRows]:
@@ -40,7 +40,7 @@ class GroupState:
 
 
 def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
-    """Ends for ranges that were sent upward and removed before they began (6.3)."""
+    """The ranges that were sent upward and then removed before they began, with an end (6.3)."""
     known = {each.key for each in serving}
     ended = (each for each in sent if each.key not in known and each.start_until_us is None)
     return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)
@@ -49,10 +49,11 @@ def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serv
 def moved_queries(
     by_group: Mapping[Group, Sequence[Query]], states: Mapping[Group, GroupState], sources: Mapping[str, Source]
 ) -> dict[str, int | None]:
-    """Queries whose new revision is of another group (another filter, say) -> from when it holds; None: no change.
+    """Query id -> event time from which its new revision, in another group, is in force; None: no such change.
 
-    The revision before is fed until its last window ends, as within a group (docs/protocol.md 6.3): so the time lies
-    after all that either group has read or promised.
+    A query changes its group with its filter, key, lateness or gap. The old revision gets readings until its last
+    window ends, as within a group (docs/protocol.md 6.3), so the time lies after all readings and promises of both
+    groups.
     """
     groups = {query.id: (group, query) for group, queries in by_group.items() for query in queries}
     moved: dict[str, int | None] = dict.fromkeys(groups)

@@ -1,7 +1,7 @@
-"""Readings that wait for the clock, by the time since boot at which they came (docs/protocol.md 4.3).
+"""Keeps readings while the node's time is unknown, with the time since boot of their arrival (docs/protocol.md 4.3).
 
-They are committed like open rows; each commit contains those that came since the last one. They leave once the offset
-of their boot is known. Those of a boot that ended before are in no window: they are quarantined and declared.
+A commit stores the readings that arrived since the last one. They are released once the offset of their boot is known.
+If their boot ends before that, they are quarantined and a gap record declares them.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.machines.checkpoint.codec import encode
 from edge_agent.machines.checkpoint.slots import HELD, HeldState
 
-MOST_HELD: Final = 262_144  # readings; some 10 MB: three days of one a second, two hours of thirty
+MOST_HELD: Final = 262_144  # readings, about 10 MB: three days at 1 reading/s, two hours at 30/s
 
 
 class HeldReadings:
-    """Pages of readings, oldest first. dropped: readings of the oldest pages, which exceeded the bound."""
+    """Pages of readings, oldest first. dropped: number of readings dropped because of the bound MOST_HELD."""
 
     def __init__(self) -> None:
         self.dropped = 0
-        # (sensor, boot) -> first, end and number of its readings that had to go
+        # dropped readings: (sensor, boot) -> (from, upto, number of readings), times since boot
         self._gone: dict[tuple[str, str], tuple[int, int, int]] = {}
         self._pages: dict[int, HeldState] = {}
-        self._next = self._many = 0
+        self._next = self._many = 0  # number of the next page; readings in all pages
         self._changed: dict[int, None] = {}
 
     def __len__(self) -> int:
         return self._many
 
     def add(self, sensor: str, boot: str, batch: Batch) -> None:
-        """Add readings whose times are since boot; beyond MOST_HELD the oldest page is dropped."""
+        """Add readings, with times since boot. Beyond MOST_HELD the oldest pages are dropped."""
         if not len(batch.time_us):
             return
         used, series = np.unique(batch.series, return_inverse=True)
@@ -60,12 +60,15 @@ class HeldReadings:
             )
 
     def release(self, boot: str, offset_us: int) -> Iterator[tuple[str, Batch]]:
-        """(sensor, readings) of a boot whose offset is known, with their event times, in order of arrival."""
+        """Remove and yield (sensor, readings with event times) of a boot, in order of arrival.
+
+        offset_us: node time minus time since boot.
+        """
         for number in [number for number, page in self._pages.items() if page.boot == boot]:
             yield _batch(self._take(number), offset_us)
 
     def never_known(self, boot: str) -> dict[str, tuple[int, list[bytes]]]:
-        """Sensor -> (readings, their pages as JSON) of boots before this one, whose clock was never known."""
+        """Remove readings of all boots but this one. Returns sensor -> (number of readings, their pages as JSON)."""
         out: dict[str, tuple[int, list[bytes]]] = {}
         for number in [number for number, page in self._pages.items() if page.boot != boot]:
             page = self._take(number)
@@ -75,7 +78,10 @@ class HeldReadings:
         return out
 
     def lost(self, boot: str, offset_us: int) -> Iterator[tuple[str, int, int, int]]:
-        """(sensor, from, upto, readings) of dropped readings of a boot whose offset is known; once each."""
+        """Yield (sensor, from_us, upto_us, readings) for the dropped readings of a boot whose offset is known.
+
+        Each is yielded once.
+        """
         for sensor, of in [key for key in self._gone if key[1] == boot]:
             first_us, end_us, many = self._gone.pop((sensor, of))
             yield sensor, first_us + offset_us, end_us + offset_us, many
@@ -93,7 +99,7 @@ class HeldReadings:
         return page
 
     def changes(self) -> dict[str, object]:
-        """The rows to commit: new pages, and deletions of those that have left."""
+        """The rows to commit: new pages, and deletions of removed pages."""
         rows: dict[str, object] = {}
         for number in self._changed:
             rows |= HELD.write(self._pages.get(number), number)

@@ -1,4 +1,4 @@
-"""How far one sensor's event time has come (docs/protocol.md 4.1)."""
+"""Buffers the readings of one sensor and tracks its event time (docs/protocol.md 4.1)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from edge_agent.machines.gateway.value_changes import ValueChanges
 
 @dataclass(slots=True)
 class Source:
-    """One sensor at this node. heard_us: node time of its last reading; clock_us: its own clock if it has one.
+    """One sensor at this node. Times in us.
 
-    mark_us: a promise that the source made itself (a recording's marker); then nothing else counts.
+    heard_us: node time of the last reading. newest_us: newest event time. own_clock, clock_us: the sensor has a clock
+    of its own, and its time. mark_us: no reading below this event time follows, by the source's own promise (a
+    watermark of a recording); if set, it alone decides. readings: how many were taken. buffered: readings in batches.
     """
 
     sensor: Sensor
@@ -41,7 +43,7 @@ class Source:
     stored: SourceState | None = None  # as the last commit wrote it
 
     def take(self, read: Read, now_us: int) -> None:
-        """Buffer the readings of an event until the next step, so that many small batches are sliced as one."""
+        """Buffer the readings of an event, so that many small batches are sliced as one."""
         rows = len(read.batch.time_us)
         if rows:
             self.heard_us = now_us
@@ -59,11 +61,11 @@ class Source:
         self.ended = self.ended or read.ended
 
     def forget(self) -> None:
-        """Drop what is buffered: no query is fed by this sensor."""
+        """Drop buffered readings and markers, because no query uses this sensor."""
         self.batches, self.markers, self.buffered = [], [], 0
 
     def drain(self) -> list[Batch]:
-        """The buffered readings in arrival order, joined if they share a table of labels."""
+        """Remove and return the buffered readings in arrival order. Batches that share a table of labels are joined."""
         batches, self.batches, self.buffered = self.batches, [], 0
         if len(batches) < 2:
             return batches
@@ -78,10 +80,10 @@ class Source:
         return out
 
     def reached_us(self, now_us: int) -> int:
-        """The event time below which no more readings are expected, lateness not yet subtracted.
+        """The event time below which no more readings are expected, before lateness is subtracted.
 
-        The newest reading, capped at the clock; a source silent for its timeout moves with its clock minus its delay;
-        an ended one holds nothing back. NEVER_US while nothing is known.
+        This is the newest event time, at most the clock. Once a source is silent for its timeout, it is at least its
+        clock minus its delay. A source that has ended does not delay anything. NEVER_US while nothing is known.
         """
         if self.mark_us is not None:
             return self.mark_us
@@ -96,7 +98,7 @@ class Source:
     def changed(self) -> SourceState | None:
         """The state to commit, if it differs from the last one committed."""
         stored = self.stored
-        if stored is not None and self.readings == stored.readings:  # else it has changed, which is quickly known
+        if stored is not None and self.readings == stored.readings:  # cheap check: new readings mean a new state
             state = self.snapshot()
             if state == stored and same_position(state.position, stored.position):
                 return None
@@ -122,7 +124,7 @@ class Source:
 
 
 def same_position(one: object, other: object) -> bool:
-    """Whether two positions of a driver are equal. They are plain values, and arrays within maps and lists."""
+    """Whether two positions of a driver are equal: plain values, and arrays, also within maps and lists."""
     if one is other:
         return True
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
@@ -146,7 +148,7 @@ def _joined(run: list[Batch]) -> Batch:
 
 
 def _joined_series(run: list[Batch]) -> Any:
-    """Concatenated series; a zero-stride view if every batch has the same single one, without a pass over readings."""
+    """The concatenated series. If all batches have the same single series, a view of stride 0, made without a copy."""
     first = run[0].series
     if all(b.series.strides == (0,) and b.series[0] == first[0] for b in run):
         return constant(int(first[0]), sum(len(b.series) for b in run))

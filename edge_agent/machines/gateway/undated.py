@@ -1,4 +1,4 @@
-"""Gap records of a beginning or a stop, which wait until the node's clock is known (docs/protocol.md 3.1, 4.3)."""
+"""Keeps gap records of starts and stops until the node's clock is known (docs/protocol.md 3.1, 4.3)."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from edge_agent.machines.gateway.source import Source
 
 
 class UndatedRecords:
-    """Starts of listening, which are committed, and a stop, which the next start finds again in its own slot."""
+    """Gap records without times. Records of starts are committed; a stop is found again from the slot COMMITTED."""
 
     def __init__(self) -> None:
         self._boot = ""
         self._began: list[tuple[Group, int]] = []  # (group, time since boot)
-        self._stopped: list[tuple[tuple[Group, ...], int, int]] = []  # groups, last commit, time since boot
+        self._stopped: list[tuple[tuple[Group, ...], int, int]] = []  # (groups, time of last commit, time since boot)
         self._changed = False
 
     def listening(self, group: Group, source: Source, clock: ClockChanged, node: str) -> tuple[Gap, ...]:
-        """The record for a group whose source is listened to from now on, unless it has to wait for its time."""
+        """The record for a group whose source is heard from now on; () while the clock is unknown and it must wait."""
         since_us = source.heard_us
         if not clock.known:
             self._boot, self._changed = clock.boot, True
             self._began.append((group, since_us - clock.offset_us))
             return ()
-        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # those under way come in part
+        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # of readings in transit some are missed
         return (Gap((group,), start_us, since_us, -1, (node,), BEGAN),)
 
     def stopped(
         self, groups: tuple[Group, ...], committed_us: int, now_us: int, clock: ClockChanged, node: str
     ) -> tuple[Gap, ...]:
-        """The record for groups whose process stood still from a commit until now, unless it has to wait as well."""
+        """The record for groups of which readings since the last commit are lost; () while the clock is unknown."""
         if not clock.known:
             self._stopped.append((groups, committed_us, now_us - clock.offset_us))
             return ()
         return (_stopped(groups, committed_us, now_us, node),)
 
     def gaps(self, offset_us: int, node: str) -> list[Gap]:
-        """All records with their times. offset_us: of the node's time from the time since boot."""
+        """Remove and return all waiting records with their times. offset_us: node time minus time since boot."""
         out = []
         for group, since_us in self._began:
             at_us = offset_us + since_us
@@ -60,8 +60,9 @@ class UndatedRecords:
         return UNDATED.write(UndatedState(boot=self._boot, began=self._began) if self._began else None)
 
     def restore(self, state: Mapping[str, Any], boot: str, since_us: int) -> None:
-        """From a spool. The time of a record of another boot is never known: then listening begins now, that long after
-        this boot.
+        """Restore the records of a spool. Those of another boot never get a time: they begin at since_us instead.
+
+        boot: id of the present boot. since_us: present time since boot.
         """
         found = UNDATED.read(state)
         if found is not None:

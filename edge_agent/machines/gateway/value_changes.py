@@ -1,4 +1,4 @@
-"""Changes of a sensor's value as markers of punctuation windows (docs/configure.md)."""
+"""Finds changes of a sensor's value, which serve as markers of punctuation windows (docs/configure.md)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from edge_agent.algebra.query.key import key_text
 
 @dataclass(slots=True)
 class ValueChanges:
-    """The last value of each series of a sensor, by the text of its labels. The first value of a series is no
-    change.
-    """
+    """last: text of a series' labels -> its last value. The first value of a series does not count as a change."""
 
     last: dict[str, float] = field(default_factory=dict)
 
     def of(self, batches: Iterable[Batch], scale: int | None) -> list[tuple[int, float]]:
-        """(time, new value) of every change, in no order. scale: as of the sensor; values are in its unit."""
+        """Returns (time in us, new value in the sensor's unit) of every change, unordered. scale: of the sensor."""
         out: list[tuple[int, float]] = []
         for batch in batches:
             for series in distinct(batch.series).tolist():

@@ -1,7 +1,7 @@
-"""A region: merges the rows of its children.
+"""The merger of a region: merges the rows of its children and sends them to its parent.
 
 - merger: the machine
-- sent_upward: what its parent knows of each group; child_alarms: notes about the lines of children
-- merger_standing: how far behind it is, and which child holds it back, in words
+- sent_upward: the last statements to the parent about each group; child_alarms: notes about children's epochs
+- merger_standing: how far the merger is behind, and which child causes it, as text
 - partial_store: open rows by plan, under the merger's own key and node numbers
 """

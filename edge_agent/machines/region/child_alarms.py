@@ -1,4 +1,4 @@
-"""Tells the operator what is wrong with the lines of children: each finding in one note (docs/protocol.md 1.4)."""
+"""Reports problems with the epochs of children to the operator, one note per finding (docs/protocol.md 1.4)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from edge_agent.machines.events import Action, Note
 
 
 class ChildAlarms:
-    """alarmed: child -> its alarm, since this process started."""
+    """Remembers which findings were reported. alarmed: child -> text of its alarm, since this process started."""
 
     def __init__(self) -> None:
         self.alarmed: dict[str, str] = {}
-        self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
-        self._went_back: set[str] = set()  # nodes that went on without their past, since this process started
-        self._turned_away = 0  # frames beyond the bounds, as noted
+        self._rivals: dict[str, tuple[int, int]] = {}  # node -> epochs of two devices with its name, as last reported
+        self._went_back: set[str] = set()  # nodes restored from an older copy, since this process started
+        self._turned_away = 0  # refused frames at the last call
 
     def look(self, inbox: Inbox) -> list[Action]:
-        """Notes about what the inbox has found since the last call."""
+        """Returns notes about findings of the inbox since the last call."""
         out = list[Action]()
         if inbox.rivals or inbox.restored:
             self.alarmed = dict(islice({**self.alarmed, **alarms_of(inbox)}.items(), MOST_NAMED))
@@ -39,7 +39,7 @@ class ChildAlarms:
         return out
 
     def counters(self) -> dict[str, Any]:
-        """The children concerned, for `status`."""
+        """The children with a finding, for `status`."""
         return {
             **({"two_with_one_id": sorted(self._rivals)} if self._rivals else {}),
             **({"went_back": sorted(self._went_back)} if self._went_back else {}),

@@ -1,9 +1,10 @@
-"""The region: children's partials in, merged partials out, one tier up. Any depth; both sides may be one broker.
+"""The merger receives partials of its children and sends merged partials to its parent, at any depth of the tree.
 
-Rules (docs/protocol.md): dedupe marks, merged state and outgoing frames are one transaction, receipts come after it
-(3.1, 3.2); a receipt is repeated for every duplicate and when a child comes online (3.2); a slice leaves when the
-frontier over the expected children passes its end (4.4); frames upward carry the leaves left out and every change of
-who is below (4.6); gap records and definitions are passed on unchanged (3.5, 6.4).
+The children and the parent may use the same broker. Rules (docs/protocol.md): one transaction stores duplicate marks,
+merged state and outgoing frames, and receipts follow it; a receipt is repeated for every duplicate and when a child
+comes online (3.1, 3.2). A slice leaves when the frontier over the expected children passes its end (4.4). Frames upward
+state which leaves are left out, and every change of the leaves below (4.6). Gap records and definitions are passed on
+unchanged (3.5, 6.4).
 """
 
 from __future__ import annotations
@@ -80,36 +81,36 @@ class Merger(Node):
         pack: Callable[[Frame | BadFrame], object] = lambda f: f,
         unpack: Callable[[Any], Frame | BadFrame] = lambda f: f,
     ) -> None:
-        """named: children expected before they are heard. gateways_only: as ChildFrames.
+        """grace_us: see Children. named: children expected before they are heard. gateways_only: see ChildFrames.
 
-        definitions: what the operator published; None: what children say counts.
-        pack, unpack: a waiting frame to a plain value and back.
+        definitions: those that the operator published; None: the definitions in children's frames count. pack, unpack:
+        convert a waiting frame to a plain value and back.
         """
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
         state = restored.state
         known = journal_of(state)
         self.journal = known or random.getrandbits(63) | 1
-        if known is None:  # new, or the spool is gone: its parent may know leaves of a journal before (3.7)
+        if known is None:  # new, or without its spool: the parent may know leaves of an earlier journal (3.7)
             self.outbox.predecessor = LOST
         self.parent = ChildFrames(self.journal, grace_us, named, gateways_only=gateways_only)
         self.parent.children.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
         self.store = PartialStore()
         self._pack = pack
-        self._owed: set[EpochKey] = set()  # receipts for the next commit to bring
-        self._receipts: list[Action] = []  # for after the commit under way
-        self._unnamed = True  # a definition may be one that nothing names any more
-        self._after: list[Action] = []  # notes and bad bytes for after the commit under way
-        self._gaps: list[Gap] = []
+        self._owed: set[EpochKey] = set()  # epochs to receipt after the next commit
+        self._receipts: list[Action] = []  # receipts to send after the commit under way
+        self._unnamed = True  # some definition may no longer be named by any frame
+        self._after: list[Action] = []  # notes and bad bytes to return after the commit under way
+        self._gaps: list[Gap] = []  # gap records for the next step
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._alarms = ChildAlarms()
-        self._sensors: dict[str, None] = {}  # definitions of sensors in order of arrival
+        self._sensors: dict[str, None] = {}  # definition texts of sensors in order of arrival
         if definitions is not None:
             self.parent.known = definitions
         self.sent = SentUpward()
         self._clock_steps = ClockSteps()
         self._membership_slots = MembershipSlots(state)
-        self._child_keys: dict[EpochKey, AppendOnlyTable] = {}  # of each child's epoch
+        self._child_keys: dict[EpochKey, AppendOnlyTable] = {}  # the key table of each child's epoch
         if state:
             self._recover(state, unpack)
 
@@ -122,7 +123,7 @@ class Merger(Node):
             case Arrived(messages):
                 for child, message, token in messages:
                     self._wait_for(token, now_us)
-                    if isinstance(message, BadEnvelope):  # if it was a frame, it is sent again, or declared (3.6)
+                    if isinstance(message, BadEnvelope):  # if it was a frame, the child sends or declares it (3.6)
                         if child not in self.parent.children.retired:
                             self._gaps.append(unreadable(child, message.reason, message.payload))
                         out.append(Quarantine(child, message.reason, message.payload))
@@ -140,7 +141,8 @@ class Merger(Node):
                 self.parent.children.link(now_us, up=up)
             case Retire(node):
                 for group, membership in self.parent.children.memberships.items():
-                    if node in membership.members:  # at a start no birth lists them: they go by a word (1.5)
+                    # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
+                    if node in membership.members:
                         self._retired.setdefault(group, set()).update(membership.members[node].leaves)
                 self.parent.children.retire(node)
             case _:
@@ -152,7 +154,7 @@ class Merger(Node):
         return self._alarms.alarmed
 
     def _owe(self, child: str, message: Any) -> None:
-        """Owe a receipt: for a frame always, for a heartbeat only if it shows that the child lacks something."""
+        """Owe a receipt: always for a frame; for a heartbeat only if it asks, or its epoch or birth is unknown here."""
         beat = not isinstance(message, (Frame, BadFrame))
         inbox = self.parent.inbox
         if (
@@ -167,7 +169,7 @@ class Merger(Node):
         effect, frame = applied.effect, applied.effect.frame
         self._gaps += applied.losses
         if frame is None:
-            self._owed.add(EpochKey(child, effect.epoch))  # it may have to say everything anew (2.4)
+            self._owed.add(EpochKey(child, effect.epoch))  # the child may have to state its numbers again (2.4)
             payload = message.payload if isinstance(message, BadFrame) else b""
             return [Quarantine(child, effect.why, payload)]
         of = EpochKey(child, effect.epoch)
@@ -177,7 +179,7 @@ class Merger(Node):
                     counting = effect.counting.get(section.plan, ALL)
                     repeated = self.store.add(of, applied.dictionary, section, late=late, counting=counting)
                     self.parent.received -= repeated
-        self._gaps += (replace(gap, run=0) for gap in frame.gaps)  # they stand for no frame of this node's
+        self._gaps += (replace(gap, run=0) for gap in frame.gaps)  # run=0: they replace no frame of this node
         if frame.define is not None:
             room = max(MOST_TEXTS - len(self._sensors), 0)
             new = [text for text in dict.fromkeys(frame.define.sensors) if text not in self._sensors]
@@ -195,7 +197,7 @@ class Merger(Node):
         for group in self.store.groups():
             rows = self.store.flush(group)
             below = memberships[group].hints() if group in memberships else {}
-            hints = self.store.hints(group, below)  # the children's registers stay sent (5.2)
+            hints = self.store.hints(group, below)  # with the children's registers, which stay stated (5.2)
             promised_us = self.sent.of(group).frontier_us
             steps.append(GroupStep(group, None, rows, promised_us=promised_us, hints=hints))
         return Step(tuple(steps))
@@ -229,7 +231,7 @@ class Merger(Node):
         return {name: self.outbox.as_moved(group, leaf) for name, leaf in found.items()}
 
     def _servings(self, group: Group, now_us: int) -> dict[QueryPlace, Serving]:
-        """The range of each query for all nodes below, and for each leaf that begins later or ends earlier."""
+        """The serving range of each query for all leaves below together, and of single leaves if it differs."""
         membership = self.parent.children.memberships[group]
         ranges = {QueryPlace(*key, ""): serving for key, serving in self.parent.serving(group, now_us).items()}
         begins, ends = membership.begins(), membership.ends()
@@ -251,7 +253,7 @@ class Merger(Node):
         memberships, steps = self.parent.children.memberships, []
         for group, frontier_us in self.parent.children.advance_frontiers(now_us).items():
             steps.append(self._group_step(group, frontier_us, now_us))
-            over = memberships[group].gone and not self.sent.groups[group].serving  # this step drops its leaves
+            over = memberships[group].gone and not self.sent.groups[group].serving  # this step drops its last leaves
             if over and not self.store.holds(group):
                 self.sent.end(group, frontier_us)
                 del memberships[group]
@@ -275,7 +277,7 @@ class Merger(Node):
         below = membership.hints() if group.cut.gap_us else {}
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in self._left(membership))
         gone = {leaf.node: None for _, leaf in left}
-        # what is held goes no later than the report of a leave (1.5); hints are of the rows that stay
+        # open rows must leave no later than the report of a `leave` (1.5)
         rows = self.store.flush(group) if left else self.store.release(group, frontier_us, below)
         return GroupStep(
             group,
@@ -302,7 +304,7 @@ class Merger(Node):
         return gaps
 
     def _withhold(self, step: Step) -> Step:
-        """Keep exceptions of a leaf that is back while its registers are missing: it would count up to the promise."""
+        """Keep the exceptions sent last. Without its registers a leaf that is back would count up to the promise."""
         groups = []
         for each in super()._withhold(step).groups:
             sent = self.sent.groups.get(each.group)
@@ -315,7 +317,7 @@ class Merger(Node):
 
     @staticmethod
     def _left(membership: GroupMembership) -> tuple[tuple[Leaf | None, Leaf], ...]:
-        """The leaves that have left for another parent, to be passed on."""
+        """The reports of leaves that moved to another parent, to be passed on."""
         return tuple(membership.moves.passed_on())
 
     def _after_commit(self) -> list[Action]:
@@ -324,7 +326,7 @@ class Merger(Node):
         return [*super()._after_commit(), *receipts, *after]
 
     def _owed_receipts(self) -> list[Action]:
-        """The receipts owed: a receipt names no more than the commit under way contains (3.2)."""
+        """Make the receipts owed. They are sent after the commit under way, which stores all that they name (3.2)."""
         owed, self._owed = sorted(self._owed), set()
         found = ((node, self.parent.inbox.receipt(node, epoch)) for node, epoch in owed)
         return [SendReceipt(node, replace(receipt, horizon_us=self.horizon_us)) for node, receipt in found]
@@ -373,7 +375,7 @@ class Merger(Node):
         return rows | open_rows
 
     def _forget_texts(self) -> bool:
-        """Queries that no child and no row names any more: each birth would say them. Returns whether any went."""
+        """Forget queries that no child and no row names, so that births do not state them. Returns whether any were."""
         unnamed, self._unnamed = self._unnamed, False
         if not unnamed:
             return False
@@ -404,7 +406,7 @@ class Merger(Node):
             former = {seq: unpack(message) for seq, message in epoch.waiting or ()}
             parent.inbox.restore(key, epoch, former or waiting.get(key, {}))
             if former:
-                parent.inbox.changed.add(key)  # each frame has a row of its own from here on
+                parent.inbox.changed.add(key)  # the next commit writes each frame to a row of its own
         if not any(epoch.waiting for _, epoch in EPOCH.each(state)):
             parent.inbox.waiting.take_changed()
         for name, dictionary in DICTIONARY.each(state):
@@ -433,7 +435,7 @@ class Merger(Node):
         memberships = self.parent.children.memberships.values()
         promises = [member.frontier_us for membership in memberships for member in membership.members.values()]
         if max((*self.sent.promised().values(), *promises), default=now_us) > now_us + AHEAD_US:
-            self._reborn = self._dirty = True  # the process before had a wrong clock
+            self._reborn = self._dirty = True  # the clock of the previous process was ahead
             self._stepped_back(now_us)
 
     def _stepped_back(self, now_us: int) -> None:
@@ -449,7 +451,7 @@ class Merger(Node):
         return out
 
     def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
-        """With those whose leave is still to be passed on: the parent expects them below this node until it is."""
+        """Also leaves whose leave is not passed on yet, because the parent expects them below this node until then."""
         memberships = self.parent.children.memberships.items()
         return {group: tuple({**each.moves.ended, **each.leaves()}.values()) for group, each in memberships}
 
@@ -460,9 +462,10 @@ class Merger(Node):
         return self.sent.frontiers()
 
     def book(self) -> dict[str, Any]:
-        """The node's book, with readings received and open, and those that took effect of each child's line.
+        """The node's counts (see Node.book), with readings received and open, and counts of each child.
 
-        children: child -> [epoch in force, next seq, readings of the line (None: not known), frames of it refused].
+        children: child -> [epoch in force, next seq, readings that took effect since the first epoch of its line (None:
+        not known), refused frames of the epoch].
         """
         children = {
             node: [self.parent.inbox.current[node], line.applied.next, line.readings, line.refused]

@@ -1,4 +1,4 @@
-"""How far behind a merger is, and which child holds it back, in words for `headwater status`. Pure."""
+"""Explains for `headwater status` how far a merger is behind, and which child causes it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def standing(merger: Merger, now_us: int) -> tuple[int | None, str]:
-    """(least frontier of its groups, None before the first promise; why it is behind, '' if it is not)."""
+    """Returns (least frontier of all groups, None before the first promise; why it is behind, '' if it is not)."""
     children = merger.parent.children
     if merger.outbox.journal is None:
         return None, "waits for its parent: no receipt so far"

@@ -1,8 +1,8 @@
-"""The open rows of a merger: children's partials under the merger's own key and node numbers, by plan.
+"""Keeps the open rows of a merger by plan, under the merger's own key and node numbers.
 
-Rules (docs/protocol.md): partials of equal plan, range and key merge, plans never meet before the root (6.2); a merger
-forgets what it has sent, and a later row is a new delta (6.1); rows that end at or below the published frontier, and
-rows that a child calls late, leave as late ones (4.2, 4.4).
+Rules (docs/protocol.md): partials of equal plan, range and key merge; different plans meet only at the root (6.2). A
+merger forgets sent rows, and a later row is a new delta (6.1). Rows that end at or below the published frontier, and
+rows that a child sent as late, leave as late rows (4.2, 4.4).
 """
 
 from __future__ import annotations
@@ -30,31 +30,34 @@ from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.machines.uplink.step import Hints, StepRows
 
 PlanKey = tuple[Group, bytes]
-MOST_PLANS: Final = 100_000  # more stay only while they have rows
-MOST_KEYS: Final = 2**18  # texts of keys and nodes; where there are more, those of no open row go
+MOST_PLANS: Final = 100_000  # plans without open rows are forgotten beyond this number
+MOST_KEYS: Final = 2**18  # beyond so many texts of keys and nodes, those of no open row are forgotten
 
 
 class PartialStore:
-    """Open rows of every plan."""
+    """Open rows of every plan. tidied: how often unused texts were forgotten. touched: plans to commit."""
 
     def __init__(self) -> None:
         self._numbers = Renumbering()
         self.keys, self.nodes = self._numbers.keys, self._numbers.nodes
         self.plans: dict[PlanKey, Plan] = {}
-        self.tidied = 0  # times that texts of no open row went
+        self.tidied = 0
         self.touched: set[PlanKey] = set()
         self._stores: dict[PlanKey, Store | SessionStore] = {}
         self._late: dict[PlanKey, list[Partials]] = {}
-        # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
+        # (node, epoch, plan number, late) -> rows not renumbered yet: one numpy call renumbers those of many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
         self._dictionaries: dict[EpochKey, EpochDictionary] = {}
         self._tidy_at = MOST_KEYS
-        self._stale: list[str] = []  # slots of plans that had no rows at the restart
+        self._stale: list[str] = []  # slots of plans without rows found at the restart, to delete
 
     def add(
         self, of: EpochKey, dictionary: EpochDictionary, section: Section, *, late: bool, counting: Counting = ALL
     ) -> int:
-        """Add the rows of one section of a child's frame that count. Returns how many readings do not count."""
+        """Add the rows of a section of a child's frame, as far as they count. Returns how many readings do not count.
+
+        of: the child's epoch. counting: which rows count.
+        """
         _, plan = dictionary.plans[section.plan]
         rows = section.rows(plan.basis)
         counted = rows if counting is ALL else counting.of(rows)
@@ -64,7 +67,7 @@ class PartialStore:
         return 0 if counted is rows else readings_in(rows) - readings_in(counted)
 
     def absorb(self, published: Mapping[Group, int]) -> None:
-        """Store the added rows under the merger's own numbers, on time or late by the group's published frontier."""
+        """Move added rows to the stores, under the merger's own numbers. published: frontiers; rows below are late."""
         for (node, epoch, number, late), raw in self._raw.items():
             dictionary = self._dictionaries[EpochKey(node, epoch)]
             group, plan = dictionary.plans[number]
@@ -84,7 +87,7 @@ class PartialStore:
         self._raw.clear()
 
     def forget(self, epoch: EpochKey) -> None:
-        """Drop an epoch that has ended, with its dictionary."""
+        """Drop the dictionary of a child's epoch that has ended."""
         self._dictionaries.pop(epoch, None)
         self._numbers.forget(epoch)
 
@@ -98,8 +101,9 @@ class PartialStore:
         return self._stores[key]
 
     def hints(self, group: Group, below: Mapping[str, int]) -> Hints | None:
-        """Earliest unsent starts of a group of sessions, here and at children that count; None for other groups
-        (5.1).
+        """Earliest unsent starts of a group of sessions (5.1); None for other groups.
+
+        below: key text -> earliest start at children that count.
         """
         if not group.cut.gap_us:
             return None
@@ -109,22 +113,22 @@ class PartialStore:
         return Hints(self.keys.texts, np.concatenate(codes), np.concatenate(starts))
 
     def holds(self, group: Group) -> bool:
-        """Whether rows of a group are open here."""
+        """Whether the group has open rows."""
         return any(key[0] == group and len(store) for key, store in self._stores.items())
 
     def release(
         self, group: Group, frontier_us: int, below: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[StepRows, ...]:
-        """Remove and return the rows of one group that close at a frontier, and all late ones.
+        """Remove and return the rows of one group that close at a frontier, and all its late rows.
 
-        below: of a group of sessions, the hints of the children that count (docs/protocol.md 5.1).
+        below: see `hints`.
         """
         out = []
         for key in [k for k in self.plans if k[0] == group]:
             store = self._stores.get(key)
             if isinstance(store, SessionStore):
                 rows = store.close(frontier_us, {self.keys.number(text): start for text, start in below.items()})
-            elif store is not None:  # raw readings are only passed on: they wait for no frontier (7.4)
+            elif store is not None:  # raw readings are passed on at once, whatever the frontier (7.4)
                 rows = store.flush() if self.plans[key].kind == RAW else store.close(frontier_us)
             else:
                 rows = NOTHING
@@ -135,7 +139,7 @@ class PartialStore:
         return tuple(out)
 
     def late(self, group: Group) -> tuple[StepRows, ...]:
-        """What is late of a group; it is forgotten here."""
+        """Remove and return the late rows of a group."""
         return tuple(rows for key in list(self._late) if key[0] == group for rows in self._late_of(key))
 
     def _late_of(self, key: PlanKey) -> list[StepRows]:
@@ -150,13 +154,13 @@ class PartialStore:
 
     @property
     def readings(self) -> int:
-        """Readings in all rows."""
+        """Number of readings in all rows."""
         parts = (*self._raw.values(), *self._late.values())
         waiting = sum(readings_in(rows) for found in parts for rows in found)
         return waiting + sum(store.readings for store in self._stores.values())
 
     def named(self) -> set[QueryKey]:
-        """The queries of rows that are here."""
+        """The queries whose plans have open or late rows."""
         held = {key for key, store in self._stores.items() if len(store)} | self._late.keys()
         return {query for key in held for query in self.plans[key].keys}
 
@@ -165,7 +169,7 @@ class PartialStore:
         return list(dict.fromkeys(group for group, _ in self.plans))
 
     def snapshot(self) -> dict[str, object]:
-        """The rows to commit of the plans touched since the last call. Late rows never stay open over a commit."""
+        """The slots to commit of plans touched since the last call. Late rows always leave before a commit."""
         out: dict[str, object] = dict.fromkeys(self._stale)
         self._stale = []
         self._tidy()
@@ -175,19 +179,19 @@ class PartialStore:
             store = self._stores.get(key)
             if store is None or not len(store):
                 self._stores.pop(key, None)
-                out |= STORE.write(None, name)  # its plan stays: the next rows are of it
+                out |= STORE.write(None, name)  # the plan stays, because more rows of it are likely
                 continue
-            out |= PLAN.write(self.plans[key], name)  # of thousands of queries maybe: written once
+            out |= PLAN.write(self.plans[key], name)  # in a slot of its own: it may have thousands of queries
             out |= STORE.write(StoreState(group=group, rows=self._named_rows(store.view(), key)), name)
         self.touched.clear()
         for key in list(self.plans)[: max(len(self.plans) - MOST_PLANS, 0)]:
-            if key not in self._stores and key not in self._late:  # its next rows bring it again
+            if key not in self._stores and key not in self._late:  # the next rows of the plan bring it back
                 del self.plans[key]
                 out |= PLAN.write(None, f"{key[1].hex()}/{slot_name(key[0])}")
         return out
 
     def _tidy(self) -> None:
-        """If there are many texts, keep only those of open rows: keys that children used once would stay for ever."""
+        """If there are many texts, keep only those of open rows, so that keys used once do not stay for ever."""
         if len(self.keys.texts) + len(self.nodes.texts) <= self._tidy_at:
             return
         kept = {key: self._named_rows(store.view(), key) for key, store in self._stores.items() if len(store)}
@@ -208,7 +212,7 @@ class PartialStore:
         return Partials(rows.start, rows.end, keys[rows.key], states)
 
     def _named_rows(self, rows: Partials, key: PlanKey) -> NamedRows:
-        """Rows with a table of names of their own, because this process's numbers end with it."""
+        """Rows with their own table of names, because the numbers of this process are void after a restart."""
         used = np.unique(rows.key)
         of_nodes = any(COLUMNS[name].kind in OF_NODES for name in self.plans[key].basis)
         return NamedRows(

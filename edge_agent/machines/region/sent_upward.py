@@ -1,4 +1,4 @@
-"""What a merger has stated to its parent about each group, and what it still holds of groups that ended."""
+"""Remembers what a merger last stated to its parent about each group, and the promises of groups that ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.group_membership import GroupMembership, Memberships
 from edge_agent.machines.downlink.member import AHEAD_US
 
-MOST_ENDED: Final = 20_000  # groups without members whose promise is remembered: children may serve a group only once
+MOST_ENDED: Final = 20_000  # most groups without members whose promise is remembered; many are never served again
 
 
 @dataclass(slots=True)
@@ -23,12 +23,12 @@ class SentGroup:
     leaves: dict[str, Leaf] = field(default_factory=dict)
     serving: dict[QueryPlace, Serving] = field(default_factory=dict)
     exceptions: tuple[ExcludedLeaf, ...] = ()
-    excepted: tuple[ExcludedLeaf, ...] = ()  # what holds until the last frame of the step under way (2.3)
+    excepted: tuple[ExcludedLeaf, ...] = ()  # the exceptions until the last frame of the step under way (2.3)
 
     def no_longer(self, after: SentGroup, membership: GroupMembership) -> list[Serving]:
-        """Ranges that were stated and no longer hold.
+        """Updates that withdraw serving ranges which were stated and are not in `after`.
 
-        Without them the tier above would believe that a query continues here which only leaves that have left served.
+        Without them the parent would believe that a query continues here although all leaves that served it have left.
         """
         out = []
         for place in sorted(self.serving.keys() - after.serving.keys()):
@@ -36,14 +36,16 @@ class SentGroup:
                 out.append(Serving(*place.key, node=place.node))
             elif not membership.serves(place.key):
                 out.append(Serving(*place.key, LATEST_US))
-            else:  # what is below does not count at the moment (6.5)
+            else:  # the query is served below, but its definition does not count at present (6.5)
                 after.serving[place] = self.serving[place]
         return out
 
 
 class SentUpward:
-    """groups: what was stated last about each. ended: groups that nobody here is in any more -> the promise, which
-    stands. forgotten: of these beyond the bound, since the process started.
+    """The last statements about all groups.
+
+    ended: group without members -> its promise, which stays in force. forgotten: number of ended groups dropped because
+    of the bound, since the process started.
     """
 
     def __init__(self) -> None:
@@ -52,11 +54,11 @@ class SentUpward:
         self.forgotten = 0
 
     def of(self, group: Group) -> SentGroup:
-        """The statements about a group; of a new one there are none yet."""
+        """The last statements about a group; for a new group an empty SentGroup, which is stored."""
         return self.groups.setdefault(group, SentGroup())
 
     def end(self, group: Group, frontier_us: int) -> None:
-        """Keep of a group that nobody is in any more only the promise. Beyond the bound the oldest is forgotten."""
+        """Keep only the promise of a group that has no members any more. Beyond the bound the oldest is forgotten."""
         self.groups.pop(group, None)
         self.ended[group] = frontier_us
         if len(self.ended) > MOST_ENDED:
@@ -64,7 +66,7 @@ class SentUpward:
             self.forgotten += 1
 
     def begin_again(self, memberships: Memberships) -> None:
-        """Begin a group that had ended here and has members again: the promise stands, and they are behind it (4.4)."""
+        """Begin ended groups that have members again. The old promise stays in force, ahead of the members (4.4)."""
         for group in self.ended.keys() & memberships.keys():
             promised_us = self.ended.pop(group)
             memberships[group].published_us = promised_us
@@ -75,23 +77,23 @@ class SentUpward:
         return {group: sent.frontier_us for group, sent in self.groups.items()}
 
     def promised(self) -> dict[Group, int]:
-        """Every promise that stands."""
+        """All promises in force, also those of ended groups."""
         return {**self.ended, **self.frontiers()}
 
     def restore(self, group: Group, promised_us: int, *, ended: bool) -> None:
-        """Take one of what `promised` returned."""
+        """Restore one promise that `promised` returned. ended: the group has no members."""
         if ended:
             self.end(group, promised_us)
         else:
             self.groups[group] = SentGroup(promised_us)
 
     def settle(self) -> None:
-        """Note that the step under way is complete: its last frame states the exceptions that hold now (2.3)."""
+        """Note that the step under way is complete: its last frame states the new exceptions (2.3)."""
         for sent in self.groups.values():
             sent.excepted = sent.exceptions
 
     def stepped_back(self, now_us: int, memberships: Memberships) -> None:
-        """The clock went back: no promise that was made while it was ahead stands."""
+        """The clock stepped back: lower the promises that were made while it was ahead."""
         self.ended = {group: us if us <= now_us + AHEAD_US else now_us for group, us in self.ended.items()}
         for group, membership in memberships.items():
             sent = self.of(group)
@@ -101,7 +103,10 @@ class SentUpward:
 def until_the_last_frame(
     before: tuple[ExcludedLeaf, ...], leaves: Mapping[str, Leaf], known: Mapping[str, Leaf]
 ) -> tuple[ExcludedLeaf, ...]:
-    """The exceptions until the last frame of a step: none ends; leaves that are new or in another line begin."""
+    """The exceptions that apply until the last frame of a step (2.3).
+
+    All of `before` stay; leaves in `leaves` that are new, or moved since they were listed in `known`, are added.
+    """
     new = {
         name: ExcludedLeaf(name, NEVER_US, NEVER_US)
         for name, leaf in leaves.items()

@@ -15,30 +15,30 @@ from edge_agent.algebra.query.key import key_text
 if TYPE_CHECKING:
     from edge_agent.algebra.query.key import Labels
 
-FEW_KEYS: Final = 4_096  # so many stay however long they are silent: the next epoch would only say them again
+FEW_KEYS: Final = 4_096  # a table up to this size is never replaced: it costs little, and its keys may return
 
 
 class KeyIndex:
-    """The table of keys of one group. `table` only grows; codes index it."""
+    """The key table of one group. table: key texts by code; it only grows."""
 
     __slots__ = ("_by", "_codes", "_labels", "_of_series", "_same", "_seen", "table")
 
     def __init__(self, by: tuple[str, ...], table: Sequence[str] = ()) -> None:
-        """table: texts known since before a restart."""
+        """by: labels that make up a key. table: key texts from before a restart."""
         self._by = by
         self.table: list[str] = list(table)
         self._codes = {text: code for code, text in enumerate(self.table)}
-        self._labels: Sequence[Labels] = ()  # the driver's table that _of_series belongs to
-        self._of_series: Ints = np.zeros(0, np.int64)
-        self._same = True  # whether every series is its own code
-        self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)  # codes with a reading in this turn, if there are many
+        self._labels: Sequence[Labels] = ()  # the driver's table of labels to which _of_series belongs
+        self._of_series: Ints = np.zeros(0, np.int64)  # code of each series
+        self._same = True  # whether the code of every series equals its number
+        self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)  # by code: had a reading in this turn (for large tables)
         if not by:
             self._code("")
 
     def of(self, batch: Batch) -> int | Ints:
-        """The code of every reading: one int if all are of one key, else shape (k,), int64. k > 0.
+        """The code of every reading: one int if all have the same key, else shape (k,), int64. k > 0.
 
-        With one key, or one series (`batch.series` of stride 0), it makes no pass over the readings.
+        With one key, or one series (`batch.series` of stride 0), this does not iterate over the readings.
         """
         if not self._by:
             return 0
@@ -59,7 +59,7 @@ class KeyIndex:
         self._seen[codes] = True
 
     def end_turn(self) -> int:
-        """How many keys had a reading since the last call, if there are many keys."""
+        """Begin a new turn. Returns how many keys had a reading since the last call (0 if the table is small)."""
         seen = int(np.count_nonzero(self._seen))
         self._seen = np.zeros(0, np.bool_)
         return seen
@@ -77,7 +77,7 @@ class KeyIndex:
         self._same = bool((self._of_series == np.arange(len(self._of_series))).all())
 
     def code(self, text: str) -> int:
-        """The code of a text that is no key of readings, such as those of marker rows."""
+        """The code of a text that does not come from labels, such as the key of marker rows."""
         return self._code(text)
 
     def _code(self, text: str) -> int:

@@ -1,4 +1,4 @@
-"""Labels of a sensor's series as numbers, for functions that weigh readings by a label. Each label is parsed once."""
+"""Parses labels of series as numbers, once each, for functions that weigh readings by a label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_agent.algebra.query.key import Labels, label_number
 
 
 class LabelValues:
-    """Labels as numbers, one per series. The driver's table only grows; for another table it begins anew."""
+    """Labels as numbers, one per series. The driver's table only grows; another table replaces the known numbers."""
 
     __slots__ = ("_known", "_labels")
 
@@ -21,7 +21,7 @@ class LabelValues:
         self._known: dict[str, NDArray[np.float64]] = {}
 
     def of(self, batch: Batch, wanted: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-        """Name of a label -> its number for each reading, shape (k,), NaN if it is no number."""
+        """Name of each wanted label -> its number for each reading, shape (k,), NaN if the label is not a number."""
         if batch.labels is not self._labels:
             self._labels, self._known = batch.labels, {}
         return {label: self._of_series(label)[batch.series] for label in wanted}

@@ -1,4 +1,4 @@
-"""A plan interval: one stretch of event time in which one set of queries is fed, by one plan."""
+"""A plan interval: a range of event time in which one plan serves one set of queries."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from edge_agent.machines.checkpoint.codec import Untyped
 from edge_agent.machines.checkpoint.slots import IntervalState
 from edge_agent.machines.slicing.sorted_batch import SortedBatch
 
-NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
+NODES: Final = ("",)  # node table of a slicer's stores: all rows come from its own node, code 0
 
 
 class PlanInterval(ABC):
-    """Readings with from_us <= ts < until_us are for its queries. plan: of the rows; None: no query is fed.
+    """Slices readings with from_us <= ts < until_us for its queries. plan: of the rows; None: there is no query.
 
-    added: how many more readings its rows count than came in, since it was last reset. Windows that are sent whole are
-    counted when they leave, and then a reading in each of its windows. Subclasses: time, session, raw and punctuation
-    slicers. The defaults are for slicers whose open rows cannot move to another plan, because no edge of a definition
-    separates them.
+    added: readings counted in rows minus readings pushed, since the last reset. If whole windows are sent, a reading
+    counts once in each of its windows, when the window leaves.
+
+    Subclasses: time, session, raw and punctuation slicers. The default methods are for slicers whose open rows cannot
+    move to another plan.
     """
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group. scale: of the values. Raises: ConfigError for queries that cannot be served."""
+        """queries: of one group. scale: see Slicer. Raises: ConfigError if no plan can serve the queries."""
         self.from_us, self.until_us = from_us, until_us
         self.queries, self.scale = queries, scale
         self._placements = plan(queries, scale)
@@ -49,12 +50,12 @@ class PlanInterval(ABC):
     @property
     @abstractmethod
     def readings(self) -> int:
-        """Readings in rows that are open or wait to be sent, except in windows that are sent whole."""
+        """Number of readings in rows that are open or wait to be sent, without windows that are sent whole."""
 
     @property
     @abstractmethod
     def rows(self) -> int:
-        """An upper bound on the rows that are open or wait to be sent."""
+        """An upper bound on the number of rows that are open or wait to be sent."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -74,23 +75,23 @@ class PlanInterval(ABC):
         """Removes and yields (plan, late, rows): rows complete at the frontier, then all late rows. FAR_US: all."""
 
     def promise_anew(self, frontier_us: int) -> None:
-        """The frontier falls to frontier_us; every row has left in a flush."""
+        """Lower the frontier to frontier_us, after a flush has sent every row."""
         del frontier_us
 
     def gone_until(self, newest_us: int) -> None:
-        """Readings up to newest_us (NEVER_US: none) were not sliced here: a plan in force begins after them."""
+        """Note that readings up to newest_us (NEVER_US: none) are not in open rows: a new plan begins after them."""
         self._newest_us = max(self._newest_us, newest_us)
 
     def earliest_switch(self, trial: PlanInterval, cuts: Ints, at_us: int) -> int:
-        """The earliest event time at or after at_us from which the plan of `trial` can be fed exactly.
+        """The earliest event time at or after at_us from which the plan of `trial` would get every reading.
 
-        cuts: event times at which a query of `trial` begins.
+        cuts: event times at which queries of `trial` begin.
         """
         del trial, cuts
         return max(at_us, self._newest_us + 1) if self._newest_us > NEVER_US else at_us
 
     def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
-        """Ends the interval at at_us. Returns (first reading, last reading, slice) of the slices after it."""
+        """Ends the interval at at_us. Returns open slices after that time as (first readings, last readings, rows)."""
         if self.until_us > at_us:
             self.until_us = max(at_us, self.from_us)
         return []

@@ -1,7 +1,7 @@
-"""The plan intervals of one group: which queries are fed when, and where one plan follows another.
+"""The plan intervals of one group along event time, and the change from one plan to the next.
 
-Rules (docs/protocol.md 6.3): at a change of plan every reading goes, by event time, to exactly one of the plans, and an
-edge is cut there. A plan past the horizon is dropped; older readings go to the next one.
+Rules (docs/protocol.md 6.3): at a change of plan each reading goes, by its event time, to exactly one plan, and slices
+are cut at the time of the change. A plan that ended a horizon ago is dropped; older readings go to the next plan.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from edge_agent.machines.slicing.raw_slicer import RawSlicer
 from edge_agent.machines.slicing.session_slicer import SessionSlicer
 from edge_agent.machines.slicing.time_slicer import TimeSlicer
 
-MAX_INTERVALS: Final = 64  # plans kept, should definitions change all the time
+MAX_INTERVALS: Final = 64  # most plans kept, even if definitions change all the time
 
 
 class PlanTimeline:
-    """All event time, cut into plan intervals without a hole, from NEVER_US to FAR_US.
+    """Divides all event time, from NEVER_US to FAR_US, into plan intervals without a hole.
 
-    ended_us: readings from then on are of no query; NEVER_US: there is no query.
+    ended_us: no query uses readings from this event time on; NEVER_US: there is no query.
     """
 
     def __init__(self, group: Group, scale: int | None, markers: Markers | None) -> None:
-        """markers: of the slicer, where they cut the group's windows; else None."""
+        """markers: those of the slicer if they cut the group's windows; else None."""
         self.ended_us = NEVER_US
         self._group, self._scale, self._markers = group, scale, markers
         self._validities: tuple[QueryValidity, ...] = ()
@@ -47,7 +47,7 @@ class PlanTimeline:
         self._all: list[PlanInterval] = [self._interval(NEVER_US, FAR_US, ())]
 
     def _interval(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> PlanInterval:
-        """An interval of the slicer that the group needs."""
+        """Create a plan interval with the slicer that suits the group."""
         if self._markers is not None:
             kind = InstantSlicer if self._group.cut.central else PunctuationSlicer
             return kind(from_us, until_us, queries, self._scale, self._markers)
@@ -62,14 +62,14 @@ class PlanTimeline:
     # --- readings -----------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[PlanInterval]:
-        """In the order of event time."""
+        """Iterate over the intervals in the order of event time."""
         return iter(self._all)
 
     def __len__(self) -> int:
         return len(self._all)
 
     def by_time(self, time_us: Ints) -> Iterator[tuple[PlanInterval, int, int]]:
-        """(interval, first, last) for the parts of sorted times; nothing for none."""
+        """Yields (interval, first, last): times [first:last] belong to the interval. time_us: sorted, may be empty."""
         if not len(time_us):
             return
         if time_us[0] >= self._all[-1].from_us:
@@ -83,7 +83,7 @@ class PlanTimeline:
 
     @property
     def servings(self) -> tuple[Serving, ...]:
-        """The range for which each query revision is fed, the newest one of each."""
+        """The serving range of each query revision. If a revision has several, the newest."""
         newest = {serving.key: serving for serving in (each.serving for each in self._validities)}
         return tuple(newest.values())
 
@@ -93,7 +93,7 @@ class PlanTimeline:
         return query_validity.in_force(self._validities)
 
     def open_queries(self, frontier_us: int) -> frozenset[str]:
-        """Ids of the queries of which a window may still begin."""
+        """Ids of the queries for which a window may still begin."""
         return frozenset(each.query.id for each in self._validities if each.start_until_us > frontier_us)
 
     @property
@@ -106,9 +106,9 @@ class PlanTimeline:
     def change(
         self, queries: tuple[Query, ...], moved: Mapping[str, int | None], frontier_us: int, newest_us: int
     ) -> int:
-        """Puts these queries in force (see Slicer.change). Returns how many readings are then in no window.
+        """Puts these queries in force (see Slicer.change). Returns how many sliced readings are in no window now.
 
-        newest_us: the newest reading, filtered out or not. Raises: ConfigError; then nothing has changed.
+        newest_us: the newest reading, even if the filter rejected it. Raises: ConfigError; then nothing has changed.
         """
         at_us = self._earliest_switch(queries, frontier_us, newest_us)
         validities = query_validity.changed(self._validities, queries, at_us, moved)
@@ -118,7 +118,7 @@ class PlanTimeline:
         return outside
 
     def _earliest_switch(self, queries: tuple[Query, ...], frontier_us: int, newest_us: int) -> int:
-        """The event time from which these can be fed exactly beside older revisions that are still fed."""
+        """The event time from which these queries, and older revisions still in use, can get every reading."""
         fed = [each.query for each in self._validities if each.fed_until_us > frontier_us] if queries else []
         trial = self._interval(NEVER_US, FAR_US, tuple(dict.fromkeys((*fed, *queries))))
         cuts = sorted(query.effective_from_us for query in queries if query.effective_from_us is not None)
@@ -131,9 +131,9 @@ class PlanTimeline:
         return at_us
 
     def begin_by(self, at_us: int) -> bool:
-        """Lets changes after at_us, made while a clock was ahead, hold from at_us on. Returns whether there are any.
+        """Moves changes that were to begin after at_us, because the clock was ahead, to at_us. Returns whether any did.
 
-        at_us: after all readings, which have left, and not before the frontier.
+        at_us: at or after the frontier, and after all readings, which have left.
         """
         validities = query_validity.begun_by(self._validities, at_us)
         if validities == self._validities:
@@ -143,7 +143,10 @@ class PlanTimeline:
         return True
 
     def _switch(self, at_us: int, fresh: list[PlanInterval]) -> int:
-        """Puts new intervals in force from at_us on, and moves readings from then on into them."""
+        """Replaces the intervals from at_us on by `fresh`, and moves open slices of that time into them.
+
+        Returns how many of their readings are in no window.
+        """
         outside = 0
         moved = [part for interval in self._all for part in interval.cut(at_us)]
         self._all = [interval for interval in self._all if interval.from_us < at_us] + fresh
@@ -159,20 +162,20 @@ class PlanTimeline:
         self.ended_us = max((each.fed_until_us for each in validities), default=NEVER_US)
 
     def gone_until(self, newest_us: int) -> None:
-        """Readings up to newest_us (NEVER_US: none) were not sliced here: no window may contain only a part of them."""
+        """Note that readings up to newest_us (NEVER_US: none) are not in open rows: see PlanInterval.gone_until."""
         for interval in self._all:
             interval.gone_until(newest_us)
 
     def follow(self, before: PlanTimeline, newest_us: int) -> None:
-        """Serves the windows of `before`, which keeps its open rows."""
+        """Takes over the queries of `before`, but not its open rows."""
         self._hold(before._validities)
         self._all = [self._interval(*cut) for cut in query_validity.intervals(self._validities, NEVER_US)]
         self.gone_until(newest_us)
 
     def forget(self, frontier_us: int, horizon_us: int) -> None:
-        """Drops intervals that ended a horizon before the frontier, and others beyond MAX_INTERVALS.
+        """Drops intervals that ended a horizon before the frontier, and the oldest beyond MAX_INTERVALS.
 
-        Older readings go to the oldest one kept.
+        Older readings go to the oldest interval that is left.
         """
         while len(self._all) > 1:
             oldest = self._all[0]
@@ -189,19 +192,19 @@ class PlanTimeline:
         return [Untyped(interval.snapshot()) for interval in self._all]
 
     def definitions(self) -> DefinitionsState:
-        """The queries of the group and of each interval."""
+        """The query revisions of the group and of each interval, for the spool."""
         return DefinitionsState(
             validities=[each.snapshot() for each in self._validities],
             fed=[[QueryKey(query.id, query.revision) for query in interval.queries] for interval in self._all],
         )
 
     def changed(self) -> bool:
-        """Whether `definitions` has changed since this was last asked."""
+        """Whether `definitions` has changed since the last call."""
         new, self._changed = self._changed, False
         return new
 
     def restore(self, states: Sequence[Untyped], definitions: DefinitionsState) -> None:
-        """From what `snapshot` and `definitions` return."""
+        """Continues from the results of `snapshot` and `definitions`."""
         self._hold(tuple(QueryValidity.restore(each) for each in definitions.validities))
         known = {QueryKey(each.query.id, each.query.revision): each.query for each in self._validities}
         self._all = []

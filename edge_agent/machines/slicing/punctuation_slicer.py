@@ -1,8 +1,9 @@
-"""The readings and windows of one plan interval of punctuation queries.
+"""Slices the readings of one plan interval of punctuation queries into windows between markers.
 
-Readings wait until the frontier has passed them: only then are all markers known that may separate them. The open
-window stays open over the end of an epoch, for its end is not known (docs/protocol.md 1.3 flushes windows that have
-one). A window open at a change of definitions gives no row of the queries that changed: no window mixes two (6.3).
+Readings wait until the frontier has passed them, because only then all markers between them are known. At the end of an
+epoch the open window stays open, because its end is unknown (the flush of docs/protocol.md 1.3 sends windows with an
+end). A window that is open at a change of definitions gives no row for the changed queries, because no window mixes two
+revisions (6.3).
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from edge_agent.machines.slicing.time_slicer import grouped
 
 
 class PunctuationSlicer(PlanInterval):
-    """Readings with from_us <= ts < until_us in the windows of the markers. plan None: no query is fed.
+    """Slices readings with from_us <= ts < until_us into windows between markers. plan None: there is no query.
 
-    marker_plan: of the rows that list the windows. markers: of the slicer, shared by all its intervals. outside:
-    readings found to be in no window since it was last reset.
+    marker_plan: the plan of rows that list the windows. outside: readings found to be in no window since its last
+    reset.
     """
 
     def __init__(
         self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None, markers: Markers
     ) -> None:
-        """queries: of one group. Raises: ConfigError for queries that cannot be served."""
+        """markers: shared with all intervals of the slicer. Others, and errors: see PlanInterval."""
         super().__init__(from_us, until_us, queries, scale)
         self.marker_plan: Plan | None = self._placements[1].plan if self._placements else None
         self.outside = 0
         self._markers = markers
         basis = self.basis
         self._held: list[SortedBatch] = []
-        # rows of the open window, whose end is not known: on time, and late ones
+        # rows of the open window, whose end is not known: on time and late
         self._open, self._tardy = Store(basis, None, NODES), Store(basis, None, NODES)
         self._late = Store(basis, None, NODES)
 
@@ -62,7 +63,7 @@ class PunctuationSlicer(PlanInterval):
 
     @property
     def readings_open(self) -> int:
-        """Readings that have not left, which a change of scale would leave behind."""
+        """Number of waiting readings and readings in the open window. A change of scale drops them."""
         return self._open.readings + self._tardy.readings + sum(len(run.time_us) for run in self._held)
 
     @property
@@ -72,11 +73,11 @@ class PunctuationSlicer(PlanInterval):
 
     @property
     def first_us(self) -> int | None:
-        """The earliest reading that waits for the frontier."""
+        """Event time of the earliest reading that waits for the frontier; None if none waits."""
         return min((int(run.time_us[0]) for run in self._held), default=None)
 
     def push(self, run: SortedBatch) -> int:
-        """Adds readings on time. Returns how many are for no query; their windows are not known yet."""
+        """Adds readings on time. Returns how many no query uses. Their windows are found later, by `close`."""
         self._newest_us = max(self._newest_us, int(run.time_us[-1]))
         if self.plan is None:
             return len(run.time_us)
@@ -111,7 +112,7 @@ class PunctuationSlicer(PlanInterval):
             yield int(start[first]), int(end[first]), run.part(first, last)
 
     def _lifted(self, run: SortedBatch, start_us: int, end_us: int) -> Partials:
-        """Readings of one window, lifted: one row per key."""
+        """Lifts readings of one window to one row per key."""
         if isinstance(run.keys, int):
             groups, key = Segments.runs(np.zeros(1, np.int64), len(run.time_us)), np.array([run.keys], np.int64)
         else:
@@ -124,10 +125,10 @@ class PunctuationSlicer(PlanInterval):
     # --- what leaves --------------------------------------------------------------------------------------------
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
-        """Yields (plan, late, rows): windows that have closed, then all late rows. FAR_US: only windows with an end."""
+        """Removes and yields (plan, late, rows): closed windows, then all late rows. FAR_US: only late rows."""
         done: list[Partials] = []
         if frontier_us < FAR_US:
-            done = [*self._ended(self._open), *self._passed(frontier_us)]  # in this order: the next window opens in it
+            done = [*self._ended(self._open), *self._passed(frontier_us)]  # this order: _passed fills the next window
         out = Store(self.basis, None, NODES)
         for rows in done:
             out.add(rows)
@@ -140,7 +141,7 @@ class PunctuationSlicer(PlanInterval):
                 yield self.plan, late, rows
 
     def _passed(self, frontier_us: int) -> Iterator[Partials]:
-        """Rows of closed windows from readings that the frontier has passed; the open window keeps its own."""
+        """Yields rows of closed windows from readings that the frontier has passed. The open window keeps its own."""
         held: list[SortedBatch] = []
         for run in self._held:
             upto = int(np.searchsorted(run.time_us, frontier_us))
@@ -156,7 +157,7 @@ class PunctuationSlicer(PlanInterval):
         self._held = held
 
     def _ended(self, store: Store) -> Iterable[Partials]:
-        """Rows of the window that was open, once it has closed."""
+        """Removes and returns the rows of the window that was open in `store`, once it has closed."""
         lowest_us = store.lowest_start
         if lowest_us is None or self._is_open(lowest_us):
             return ()
@@ -165,11 +166,11 @@ class PunctuationSlicer(PlanInterval):
         return (Partials(start, end, rows.key, rows.states),)
 
     def _is_open(self, start_us: int) -> bool:
-        """Whether a window that began there is the open one; since then a late reading may have moved its start."""
+        """Whether rows from start_us on are in the open window. A late reading may have moved its start back."""
         return self._markers.open_us is not None and self._markers.open_us <= start_us
 
     def ended_here(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        """The windows, of those that have just closed, that end in this interval."""
+        """The given windows (start, end, key code) that end in this interval."""
         return [window for window in windows if self.plan and self.from_us < window[1] <= self.until_us]
 
     # --- the spool ----------------------------------------------------------------------------------------------
@@ -195,15 +196,15 @@ class PunctuationSlicer(PlanInterval):
 
 
 class InstantSlicer(PunctuationSlicer):
-    """Readings for windows that the markers of all nodes cut. They leave raw; the root slices them.
+    """Passes raw readings on for windows that the markers of all nodes cut. The root slices them.
 
-    Readings leave once the frontier has passed them, those of one key and step together (root/instant_slices.py). With
-    the policy per_window a late reading is a row of its own whose range reaches past the frontier that it missed, so
-    that it counts only in a window that is still open.
+    Readings leave once the frontier has passed them, one row per key and step (root/instant_slices.py). With the policy
+    per_window each late reading is a row of its own that ends after the frontier it missed, so that it counts only in a
+    window that is still open.
     """
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
-        """Adds late readings as separate deltas. Returns (readings for no query, 0)."""
+        """Adds late readings as separate deltas. Returns (readings that no query uses, 0)."""
         if self.plan is None:
             return len(run.time_us), 0
         if self.queries[0].late == "per_window":
@@ -215,7 +216,7 @@ class InstantSlicer(PunctuationSlicer):
         return 0, 0
 
     def _passed(self, frontier_us: int) -> Iterator[Partials]:
-        """Readings that the frontier has passed."""
+        """Rows of readings that the frontier has passed."""
         held: list[SortedBatch] = []
         for run in self._held:
             upto = int(np.searchsorted(run.time_us, frontier_us))

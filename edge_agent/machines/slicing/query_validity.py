@@ -1,8 +1,8 @@
-"""The event time for which each query revision is fed, when definitions change (docs/protocol.md 6.3).
+"""The range of event time in which each query revision gets readings, when definitions change (docs/protocol.md 6.3).
 
-Event time is cut where the set of fed queries changes; between two cuts one plan is in force. A query that stays is fed
-by both plans, by event time. A window belongs to the revision in force at its start; the older revision is fed until
-the last window that started before the switch has ended.
+A query revision is fed while it gets readings. Event time is cut where the set of fed queries changes; between two cuts
+one plan is in force. A query that stays gets rows of both plans, divided by event time. A window belongs to the
+revision in force at its start; the older revision is fed until the last of its windows has ended.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from edge_agent.machines.checkpoint.slots import ValidityState
 
 @dataclass(frozen=True, slots=True)
 class QueryValidity:
-    """One (query, revision) and its share of event time.
+    """The windows and readings of one query revision.
 
-    Window starts in [start_from, start_until), ends <= end_until; readings in [start_from, fed_until) are for it.
-    NEVER_US and FAR_US: unbounded.
+    Its windows start in [start_from_us, start_until_us) and end by end_until_us; it is fed readings in [start_from_us,
+    fed_until_us). NEVER_US and FAR_US: unbounded.
     """
 
     query: Query
@@ -36,15 +36,15 @@ class QueryValidity:
 
     @property
     def current(self) -> bool:
-        """Whether no change has ended it."""
+        """Whether no change of definitions has ended this revision."""
         return self.start_until_us == FAR_US and self.end_until_us == FAR_US
 
     @property
     def fed_until_us(self) -> int:
-        """Event time from which readings are no longer for it."""
+        """Event time from which this revision gets no more readings."""
         if self.start_until_us == FAR_US:
             return self.end_until_us
-        if not isinstance(self.query.group.cut, TimeCut):  # cut where it changes (6.3)
+        if not isinstance(self.query.group.cut, TimeCut):  # other windows are cut at the change (6.3)
             return min(self.start_until_us, self.end_until_us)
         cut = self.query.time_window
         last, _ = cut.edge_sets[0].around(np.array([self.start_until_us - 1]))
@@ -53,7 +53,7 @@ class QueryValidity:
 
     @property
     def serving(self) -> Serving:
-        """The range as frames carry it."""
+        """The range in the form of frames."""
         return Serving(
             self.query.id,
             self.query.revision,
@@ -79,11 +79,11 @@ def in_force(validities: Iterable[QueryValidity]) -> dict[str, Query]:
 def changed(
     validities: tuple[QueryValidity, ...], queries: tuple[Query, ...], at_us: int, moved: Mapping[str, int | None]
 ) -> tuple[QueryValidity, ...]:
-    """The validities when these queries come into force at event time at_us (NEVER_US: from the beginning).
+    """The validities after these queries come into force at event time at_us (NEVER_US: from the beginning).
 
-    moved: queries whose new revision belongs to another group than the one before -> the event time of that change: a
-    query that comes begins there, one that goes ends there as if a revision of this group followed. None: it moved
-    before and has not changed since.
+    moved: id of a query whose revisions belong to different groups -> event time of the change. A query that joins this
+    group begins at that time; a query that leaves it ends there, as if its next revision were in this group. None: the
+    query moved earlier and has not changed since.
     """
     wanted = {query.id: query for query in queries}
     before = in_force(validities)
@@ -96,10 +96,10 @@ def changed(
                 ended = replace(each, end_until_us=min(each.end_until_us, at_us))
             elif (from_us := moved[each.query.id]) is not None:
                 ended = replace(each, start_until_us=min(each.start_until_us, max(at_us, from_us)))
-        elif successor != each.query:  # also one that a revision not yet begun, and now replaced, was to end later
+        elif successor != each.query:  # also if a later revision, now replaced before its begin, was to end this one
             until_us = _start(successor, at_us)
             ended = replace(each, start_until_us=min(each.start_until_us, until_us))
-            if isinstance(each.query.window, Punctuation):  # the open window would hold only a part of its readings
+            if isinstance(each.query.window, Punctuation):  # the open window would lack a part of its readings
                 ended = replace(ended, end_until_us=min(each.end_until_us, until_us))
         if ended.start_from_us < min(ended.start_until_us, ended.fed_until_us):
             out.append(ended)
@@ -111,12 +111,12 @@ def changed(
 
 
 def begun_by(validities: tuple[QueryValidity, ...], at_us: int) -> tuple[QueryValidity, ...]:
-    """The validities when changes after event time at_us hold from there on, or from their `effective_from`.
+    """The validities with all changes after event time at_us moved to at_us, or to their later `effective_from`.
 
-    A query that moved to another group keeps its end: the windows of that group replace its rows.
+    A query that moved to another group keeps its end, because windows of that group replace its rows.
     """
     out: list[QueryValidity] = []
-    followed: dict[str, tuple[int, int]] = {}  # query -> where its next revision began, and where it begins now
+    followed: dict[str, tuple[int, int]] = {}  # query -> (old, new) begin of its next revision
     for each in reversed(validities):
         before_us, from_us = followed.get(each.query.id, (FAR_US, FAR_US))
         start_us, until_us, end_us = each.start_from_us, each.start_until_us, each.end_until_us
@@ -137,7 +137,7 @@ def _start(query: Query, at_us: int) -> int:
 
 
 def intervals(validities: tuple[QueryValidity, ...], from_us: int) -> list[tuple[int, int, tuple[Query, ...]]]:
-    """Event time from from_us on, cut where the set of fed queries changes: (from, until, queries), in order."""
+    """Cut event time from from_us on where the set of fed queries changes. Returns (from, until, queries), in order."""
     cuts = {from_us, FAR_US}
     for each in validities:
         cuts.update(cut for cut in (each.start_from_us, each.fed_until_us) if from_us < cut < FAR_US)

@@ -1,8 +1,8 @@
-"""The raw readings of one plan interval, for windows that the root forms.
+"""Passes on the raw readings of one plan interval, for windows that the root forms.
 
-Rules (docs/protocol.md): rows have a kind of their own, `raw` (6.2): a row contains the readings of a key between two
-steps of the frontier, [first, last + 1 us); the root gives them their positions (7.4). Late readings leave at once and
-the root decides (4.2); under the policy per_window a reading below the frontier is in no such window.
+Rules (docs/protocol.md): rows are of the kind `raw` (6.2). A row contains the readings of a key between two steps of
+the frontier; its range is [first, last + 1 us). The root gives the readings their positions (7.4). Late readings leave
+at once, and the root decides about them (4.2); under the policy per_window they are dropped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ RawRows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, valu
 
 
 class RawSlicer(PlanInterval):
-    """Readings with from_us <= ts < until_us, unchanged. plan None: no query is fed."""
+    """Keeps readings with from_us <= ts < until_us until the frontier passes them. plan None: there is no query."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group. Raises: ConfigError for queries that cannot be served."""
+        """See PlanInterval."""
         super().__init__(from_us, until_us, queries, scale)
         self._open: list[RawRows] = []
         self._tardy: list[RawRows] = []
@@ -52,7 +52,7 @@ class RawSlicer(PlanInterval):
         return sum(len(rows[0]) for rows in (*self._open, *self._tardy))
 
     def push(self, run: SortedBatch) -> int:
-        """Adds readings on time. Returns how many are for no query."""
+        """Adds readings on time. Returns how many no query uses."""
         if self.plan is None:
             return len(run.time_us)
         self._newest_us = max(self._newest_us, int(run.time_us[-1]))
@@ -60,7 +60,7 @@ class RawSlicer(PlanInterval):
         return 0
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
-        """Adds late readings. Returns (readings for no query, readings dropped)."""
+        """Adds late readings. Returns (readings that no query uses, readings dropped)."""
         del frontier_us
         if self.plan is None:
             return len(run.time_us), 0
@@ -105,7 +105,7 @@ class RawSlicer(PlanInterval):
 
 
 def rows_by_key(run: SortedBatch, basis: tuple[str, ...], scale: int | None, *, apart: bool = False) -> Partials:
-    """Readings of a run as raw rows: one per key; apart: one per key and time. run: at least one reading."""
+    """Turn a run of at least one reading into raw rows: one per key, or with `apart` one per key and time."""
     return _partials(_rows_of(run), basis, scale, apart=apart)
 
 

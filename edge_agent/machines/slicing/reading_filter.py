@@ -1,4 +1,4 @@
-"""Selects the readings of a batch that are sound (numbers that can be added up) and pass the group's `where`."""
+"""Selects the readings of a batch that are sound (finite and small enough to add up) and pass the group's `where`."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from edge_agent.algebra.partials.arrays import Array, Mask
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query import where, where_parser
 
-LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow, and integers do not travel (7.1)
+LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # above, sums of floats overflow and integers do not fit in frames (7.1)
 
 
 class ReadingFilter:
-    """The filter of one group. Conditions on labels are evaluated once per table of labels."""
+    """The filter of one group. A condition on labels is evaluated once per table of labels."""
 
     __slots__ = ("_cache", "_labels", "_scale", "_where")
 
     def __init__(self, text: str, scale: int | None) -> None:
-        """text: the group's `where`; scale: as of Slicer. Raises: ConfigError for a text that cannot be read."""
+        """text: the group's `where`. scale: see Slicer. Raises: ConfigError if the text cannot be parsed."""
         self._where = where_parser.parse(text) if text.strip() else None
         self._scale = scale
         self._cache: dict[where.Expr, Mask] = {}
         self._labels: object = None
 
     def passing(self, batch: Batch, counters: dict[str, int]) -> Mask | None:
-        """Which readings pass, shape (k,); None: all. k > 0. The clean case costs two passes (least and greatest).
+        """Mask of the readings that pass, shape (k,), k > 0; None: all pass.
 
-        Counts the others as nan_skipped, bad or filtered.
+        Counts the others as nan_skipped, bad or filtered. If all are sound, the check takes two passes (minimum and
+        maximum).
         """
         value = batch.value
         limit = LIMITS[value.dtype.kind]
@@ -51,7 +52,7 @@ class ReadingFilter:
         return None if keep is None or keep.all() else keep
 
     def _units(self, value: Array) -> Array:
-        """Values in the sensor's unit, as the filter's text means them."""
+        """Values in the sensor's unit, in which the filter's text is written."""
         if not self._scale:
             return value
         return value / 10.0**-self._scale if self._scale < 0 else value * 10.0**self._scale

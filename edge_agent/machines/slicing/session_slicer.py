@@ -1,8 +1,8 @@
-"""The open sessions of one plan interval.
+"""Slices the readings of one plan interval into sessions.
 
-Rules (docs/protocol.md): a session is complete here when the frontier lies past its last reading + gap (5.1), late
-readings leave at once as separate pieces (4.2), and at a change of plan a session is cut (6.3): the root joins the
-pieces of the plans that follow each other.
+Rules (docs/protocol.md): a session is complete at this node when the frontier lies past its last reading + gap (5.1).
+Late readings leave at once as separate pieces (4.2). A change of plan cuts a session (6.3); the root joins the pieces
+of both plans.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from edge_agent.machines.slicing.sorted_batch import SortedBatch
 
 
 class SessionSlicer(PlanInterval):
-    """Readings with from_us <= ts < until_us as sessions. plan None: no query is fed."""
+    """Slices readings with from_us <= ts < until_us into sessions. plan None: there is no query."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group, so of one gap. Raises: ConfigError for queries that cannot be served."""
+        """queries: of one group, so they have the same gap. Raises: see PlanInterval."""
         super().__init__(from_us, until_us, queries, scale)
         basis = self.basis
         window = queries[0].window if queries else Session(1)
@@ -79,7 +79,7 @@ class SessionSlicer(PlanInterval):
         return 0, lost
 
     def _pieces(self, run: SortedBatch) -> Partials:
-        """Lift readings by session and key; a piece is [first, last + 1 us)."""
+        """Lift readings by session and key. The range of a piece is [first, last + 1 us) of its readings."""
         order, begins = pieces_of(run.time_us, run.keys, self._gap_us, self._max_us)
         time = run.time_us[order]
         groups = Segments.runs(begins, len(time))
@@ -99,7 +99,7 @@ class SessionSlicer(PlanInterval):
                 yield self.plan, late, rows
 
     def lows(self) -> tuple[Ints, Ints]:
-        """(key codes, earliest open start of each)."""
+        """Returns (key codes, earliest start of an open session of each key)."""
         return self._open.lows()
 
     # --- the spool ----------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""The slicer of one group: batches of readings in, closed slices out.
+"""The slicer of one group turns batches of readings into rows of closed slices.
 
-Rules (docs/protocol.md): a reading with ts >= frontier is on time, an older one leaves in late partials with the span
-of its own readings (4.2); rows that are open at the end of an epoch are flushed (1.3). The timeline gives each reading
+Rules (docs/protocol.md): a reading with ts >= frontier is on time. An older one leaves in a late partial, whose range
+is that of its own readings (4.2). Open rows are flushed at the end of an epoch (1.3). The timeline assigns each reading
 to a plan by its event time.
 
-A reading is touched a few times by numpy, whatever the number of windows. Pure: no clock, no I/O.
+The cost per reading does not depend on the number of windows. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from edge_agent.machines.slicing.session_slicer import SessionSlicer
 from edge_agent.machines.slicing.sorted_batch import SortedBatch
 from edge_agent.machines.uplink.step import Hints, StepRows
 
-SETTLE_US: Final = 3_600_000_000  # others may be behind: by the time a member leaves, rows are final everywhere
+SETTLE_US: Final = 3_600_000_000  # a group without queries is kept so much longer, because other members may be behind
 
 
 class Slicer:
     """One group's slicer at one node.
 
-    frontier_us: the promise so far; readings below it are late. newest_us: the newest reading pushed, counted or not.
-    counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`), outside (in no window of
-    any query in force), dropped_late, left (in rows that it returned), added (see PlanInterval, and one for each row
-    that lists a window). horizon_us: how long windows are kept for late readings, the root's correction horizon
-    (docs/protocol.md 4.2).
+    frontier_us: the promise so far; readings below it are late. newest_us: event time of the newest reading pushed,
+    even if it was rejected. counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`),
+    outside (in no window of a query in force), dropped_late, left (in returned rows), added (see PlanInterval; plus one
+    for each row that lists a window). horizon_us: how long plans are kept for late readings: the root's correction
+    horizon (docs/protocol.md 4.2).
     """
 
     def __init__(self, group: Group, scale: int | None, node: str) -> None:
-        """scale: of the sensor's values, None for floats. Raises: ConfigError for a `where` that cannot be read."""
+        """scale: values are integers times 10^scale; None: floats. Raises: ConfigError if `where` cannot be parsed."""
         self.group = group
         self.scale = scale
         self.frontier_us = NEVER_US
@@ -74,7 +74,7 @@ class Slicer:
 
     @property
     def servings(self) -> tuple[Serving, ...]:
-        """The range for which this node feeds each query revision, the newest one of each."""
+        """The serving range of each query revision at this node. If a revision has several, the newest."""
         return self._timeline.servings
 
     @property
@@ -84,22 +84,22 @@ class Slicer:
 
     @property
     def open_queries(self) -> frozenset[str]:
-        """Ids of the queries of which a window may still begin."""
+        """Ids of the queries for which a window may still begin."""
         return self._timeline.open_queries(self.frontier_us)
 
     @property
     def unit_us(self) -> int:
-        """Greatest common divisor of the edges of the plans not yet past; 0 if there is none."""
+        """Greatest common divisor [us] of the window edges of all plans; 0 if there is no plan."""
         units = [interval.plan.unit_us for interval in self._timeline if interval.plan is not None]
         return int(np.gcd.reduce(units)) if units else 0
 
     @property
     def drained(self) -> bool:
-        """Whether it may be dropped: no query in force, no open row, and no late reading could still revise a row."""
+        """Whether the slicer may be dropped: no query in force, no open row, and no late reading may revise a row."""
         ended_us = self._timeline.ended_us
         if ended_us > NEVER_US and ended_us + self.group.cut.gap_us + self.horizon_us + SETTLE_US > self.frontier_us:
             return False
-        if self._markers is not None:  # the open window has no end that a query asks for
+        if self._markers is not None:  # no query will ask for the open window, so only waiting readings count
             return all(
                 interval.first_us is None for interval in self._timeline if isinstance(interval, PunctuationSlicer)
             )
@@ -108,12 +108,12 @@ class Slicer:
     def change(
         self, queries: tuple[Query, ...], moved: Mapping[str, int | None] = MappingProxyType({})
     ) -> tuple[Serving, ...]:
-        """Puts these queries of the group in force, from the earliest exact event time on. Returns `servings`.
+        """Puts these queries of the group in force, from the earliest event time for which they get every reading.
 
-        That time is at or after the frontier; where queries are only added, it may also be right after the newest
-        reading. Readings already sliced at or after it move to the new plan where their slices can be taken whole, else
-        the switch comes after them. moved: queries that come from another group or go to one, and from when (see
-        query_validity.changed). Raises: ConfigError for queries that cannot be served; then nothing has changed.
+        That time is at or after the frontier; if queries are only added, it may be right after the newest reading.
+        Slices already made at or after it move to the new plan if they fit it as a whole, else the change comes after
+        them. moved: queries that move from or to another group, with the time of the move (see query_validity.changed).
+        Returns `servings`. Raises: ConfigError for queries that cannot be served; then nothing has changed.
         """
         goes = any(moved.get(name) is not None for name in self.open_queries)
         if not goes and {query.id: query for query in queries} == self._timeline.in_force:
@@ -123,9 +123,9 @@ class Slicer:
         return self.servings
 
     def gone_until(self, newest_us: int) -> None:
-        """The source's readings up to newest_us (NEVER_US: none) came before this slicer existed.
+        """Note that readings of the source up to newest_us (NEVER_US: none) are not in open rows.
 
-        Serving begins after them: no window may hold only a part of its readings.
+        A query may begin only after them, because no window may contain only a part of its readings.
         """
         self.newest_us = max(self.newest_us, newest_us)
         self._timeline.gone_until(newest_us)
@@ -133,7 +133,7 @@ class Slicer:
     # --- markers ------------------------------------------------------------------------------------------------
 
     def mark(self, markers: Iterable[Marker]) -> int:
-        """Takes markers in any order. Returns how many came below the frontier, where they have no effect."""
+        """Takes markers in any order. Returns how many were below the frontier, where they have no effect."""
         cut = self.group.cut
         if self._markers is None or not isinstance(cut, PunctuationCut):
             return 0
@@ -144,9 +144,9 @@ class Slicer:
         return len(wanted) - len(on_time)
 
     def _cut_at_markers(self, markers: Markers) -> Iterator[StepRows]:
-        """Rows that list the windows that close at the frontier, one per window, with or without readings.
+        """Yields rows that list the windows closed at the frontier, one per window, even without readings.
 
-        If only the root knows the windows, one row for each marker below the frontier.
+        If only the root knows the windows, yields one row for each marker below the frontier.
         """
         intervals = [interval for interval in self._timeline if isinstance(interval, PunctuationSlicer)]
         firsts = [interval.first_us for interval in intervals if interval.first_us is not None]
@@ -172,15 +172,15 @@ class Slicer:
     # --- readings -----------------------------------------------------------------------------------------------
 
     def push(self, batch: Batch) -> None:
-        """Takes readings in arrival order. Raises: ValueError for values of the wrong type (see Batch, scale)."""
+        """Slices readings in arrival order. Raises: ValueError if the type of the values contradicts `scale`."""
         time, value = batch.time_us, batch.value
         if not len(time):
             return
         if (value.dtype.kind == "f") != (self.scale is None):
-            raise ValueError(f"{value.dtype} values from a sensor of scale {self.scale}")
+            raise ValueError(f"{value.dtype} values from a sensor of scale {self.scale} (None: floats, else integers)")
         counters = self.counters
         counters["readings"] += len(time)
-        if (first := int(time.min())) >= max(self._timeline.ended_us, self.frontier_us):  # of no query: not looked at
+        if (first := int(time.min())) >= max(self._timeline.ended_us, self.frontier_us):  # no query uses these readings
             self.gone_until(int(time.max()))
             counters["outside"] += len(time)
             return
@@ -214,7 +214,7 @@ class Slicer:
             counters["outside"] += interval.push(run.part(first, last))
 
     def _numbers(self, batch: Batch, index: Ints | None) -> dict[str, NDArray[np.float64]]:
-        """The labels that some plan needs, as numbers for each reading that is pushed."""
+        """Label -> number of each reading, for labels that a plan needs. index: positions of readings; None: all."""
         wanted = sorted({label for interval in self._timeline for label in interval.labels})
         if not wanted:
             return {}
@@ -230,9 +230,9 @@ class Slicer:
     # --- what leaves --------------------------------------------------------------------------------------------
 
     def advance(self, frontier_us: int) -> list[StepRows]:
-        """Promises that no reading below frontier_us is on time any more (a lower one changes nothing).
+        """Raises the frontier to frontier_us: from now on readings below it are late. A lower value changes nothing.
 
-        Returns all rows that close (end <= frontier) and all late rows since the last call.
+        Returns all rows that close (end <= frontier), and all late rows since the last call.
         """
         self.frontier_us = max(self.frontier_us, frontier_us)
         windows = [] if self._markers is None else list(self._cut_at_markers(self._markers))
@@ -250,9 +250,7 @@ class Slicer:
         return out
 
     def flush(self) -> list[StepRows]:
-        """Removes and returns all open rows, at the end of an epoch. Slicing may continue, because each row is a
-        delta.
-        """
+        """Removes and returns all open rows. Slicing may continue afterwards, because each row is a delta."""
         out = [
             StepRows(plan, late, partials, self._keys.table, self._nodes)
             for interval in self._timeline
@@ -262,7 +260,7 @@ class Slicer:
         return out
 
     def _count_out(self, rows: Iterable[StepRows] = ()) -> None:
-        """Updates the counters by the rows that leave and by the readings that the intervals have added."""
+        """Adds the readings in rows that leave, and those added by the intervals, to the counters."""
         self.counters["left"] += sum(readings_in(each.partials) for each in rows)
         for interval in self._timeline:
             self.counters["added"] += interval.added
@@ -283,23 +281,23 @@ class Slicer:
         }
 
     def promise_anew(self, frontier_us: int) -> bool:
-        """Lower the frontier, after `flush` and a step back of the clock: later rows add to those that have left.
+        """Lowers the frontier to frontier_us, after `flush` and a step back of the clock.
 
-        Changes of definitions made while the clock was ahead hold from then on, or after the readings taken (6.3).
-        Returns whether there were any. If a marker beyond it has cut windows, the frontier stays, because their order
-        is given.
+        Later rows add to those that have left. Changes of definitions that were made while the clock was ahead are now
+        in force from frontier_us on, or after the readings taken if that is later (6.3). The frontier stays if a marker
+        after frontier_us has cut windows, because these have left. Returns whether changes of definitions moved.
         """
         if frontier_us >= self.frontier_us or (self._markers is not None and self._markers.cut_after(frontier_us)):
             return False
         self.frontier_us = frontier_us
-        self._timeline.gone_until(self.newest_us)  # late ones too, which are no longer: no plan begins before them
+        self._timeline.gone_until(self.newest_us)  # also readings that were late: no plan may begin before them
         for interval in self._timeline:
             interval.promise_anew(frontier_us)
         self._count_out()
         return self._timeline.begin_by(max(frontier_us, self.newest_us + 1))
 
     def hints(self) -> Hints | None:
-        """The earliest open start of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
+        """The earliest start of an open session of each key (docs/protocol.md 5.2); None: the group has no sessions."""
         if not self.group.cut.gap_us:
             return None
         if self._markers is not None:
@@ -310,10 +308,10 @@ class Slicer:
         return Hints(self._keys.table, codes, starts)
 
     def forget_keys(self) -> list[StepRows]:
-        """End a turn: begin a new table of keys if few of many had a reading in it.
+        """Ends a turn (see SilentKeys). If few of many keys had a reading in it, begins a new key table.
 
-        Returns the open rows, to leave as deltas (6.1). Does nothing if little would be gained because most keys are
-        open, or if an open window cannot be cut.
+        Returns the open rows of the old table, to send as deltas (6.1). The table stays if many rows are open, because
+        little would be gained, and if markers cut the windows, because an open window cannot be divided.
         """
         many = len(self._keys.table)
         few = self._keys.end_turn() <= many // 8 and sum(interval.rows for interval in self._timeline) <= many // 2
@@ -324,16 +322,16 @@ class Slicer:
         return rows
 
     def rescaled(self, scale: int | None) -> Slicer:
-        """A slicer for values of another scale from now on. Flush this one before.
+        """A new slicer for values of another scale. Flush this one before.
 
-        It serves the same windows, also open ones: its rows are deltas of separate plans, and the root merges unequal
-        scales (docs/protocol.md 6.1, 7.1).
+        The new slicer serves the same windows, including open ones: its rows are deltas of separate plans, and the root
+        merges unequal scales (docs/protocol.md 6.1, 7.1).
         """
         after = Slicer(self.group, scale, self._nodes[0])
         after.frontier_us, after.newest_us, after._arrivals = self.frontier_us, self.newest_us, self._arrivals
         after.counters = dict(self.counters)
         after._keys = KeyIndex(self.group.by, self._keys.table)
-        if self._markers is not None and after._markers is not None:  # the open window goes on
+        if self._markers is not None and after._markers is not None:  # the open window stays open
             after._markers.restore(self._markers.snapshot())
             after.counters["outside"] += sum(
                 interval.readings_open for interval in self._timeline if isinstance(interval, PunctuationSlicer)
@@ -359,19 +357,19 @@ class Slicer:
         )
 
     def definitions(self) -> DefinitionsState | None:
-        """The queries, of which there may be thousands; None while they are unchanged since the last call."""
+        """The query revisions, perhaps thousands; None if unchanged since the last call."""
         return self._timeline.definitions() if self._timeline.changed() else None
 
     @property
     def keys(self) -> list[str]:
-        """The texts of the keys seen so far. The list only grows."""
+        """Key texts by code. The list only grows."""
         return self._keys.table
 
     @classmethod
     def restore(
         cls, state: GroupSlicerState, definitions: DefinitionsState | None, keys: Sequence[str], node: str
     ) -> Slicer:
-        """From what `snapshot`, `definitions` and `keys` return."""
+        """Continue from the results of `snapshot`, `definitions` and `keys`."""
         slicer, found = cls(state.group, state.scale, node), state.slicer
         slicer.frontier_us, slicer.newest_us, slicer._arrivals = found.frontier_us, found.newest_us, found.arrivals
         slicer._keys = KeyIndex(state.group.by, keys)
@@ -380,7 +378,7 @@ class Slicer:
             slicer._markers.restore(found.markers)
         if definitions is not None:
             slicer._timeline.restore(found.intervals, definitions)
-        if "left" not in found.counters:  # a spool from before books: they begin here
+        if "left" not in found.counters:  # an older version wrote this spool without books: they start balanced
             slicer.counters["left"] = off(slicer.book())
         return slicer
 
@@ -390,6 +388,6 @@ class Slicer:
 
 
 def off(book: Mapping[str, int]) -> int:
-    """By how many readings a group's book does not balance: above 0 they were lost, below 0 counted twice."""
+    """The imbalance of a group's book, in readings: above 0: lost; below 0: counted twice; 0: balanced."""
     out = book["left"] + book["open"] + book["outside"] + book["dropped"]
     return book["taken"] + book["added"] - out

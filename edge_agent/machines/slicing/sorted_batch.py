@@ -1,4 +1,4 @@
-"""Readings on their way into slices: sound, wanted and in the order of time."""
+"""A batch of readings after the filter, sorted by event time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from edge_agent.algebra.partials.arrays import Array, Ints
 
 @dataclass(frozen=True, slots=True)
 class SortedBatch:
-    """Sound readings in the order of time.
+    """Sound readings sorted by event time.
 
-    keys: one code for all, or one per reading; all below `limit`. index: position of each in its batch, None: already
-    in order. base: arrival number of position 0. numbers: as of Readings.
+    keys: one key code for all readings, or one per reading; all below `limit`. index: position of each reading in its
+    original batch; None: 0, 1, 2, … base: arrival number of position 0. numbers: see Readings.
     """
 
     time_us: Ints
@@ -28,7 +28,7 @@ class SortedBatch:
     numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def part(self, first: int, last: int) -> SortedBatch:
-        """Rows first..last-1."""
+        """The readings [first:last]."""
         if first == 0 and last == len(self.time_us):
             return self
         rows = slice(first, last)
@@ -38,5 +38,5 @@ class SortedBatch:
         return SortedBatch(self.time_us[rows], self.value[rows], keys, self.limit, index, base, numbers)
 
     def order(self) -> Ints:
-        """Arrival numbers."""
+        """The arrival number of each reading."""
         return self.base + (np.arange(len(self.time_us)) if self.index is None else self.index)

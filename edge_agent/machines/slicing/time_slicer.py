@@ -1,4 +1,4 @@
-"""The slices of one plan interval: its plan, its edges, and its open rows."""
+"""Slices the readings of one plan interval for windows of time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from edge_agent.machines.checkpoint.slots import SliceIntervalState, TimeInterva
 from edge_agent.machines.slicing.plan_interval import NODES, PlanInterval
 from edge_agent.machines.slicing.sorted_batch import SortedBatch
 
-_SPARSE: Final = 4  # as in algebra.partial: how much larger than the rows a table of groups may be
-_SMALL: Final = 1_024
-_CHUNKS: Final = 256  # extents are kept by batch; so many before they are joined
+_SPARSE: Final = 4  # a table of groups is dense up to so many entries per reading (as in algebra.partial)
+_SMALL: Final = 1_024  # entries that a dense table may have in addition
+_CHUNKS: Final = 256  # extents are joined after so many batches
 
 
 class TimeSlicer(PlanInterval):
-    """Slices readings with from_us <= ts < until_us. plan: of the rows on time; None: no query is fed."""
+    """Slices readings with from_us <= ts < until_us. plan: of rows on time; None: there is no query."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group. Raises: ConfigError for queries that cannot be served."""
+        """See PlanInterval."""
         super().__init__(from_us, until_us, queries, scale)
         self._late_plan = self._placements[-1].plan if self._placements else None
         self._windows = list({query.time_window: None for query in queries})
@@ -41,7 +41,7 @@ class TimeSlicer(PlanInterval):
             self._store = WindowStore(self.basis, self._windows, NODES)
         self._late = Store(self.basis, None, NODES)
         self._closed_us = NEVER_US  # the frontier as of the last `close`
-        self._gone_us = NEVER_US  # readings below it have left in a flush or were in no window: they cannot move
+        self._gone_us = NEVER_US  # readings below this time have left or were in no window: they cannot move
         self._extents = SliceExtents()  # of slices that may move to another plan
 
     @property
@@ -86,7 +86,7 @@ class TimeSlicer(PlanInterval):
             self._late.add(slices)
             return outside, 0
         lost = 0
-        if self.queries[0].late == "per_window":  # in windows with end > frontier, lost for the others
+        if self.queries[0].late == "per_window":  # counts in windows with end > frontier, is dropped from the others
             gone = np.zeros(len(slices), np.bool_)
             for window in self._windows:
                 rows, start = window.assign(slices.start, slices.end)
@@ -101,7 +101,7 @@ class TimeSlicer(PlanInterval):
         return outside, lost
 
     def _inside(self, run: SortedBatch) -> tuple[SortedBatch, int]:
-        """The readings between the first edge and the last, and the number of all others."""
+        """Returns (the readings between the first and the last edge, the number of other readings)."""
         many = first = last = len(run.time_us)
         if self.edges is not None:
             if run.time_us[0] >= self.edges.first_us and run.time_us[-1] < self.edges.last_us:
@@ -116,7 +116,7 @@ class TimeSlicer(PlanInterval):
     def _slice(self, run: SortedBatch, *, spans: bool = False) -> tuple[Partials, Ints, Ints]:
         """Lifts readings by (slice, key). Returns the partials, and the first row and the start of each slice.
 
-        spans: [first, last + 1 us) of its own readings as the range of each partial, not that of the slice.
+        spans: the range of each partial is [first, last + 1 us) of its own readings, not that of the slice.
         """
         assert self.edges is not None
         rows, start, end = self.edges.cut(run.time_us)
@@ -135,7 +135,7 @@ class TimeSlicer(PlanInterval):
         return Partials(start[slot], end[slot], key, states), rows, start
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Slices cut where the plan changes (docs/protocol.md 6.3)."""
+        """Limit slices to this interval, because they are cut where the plan changes (docs/protocol.md 6.3)."""
         if self.from_us > NEVER_US:
             start = np.maximum(start, self.from_us)
         if self.until_us < FAR_US:
@@ -170,13 +170,13 @@ class TimeSlicer(PlanInterval):
             self._joined()
 
     def promise_anew(self, frontier_us: int) -> None:
-        """The frontier falls to frontier_us; every row has left in a flush."""
+        """Lower the frontier to frontier_us, after a flush has sent every row."""
         self._closed_us = min(self._closed_us, frontier_us)
         if isinstance(self._store, WindowStore):
             self._store.reopen(frontier_us)
 
     def gone_until(self, newest_us: int) -> None:
-        """Readings up to newest_us (NEVER_US: none) cannot move to another plan."""
+        """Note that readings up to newest_us (NEVER_US: none) cannot move to another plan."""
         if newest_us > NEVER_US:
             self._gone_us = max(self._gone_us, newest_us + 1)
 
@@ -184,14 +184,14 @@ class TimeSlicer(PlanInterval):
 
     @property
     def _moves(self) -> bool:
-        """Whether open rows can move to another plan: whole windows cannot, their readings are in several."""
+        """Whether open rows can move to another plan. Whole windows cannot, because a reading is in several of them."""
         return self.plan is not None and self.plan.kind == "slice"
 
     def earliest_switch(self, trial: PlanInterval, cuts: Ints, at_us: int) -> int:
-        """The earliest event time at or after at_us from which the queries of `trial` can be fed exactly.
+        """The earliest event time at or after at_us from which the queries of `trial` would get every reading.
 
-        Readings at or after it must be in slices whose states `trial` can use and that neither its edges nor a cut
-        divide; else it comes after them.
+        Slices at or after that time must have all states that `trial` needs, and neither an edge of `trial` nor a cut
+        may divide them. The result lies after the last slice that does not fit.
         """
         assert isinstance(trial, TimeSlicer)
         at_us = max(at_us, self._gone_us)
@@ -210,14 +210,14 @@ class TimeSlicer(PlanInterval):
         return at_us if fits.all() else int(high[~fits][-1]) + 1
 
     def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
-        """Ends the interval at at_us. Returns (first reading, last reading, slice) of the slices after it, in order."""
+        """Ends the interval at at_us. Returns open slices after that time as (first readings, last readings, rows)."""
         if self.until_us <= at_us:
             return []
         self.until_us = max(at_us, self.from_us)
         if not self._moves or not len(self._store):
             return []
         start, low, high = self._joined()
-        first = int(np.searchsorted(low, at_us))  # slices are disjoint: their first readings are in order too
+        first = int(np.searchsorted(low, at_us))  # slices are disjoint, so their first readings are sorted too
         self._extents = SliceExtents(start[:first], low[:first], high[:first])
         rows = self._store.flush()
         rows = Partials(rows.start, np.minimum(rows.end, self.until_us), rows.key, rows.states)
@@ -230,7 +230,10 @@ class TimeSlicer(PlanInterval):
         return [(low[row[moves]], high[row[moves]], rows.take(moves))]
 
     def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Add slices of another plan that fit this one. Returns how many readings are in no window."""
+        """Adds slices of another plan that fit this one. Returns how many of their readings are in no window.
+
+        low, high: event times of the first and last reading of each slice.
+        """
         if self.edges is None:
             self.gone_until(int(high.max()))
             return int(slices.states["count"].sum())
@@ -289,7 +292,10 @@ class TimeSlicer(PlanInterval):
 
 
 def grouped(run: SortedBatch, rows: Ints) -> tuple[Segments, Ints]:
-    """Groups of readings by slice * limit + key, and that number for each group. rows: first reading of each slice."""
+    """Group readings by slice and key. rows: first reading of each slice.
+
+    Returns (the groups, slice number * run.limit + key code of each group).
+    """
     assert not isinstance(run.keys, int)
     k, many = len(run.time_us), len(rows)
     codes = run.keys
@@ -303,9 +309,9 @@ def grouped(run: SortedBatch, rows: Ints) -> tuple[Segments, Ints]:
 
 
 class SliceExtents:
-    """The first and last reading of each open slice: they decide whether a slice may move to another plan.
+    """The event times of the first and last reading of each open slice, by which a slice may move to another plan.
 
-    Slices are disjoint; a slice may be added more than once.
+    Slices are disjoint. A slice may be added more than once.
     """
 
     __slots__ = ("_chunks",)
@@ -316,17 +322,17 @@ class SliceExtents:
 
     @property
     def many(self) -> bool:
-        """Whether it is time to join them."""
+        """Whether so many batches were added that `joined` should be called to free memory."""
         return len(self._chunks) > _CHUNKS
 
     def add(self, start: Ints, low: Ints, high: Ints) -> None:
-        """Adds the slices of a batch."""
+        """Adds the slices of a batch: start of the slice, first and last reading; each shape (n,), int64, us."""
         self._chunks.append((start, low, high))
 
     def joined(self, edges: Edges | None, closed_us: int) -> tuple[Ints, Ints, Ints]:
-        """(start, low, high), one entry per slice, in order; slices that are no longer open are forgotten.
+        """Returns (start, low, high), one entry per slice, sorted. Slices that are no longer open are forgotten.
 
-        edges: of the slices; closed_us: the frontier up to which they have left.
+        edges: of the slices. closed_us: the frontier up to which slices have left.
         """
         start, low, high = (np.concatenate([chunk[i] for chunk in self._chunks]) for i in range(3))
         order = np.argsort(start, kind="stable")
@@ -334,7 +340,8 @@ class SliceExtents:
         if len(start):
             first = np.flatnonzero(begins_run(start))
             start, low, high = start[first], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
-        if len(start) and edges is not None:  # one read in part below the frontier must not move without that
+        # a slice with readings on both sides of the frontier is kept: it must not move without its part below
+        if len(start) and edges is not None:
             open_ = (edges.around(start)[1] > closed_us) | (high >= closed_us)
             start, low, high = start[open_], low[open_], high[open_]
         self._chunks = [(start, low, high)]

@@ -1,9 +1,9 @@
 """Encodes a step as frames of an epoch; keys, nodes, groups and plans are numbered at first use.
 
-Rules (docs/protocol.md): numbers belong to an epoch, first use defines them, they are never reused (2.4); a frame is at
-most 128 kB by construction and never split after numbering (2.1); of several frames of one step only the last of a
-group's carries its new frontier, and exceptions end no earlier (2.3). Serving ranges may come in earlier ones: nothing
-closes before that frontier.
+Rules (docs/protocol.md): numbers belong to an epoch, are defined at first use and never reused (2.4). A frame has at
+most 128 kB by construction and is never split after numbering (2.1). Of several frames of one step, only the last frame
+of a group carries its new frontier, and exceptions end no earlier (2.3). Serving ranges may be in earlier frames,
+because nothing closes before that frontier.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
 
 class KeysExhausted(Exception):  # noqa: N818 - not an error: the owner opens a new epoch and encodes again
-    """The epoch has too few numbers left for the keys of a step."""
+    """The epoch has too few key numbers left for the keys of a step."""
 
 
 class EpochEncoder:
-    """The numbers of one epoch and the definition texts sent in it."""
+    """Encodes the steps of one epoch. Knows its numbers and the definition texts sent in it."""
 
     def __init__(
         self, *, frame_bytes: int = MAX_FRAME_BYTES, max_keys: int = MAX_KEYS, before: EpochEncoder | None = None
     ) -> None:
-        """frame_bytes: the size limit of a frame. max_keys: how many keys an epoch numbers. before: see `held`."""
+        """frame_bytes: the size limit of a frame. max_keys: most keys of an epoch. before: the encoder of the epoch
+        before, if its registers stay in force at the parent.
+        """
         self.frame_bytes, self.max_keys = frame_bytes, max_keys
         self.keys: dict[str, int] = {}
         self.nodes: dict[str, int] = {}
@@ -49,16 +51,16 @@ class EpochEncoder:
         self.plans: dict[tuple[Group, bytes], int] = {}
         self.plan_of: dict[int, Plan] = {}
         self.texts_sent: set[str] = set()
-        self.unsaved = True  # anything of it but the keys, since the owner last reset it
-        # id(table) -> (table, its numbers, -1 = none yet); one entry a kind since keys and nodes count apart
+        self.unsaved = True  # whether numbers or texts other than keys changed since the owner last reset this
+        # ("keys" or "nodes", id(table)) -> (table, number of each entry, -1: none yet)
         self._maps: dict[tuple[str, int], tuple[Sequence[str], Ints]] = {}
         self.hints = SessionHints()
         self.exceptions = StatedExceptions()
-        # registers of the epoch before by key, which the parent holds until this epoch states a frontier (1.2)
+        # registers of the epoch before: group -> key -> start; in force until this epoch states a frontier (1.2)
         self.held = {} if before is None else before.registers_known()
 
     def registers_known(self) -> dict[Group, dict[str, int]]:
-        """The registers that the parent knows: by group and key the earliest start."""
+        """The registers that the parent has: group -> key -> earliest start [us]."""
         keys, groups = list(self.keys), list(self.groups)
         known = {group: dict(starts) for group, starts in self.held.items()}
         for number, starts in self.hints.snapshot().items():
@@ -67,9 +69,9 @@ class EpochEncoder:
         return known
 
     def encode_step(self, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
-        """The frames of a step, numbered from seq. None if a heartbeat suffices, except for a birth.
+        """Make the frames of a step, numbered from seq; [] if a heartbeat suffices instead, which is never for a birth.
 
-        Raises: KeysExhausted before anything was numbered.
+        Raises: KeysExhausted, before anything is numbered.
         """
         self._check_room(step)
         step, over = self._ending(step)
@@ -84,7 +86,8 @@ class EpochEncoder:
             for rows in group_step.rows:
                 self._add_rows(packer, group_step.group, number, rows)
             packer.list_serving(number, group_step.serving)
-        for group_step in step.groups:  # all texts first: they may need one more frame, and registers go into the last
+        # define all keys first: they may need one more frame, and registers belong in the last
+        for group_step in step.groups:
             self._hint_keys(packer, group_step)
         apart = packer.exceeds(promises.size_of(step))
         registers = self._registers(packer, step, apart=apart)
@@ -96,7 +99,7 @@ class EpochEncoder:
         excepted = {self.groups[each.group]: each.excepted for each in step.groups if each.excepted}
         whole = (
             sum(map(promises.exception_bytes, excepted.values())) <= self.frame_bytes // 8
-        )  # of the room for headers
+        )  # half of the room for headers
         frames[:-1] = [with_exceptions(self._unchanged(frame, ()), excepted, whole=whole) for frame in frames[:-1]]
         frames[-1] = self._unchanged(frames[-1], step.groups)
         self.exceptions.sent(frames)
@@ -112,8 +115,9 @@ class EpochEncoder:
         return [] if all(map(_silent, frames)) and not over else frames
 
     def _ending(self, step: Step) -> tuple[Step, list[Group]]:
-        """(the step with a frontier for each group whose registers are held, these groups): with a frontier they
-        end.
+        """Find the groups whose registers of the epoch before end, because the step promises a frontier for them.
+
+        Returns (the step with the frontiers of these groups, these groups).
         """
         over = [
             each.group
@@ -126,12 +130,13 @@ class EpochEncoder:
         return replace(step, groups=tuple(groups)), over
 
     def _held(self, group: Group) -> dict[int, int]:
-        """Start by key number of the held registers, for keys that have a number."""
+        """Registers of the epoch before, by key number; only keys that have a number in this epoch."""
         return {self.keys[text]: us for text, us in self.held.get(group, {}).items() if text in self.keys}
 
     def _unchanged(self, frame: Frame, promised: Iterable[GroupStep]) -> Frame:
-        """A frame that states registers again which its rows clear and which continue (2.3), except of groups with a
-        promise.
+        """Add to a frame the registers that its rows clear although they continue (2.3).
+
+        promised: the groups with a promise in this frame, to which nothing is added.
         """
         new = {self.groups[each.group] for each in promised if each.hints is not None}
         groups = {number: group for group, number in self.groups.items()} if self.held else {}
@@ -143,13 +148,13 @@ class EpochEncoder:
         return replace(frame, groups=tuple(parts))
 
     def restate(self, epoch: int, seq: int) -> list[Frame]:
-        """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
+        """Make frames that define all numbers again, for a parent that lost them (2.4; command `rebirth`)."""
         self.unsaved = True
-        self.texts_sent.clear()  # the next step says the definitions again
+        self.texts_sent.clear()  # the next step sends the definition texts again
         return self.definitions(epoch, seq)
 
     def definitions(self, epoch: int, seq: int) -> list[Frame]:
-        """Frames with every number given so far, from seq on."""
+        """Make frames, from seq on, that define all numbers given so far."""
         packer = FramePacker(self.frame_bytes)
         for key in self.keys:
             packer.define_key(key)
@@ -164,16 +169,16 @@ class EpochEncoder:
 
     @property
     def _most_registers(self) -> int:
-        """How many registers go into one frame."""
+        """Most registers in one frame."""
         return max(self.frame_bytes // 2 // REGISTER_BYTES, 1)
 
     def _spread(
         self, frames: list[Frame], registers: Mapping[int, Registers]
     ) -> tuple[list[Frame], dict[int, Registers]]:
-        """Splits registers that exceed one frame: those that only lower a bound go ahead, in frames of their own (2.3).
+        """Split registers that exceed one frame. Those that lower a bound go first, in frames of their own (2.3).
 
-        Of the others as many as the last frame holds; the rest waits for the next step, which is safe because their
-        bounds are too low.
+        Of the others, as many as fit go into the last frame. Further ones wait for the next step, which is safe because
+        the bounds known to the parent are then too low. Returns (all frames, registers of the last frame).
         """
         early: list[tuple[int, int, int | None]] = []
         last: dict[int, Registers] = {}
@@ -209,7 +214,7 @@ class EpochEncoder:
         return numbers
 
     def forget_tables(self) -> None:
-        """Release the tables that rows came with, some of which nobody uses any more. Others are looked up again."""
+        """Release references to key and node tables of steps. Tables that are still used are looked up again."""
         self._maps.clear()
 
     def _send_text(self, packer: FramePacker, kind: Literal["queries", "sensors"], text: str) -> None:
@@ -250,7 +255,7 @@ class EpochEncoder:
         return Partials(rows.partials.start, rows.partials.end, keys, states)
 
     def _numbers(self, packer: FramePacker, kind: str, table: Sequence[str], codes: Ints) -> Ints:
-        """Codes of a table as numbers of the epoch; defines those used for the first time."""
+        """Turn codes of a table into numbers of the epoch, and define texts used for the first time."""
         numbers = self._map(kind, table)
         mapped = numbers[codes]
         if not len(mapped) or mapped.min() >= 0:
@@ -266,13 +271,13 @@ class EpochEncoder:
         return numbers[codes]
 
     def _registers(self, packer: FramePacker, step: Step, *, apart: bool) -> dict[int, Registers]:
-        """Registers by group number. apart: for frames after those with rows, which clear none of them."""
+        """The registers to state, by group number. apart: in a frame after those with rows, which then clear none."""
         if apart:
             packer.end_frame()
         return {self.groups[each.group]: self._hinted(packer, each) for each in step.groups}
 
     def _hinted(self, packer: FramePacker, step: GroupStep) -> Registers:
-        """The registers that the last frame of the step states or clears (5.2)."""
+        """The registers that the last frame of a group's step states or clears (5.2)."""
         if step.hints is None:
             return ()
         codes, starts_us = self._hint_keys(packer, step)
@@ -282,7 +287,7 @@ class EpochEncoder:
         return self.hints.updates(number, wanted, packer.last_sections(number), self._held(step.group))
 
     def _hint_keys(self, packer: FramePacker, step: GroupStep) -> tuple[Ints, Ints]:
-        """Numbers of the keys whose earliest open session starts before the promise, and those starts."""
+        """Returns (numbers of the keys whose earliest open session starts before the promise, those starts)."""
         if step.hints is None:
             return NO_INTS, NO_INTS
         below = step.hints.starts < step.promised_us
@@ -290,14 +295,14 @@ class EpochEncoder:
         return codes, step.hints.starts[below]
 
     def _promise(self, frame: Frame, step: Step, registers: Mapping[int, Registers], *, apart: bool) -> Iterator[Frame]:
-        """The last frame of a step with what the step promises. apart: in as many frames as it needs."""
+        """Add the promises of a step to its last frame. apart: yield as many further frames as the promises need."""
         most_bytes = self.frame_bytes * 3 // 4 if apart else FAR_US
         pages = promises.pages(step, self.groups, registers, self.exceptions, most_bytes)
         for number, page in enumerate(pages):
             parts = {part.group: part for part in frame.groups}
             for own in page.parts.values():
                 part = parts.get(own.group, own)
-                stay = own.registers or part.registers  # without a promise those that the rows clear are stated again
+                stay = own.registers or part.registers  # without a promise: the registers that `_unchanged` added
                 parts[own.group] = replace(own, sections=part.sections, late=part.late, registers=stay)
             last = number == len(pages) - 1
             members, gaps = (*frame.members, *page.members), tuple(page.gaps)
@@ -306,7 +311,7 @@ class EpochEncoder:
             frame = Frame(frame.epoch, frame.seq + 1, flush=frame.flush)
 
     def snapshot(self) -> NumbersState:
-        """The state except keys and registers, in the order of the numbers."""
+        """The state without keys and registers, in the order of the numbers."""
         return NumbersState(
             nodes=list(self.nodes),
             groups=list(self.groups),
@@ -325,7 +330,7 @@ class EpochEncoder:
         frame_bytes: int = MAX_FRAME_BYTES,
         max_keys: int = MAX_KEYS,
     ) -> EpochEncoder:
-        """From what `snapshot` returns. registers: as `SessionHints.snapshot` returns them."""
+        """Continue from the result of `snapshot`. keys: in the order of their numbers. registers: see SessionHints."""
         numbering = cls(frame_bytes=frame_bytes, max_keys=max_keys)
         numbering.keys = {text: n for n, text in enumerate(keys)}
         numbering.nodes = {text: n for n, text in enumerate(state.nodes)}
@@ -340,7 +345,7 @@ class EpochEncoder:
 
 
 def exceeds(step: Step, most: int, *, hints_only: bool = False) -> bool:
-    """Whether a step has more keys than `most`. hints_only: those of its registers, which one epoch must number."""
+    """Whether a step has more keys than `most`. hints_only: count only keys of registers; they need the same epoch."""
     found = list(_hinted_keys(step)) if hints_only else [*_row_keys(step), *_hinted_keys(step)]
     if sum(len(codes) for _, codes in found) <= most:
         return False

@@ -1,8 +1,8 @@
-"""Parents that this node has left: frames sent to them stay with them, `leave` at the end (docs/protocol.md 1.5).
+"""Keeps and sends the frames for former parents of this node; a `leave` is the last of them (docs/protocol.md 1.5).
 
 A line is all that a node sends to one parent. Its frames are sent again until that parent has receipted them, however
-long it is away; no other parent gets them, so that nothing counts twice. A parent that answers for such a frame with
-another journal has lost the frames it had: then they are in doubt (3.7).
+long the parent is away. No other parent gets them, so that nothing counts twice. If the parent answers such frames with
+another journal, it has lost its journal, and the frames are in doubt (3.7).
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from edge_agent.machines.events import Publish
 from edge_agent.machines.uplink.frame_packer import FramePacker
 from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, PendingFrames
 
-LAST_GROUP: Final = 2**16 - 1  # numbers of groups in leave frames count down from it: those of the epoch count up
-MARK_AHEAD: Final = 1_000  # frames of a line marked `sent` and published without a receipt
-OTHER_JOURNALS: Final = 3  # receipts in a row that name another journal: a late one names an older one
+LAST_GROUP: Final = 2**16 - 1  # group numbers in leave frames count down from here, because the epoch's count up from 0
+MARK_AHEAD: Final = 1_000  # most frames of a line marked `sent` without a receipt
+OTHER_JOURNALS: Final = 3  # after so many receipts in a row with another journal, which cannot all be late, it is lost
 
 
 @dataclass(slots=True)
 class FormerLine:
-    """The line to one parent. end: its last epoch and seq, the leave; None: the parent was never sent anything.
+    """The line to one parent.
 
-    journal: None: the parent has never answered. up: whether the parent can be reached. left_us: when it was left, of
-    frames that wait now; 0: not known.
+    journal: of the parent; None: the parent has never answered. end: (epoch, seq) of the `leave` that ends the line;
+    None: nothing was ever sent to the parent. up: whether the parent can be reached. flying: published, but not
+    confirmed by the broker. others: receipts in a row with another journal. left_us: when the node left the parent to
+    which the pending frames belong; 0: not known.
     """
 
     journal: int | None
@@ -47,7 +49,7 @@ class FormerLine:
 
 
 class FormerLines:
-    """The lines to all parents that were left. A finished line stays here, because the node may come back (1.2)."""
+    """The lines to all former parents. A finished line stays here, because the node may go back to its parent (1.2)."""
 
     def __init__(self) -> None:
         self.lines: dict[str, FormerLine] = {}
@@ -62,8 +64,9 @@ class FormerLines:
         up: bool,
         now_us: int = 0,
     ) -> FormerLine:
-        """Add the line to a parent that is left. doubtful: its frames without a receipt, in order; whether ever
-        sent.
+        """Add the line to a parent that the node leaves, or continue its former line.
+
+        end: see FormerLine. doubtful: (its frame without a receipt, whether ever sent), in order. up: see FormerLine.
         """
         known = self.lines.pop(parent, None)
         if known is not None and len(known.pending):
@@ -80,32 +83,32 @@ class FormerLines:
         return line
 
     def waiting(self) -> dict[str, int]:
-        """Parent -> number of frames that it has not receipted, if there are any."""
+        """Parent -> number of its frames without a receipt; only parents with such frames."""
         return {parent: len(line.pending) for parent, line in self.lines.items() if len(line.pending)}
 
     def epochs(self) -> set[int]:
-        """The epochs whose frames are here."""
+        """The epochs of frames for former parents."""
         return {epoch for line in self.lines.values() for epoch in line.pending.epochs()}
 
     def of(self, key: FrameKey) -> PendingFrames | None:
-        """The pending frames to which a frame belongs."""
+        """The pending frames of the line that contains a frame; None if no line does."""
         return next((line.pending for line in self.lines.values() if key in line.pending), None)
 
     def journal_of(self, key: FrameKey) -> int | None:
-        """The journal for which a frame was published to a parent that was left; None: it is for the present one."""
+        """The journal of the former parent for which a frame is; None: the frame is for the present parent."""
         return next((line.journal for line in self.lines.values() if key in line.pending), None)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def link(self, parent: str, *, up: bool) -> None:
-        """Note whether a parent can be reached; '': all of them."""
+        """Note whether a parent can be reached. parent: ''; all former parents."""
         for name, line in self.lines.items():
             if parent in ("", name):
                 line.up = up
                 line.void()
 
     def void(self) -> None:
-        """Treat all published frames as possibly lost: the connection was lost, or the clock went back."""
+        """Treat all published frames as possibly lost, after a step back of the clock or a command."""
         for line in self.lines.values():
             line.void()
 
@@ -119,7 +122,7 @@ class FormerLines:
         ]
 
     def publish(self, now_us: int, in_flight: int, waiting: Set[FrameKey], random: Random) -> list[Publish]:
-        """The frames to send now, each to the parent for which it was written."""
+        """The frames to send now, each to its own parent. waiting: frames that are not committed yet."""
         return [
             Publish(*key, to=parent)
             for parent, line in self.lines.items()
@@ -128,21 +131,21 @@ class FormerLines:
         ]
 
     def sent(self, key: FrameKey) -> None:
-        """Note that the broker has a frame."""
+        """Note that the broker has confirmed a frame."""
         for line in self.lines.values():
             line.flying.discard(key)
 
     # --- receipts ---------------------------------------------------------------------------------------------------
 
     def line_of(self, receipt: Receipt) -> tuple[str, FormerLine] | None:
-        """The line to which a receipt belongs; None if it is for none of these."""
+        """Returns (parent, line) to which a receipt belongs; None if it names no epoch of these lines."""
         for parent, line in self.lines.items():
             if receipt.epoch in line.pending.epochs():
                 return parent, line
         return None
 
     def knows(self, journal: int) -> bool:
-        """Whether a journal is of a parent that was left, whose receipts may be late."""
+        """Whether a journal is that of a former parent, so that its receipt may be late."""
         return any(line.journal == journal for line in self.lines.values())
 
     # --- the spool --------------------------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ class FormerLines:
         }
 
     def restore(self, state: Mapping[str, FormerLineState]) -> None:
-        """From what `snapshot` returns; `home` tells to which line frames of the spool belong."""
+        """Continue from the result of `snapshot`. Then `home` finds the line of each spooled frame."""
         self.lines = {
             parent: FormerLine(each.journal, each.end, left_us=each.left_us) for parent, each in state.items()
         }
@@ -163,9 +166,9 @@ class FormerLines:
     _epochs: Mapping[int, str] = {}
 
     def home(self, epoch: int, seq: int) -> PendingFrames | None:
-        """The pending frames of the line to which a spooled frame belongs; None: of the present one.
+        """The pending frames of the line to which a spooled frame belongs; None: it is for the present parent.
 
-        In the epoch in which a line ends, frames beyond its end are for the next parent.
+        In the epoch in which a line ends, frames after the end are for the next parent.
         """
         parent = self._epochs.get(epoch)
         if parent is None:
@@ -177,10 +180,10 @@ class FormerLines:
 def leave_frames(
     end: FrameKey, successor: int, leaves: Mapping[Group, Iterable[Leaf]], frame_bytes: int
 ) -> Iterator[Frame]:
-    """The frames that end a line, from seq end[1] on. Each has `leave`; usually there is one.
+    """Make the frames that end a line; each has `leave`, and usually one is enough. end: (epoch, seq) of the first.
 
-    They list all leaves once more, because the frames that listed them may never have been sent. So the old parent
-    reports the leave of every group that the successor names.
+    They list all leaves again, because the frames that listed them before may never have been sent. Thus the old parent
+    can report the leave of every group that the next epoch names. successor: the next epoch.
     """
     packer = FramePacker(frame_bytes)
     for i, (group, listed) in enumerate(leaves.items()):

@@ -26,14 +26,14 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink import size_bounds
 
-LEAF_BYTES: Final = 16  # of a leaf beside its name
-SERVING_BYTES: Final = 40  # revision and three times at their longest
-LISTED_BYTES: Final = 104  # of a leaf, an exception too, or a serving range at most, where they are cut into frames
+LEAF_BYTES: Final = 16  # size of a listed leaf without its name
+SERVING_BYTES: Final = 40  # largest size of a serving range without its query: a revision and three times
+LISTED_BYTES: Final = 104  # usual largest size of a leaf with its exception, or of a serving range
 
 
 @dataclass(slots=True)
 class DraftFrame:
-    """An unfinished frame. parts: group number -> its sections on time and late; size_bytes: an upper estimate."""
+    """An unfinished frame. parts: group number -> (sections on time, late sections). size_bytes: an upper estimate."""
 
     keys: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
@@ -50,12 +50,12 @@ class FramePacker:
     """Adds each part to the last frame, or to a new one if it does not fit."""
 
     def __init__(self, frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        """frame_bytes: the size limit of a frame. Sizes of parts are upper estimates; a quarter is left for headers."""
+        """frame_bytes: the size limit of a frame. Parts fill three quarters of it, the rest is reserved for headers."""
         self._all = [DraftFrame()]
         self._budget_bytes = frame_bytes * 3 // 4
 
     def _fit(self, size_bytes: int) -> DraftFrame:
-        """The draft with room for size_bytes more."""
+        """Reserve size_bytes in the last draft, or in a new one if they do not fit. Returns the draft."""
         last = self._all[-1]
         if last.size_bytes and last.size_bytes + size_bytes > self._budget_bytes:
             last = DraftFrame()
@@ -64,7 +64,7 @@ class FramePacker:
         return last
 
     def exceeds(self, size_bytes: int) -> bool:
-        """Whether so many bytes do not fit into the last draft, not even into the quarter left for headers."""
+        """Whether so many bytes exceed the quarter reserved for headers, or the last draft together with them."""
         third = self._budget_bytes // 3
         return size_bytes > third or self._all[-1].size_bytes + size_bytes > self._budget_bytes + third
 
@@ -75,7 +75,7 @@ class FramePacker:
 
     @property
     def _listed(self) -> int:
-        """How many leaves or serving ranges fit into one frame at most."""
+        """Most leaves or serving ranges in one list, so that the list fits into a frame."""
         return max(self._budget_bytes // LISTED_BYTES, 1)
 
     # --- definitions --------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class FramePacker:
     # --- members and rows --------------------------------------------------------------------------------------
 
     def list_leaves(self, number: int, leaves: Sequence[Leaf], *, excepted: bool = False) -> None:
-        """Add leaves of the group of that number. excepted: with room for each to be an exception (2.3)."""
+        """Add leaves of the group `number`. excepted: reserve room to state each leaf as an exception too (2.3)."""
         for start in range(0, len(leaves), self._listed):
             some = tuple(leaves[start : start + self._listed])
             size_bytes = sum(len(leaf.node) + LEAF_BYTES for leaf in some)
@@ -108,14 +108,14 @@ class FramePacker:
             self._fit(size_bytes).members.append(Members(number, some))
 
     def list_serving(self, number: int, serving: Sequence[Serving]) -> None:
-        """Add the ranges in which queries of the group of that number are fed."""
+        """Add serving ranges of queries of the group `number`."""
         for start in range(0, len(serving), self._listed):
             some = tuple(serving[start : start + self._listed])
             size_bytes = sum(len(each.query) + SERVING_BYTES for each in some)
             self._fit(size_bytes).members.append(Members(number, (), (), some))
 
     def add_rows(self, number: int, plan_number: int, plan: Plan, rows: Partials, *, late: bool) -> None:
-        """Add rows of a plan, under the numbers of the epoch, of the group of that number."""
+        """Add rows of a plan of the group `number`, with keys and nodes already numbered for the epoch."""
         row_bytes = size_bounds.of_row(plan.basis)
         if row_splitting.is_cut(plan.basis):
             value_bytes = size_bounds.of_value(rows)
@@ -132,7 +132,7 @@ class FramePacker:
             if last <= done and draft.size_bytes:
                 self._all.append(DraftFrame())
                 continue
-            last = max(last, done + 1)  # a row as large as that has a frame of its own: sizes are upper estimates
+            last = max(last, done + 1)  # a row above the budget gets a frame of its own; its real size is smaller
             chunk = rows if last - done == len(rows) else rows.take(slice(done, last))
             draft.size_bytes += int(upto[last - 1]) - done_bytes + 16
             done, done_bytes = last, int(upto[last - 1])
@@ -140,7 +140,7 @@ class FramePacker:
             (tardy if late else on_time).append(Section.of(plan_number, plan, chunk))
 
     def last_sections(self, number: int) -> Iterable[Section]:
-        """The sections of the group of that number in the last frame so far."""
+        """The sections of the group `number` in the last frame so far."""
         on_time, late = self._all[-1].parts.get(number, ([], []))
         return (*on_time, *late)
 
@@ -154,7 +154,7 @@ class FramePacker:
         birth: Birth | None = None,
         flush: Flush | None = None,
     ) -> list[Frame]:
-        """All frames, numbered from seq; the first carries the birth. keys, nodes: the numbers of the epoch."""
+        """Make all frames, numbered from seq. keys, nodes: text -> number in the epoch. birth: of the first frame."""
         out = []
         birth = None if birth is None else replace(birth, frames=len(self._all))
         for i, draft in enumerate(self._all):

@@ -1,12 +1,12 @@
 """Numbers frames and publishes them from the spool until they are receipted. The outbox handles receipts.
 
-Rules (docs/protocol.md): an epoch has a random 64-bit id and frames numbered from 0 without a hole (1.1); frame 0 is
-the birth, written when the parent's journal is known, nothing is published before (1.2, 3.7); an epoch ends by a flush
-that names the last seq before it (1.3); a broker's PUBACK only allows the next publish (3); frames without a receipt
-are sent again with jittered back-off, `sent` is committed before the first publish (3.3); heartbeats are neither
-spooled nor receipted (2.5).
+Rules (docs/protocol.md): an epoch has a random 64-bit id, and its frames are numbered from 0 without a hole (1.1).
+Frame 0 is the birth; it is completed when the parent's journal is known, and nothing is published before (1.2, 3.7). An
+epoch ends with a flush that names the last seq before it (1.3). A broker's PUBACK only allows the next publish (3).
+Frames without a receipt are sent again with jittered back-off; `sent` is committed before the first publish (3.3).
+Heartbeats are neither spooled nor receipted (2.5).
 
-    SPOOLED --mark--> MARKED --publish--> SENT --receipt--> gone
+    SPOOLED --mark--> MARKED --publish--> SENT --receipt--> deleted
                         ^------ link down / back-off ---'
 """
 
@@ -29,11 +29,11 @@ from edge_agent.machines.uplink.late_extents import LateExtents
 from edge_agent.machines.uplink.pending_frames import PendingFrames
 from edge_agent.machines.uplink.step import Step
 
-MARK_AHEAD: Final = 1_000  # frames marked `sent` and published without a receipt; bounds what a duplicate storm costs
+MARK_AHEAD: Final = 1_000  # most frames marked `sent` without a receipt; limits how many may be sent again at once
 
 
 class FrameQueue:
-    """One node's frames to its parent, and to former parents."""
+    """The frames of one node for its parent and for former parents."""
 
     def __init__(
         self,
@@ -46,8 +46,9 @@ class FrameQueue:
         max_keys: int = MAX_KEYS,
         lost: bool = False,
     ) -> None:
-        """random: draws epoch ids and jitter. in_flight: publishes that the broker has not confirmed. frame_bytes,
-        max_keys: see EpochEncoder. lost: nothing is known of epochs before (1.2).
+        """random: draws epoch ids and jitter. in_flight: most publishes that the broker has not confirmed.
+
+        frame_bytes, max_keys: see EpochEncoder. lost: the node's earlier epochs are unknown (1.2).
         """
         self.node, self.version, self.in_flight = node, version, in_flight
         self.frame_bytes, self.max_keys = frame_bytes, max_keys
@@ -55,50 +56,50 @@ class FrameQueue:
         self.journal: int | None = None
         self.epoch_id = 0
         self.seq = 0
-        self._drawn = 0  # the epoch that this process has drawn: one that it found is over with its first commit
+        self._drawn = 0  # the epoch drawn by this process; 0: none yet, the epoch in use is from the spool
         self.predecessor: tuple[int, int] | str | None = LOST if lost else None
         self.encoder = self.new_encoder()
         self.pending = PendingFrames()
         self.forget: list[tuple[int, int]] = []
         self.replaced: list[Frame] = []
-        self.births: dict[int, Frame] = {}  # of epochs opened before the journal was known, written when it is
+        self.births: dict[int, Frame] = {}  # epoch -> its birth, if it was opened before the journal was known
         self.former: tuple[int, EpochEncoder] = (0, self.encoder)  # the epoch before, and its numbers
-        self.outdated = False  # the parent has another journal: nothing leaves until the node has joined it (3.7)
-        self.left: list[int] = []  # journals of the parent that are no more, newest last
-        self.changes = 0  # of the parent's journal
-        self.leaving = 0  # the epoch of which frames are still to be moved into the present one
-        self._to_move: deque[tuple[int, int]] = deque()
-        self._left_encoder = self.encoder  # of that epoch
-        self._old_receipts = 0
-        self._bad: tuple[int, frozenset[int]] = (0, frozenset())  # an epoch, and its frames that the parent called bad
-        self._born: dict[int, BirthState] = {}  # of epochs of which frames are in the spool
-        self.withheld: frozenset[Group] = frozenset()  # groups whose frontier would need more registers than there are
+        self.outdated = False  # the parent has a new journal: nothing is sent until the node has joined it (3.7)
+        self.left: list[int] = []  # former journals of the parent, newest last
+        self.changes = 0  # number of changes of the parent's journal
+        self.leaving = 0  # the epoch whose frames still have to move into the present one; 0: none
+        self._to_move: deque[tuple[int, int]] = deque()  # these frames
+        self._left_encoder = self.encoder  # the encoder of the epoch `leaving`
+        self._old_receipts = 0  # receipts of a former journal in a row
+        self._bad: tuple[int, frozenset[int]] = (0, frozenset())  # (epoch, its seqs that the parent quarantined)
+        self._born: dict[int, BirthState] = {}  # of each epoch with frames in the spool
+        self.withheld: frozenset[Group] = frozenset()  # groups that may not promise: they have too many registers
         self.link_up = False
-        self.parent = ""  # whom the present epoch is for; '': as ever
+        self.parent = ""  # the receiver of the present epoch; '': the only parent
         self.former_lines = FormerLines()
         self.late = LateExtents()
-        self._asked = 0  # parents asked for their journal since the process started
-        self.lost_lines: list[str] = []  # of these, to parents whose journal is lost: what waits is in doubt
-        # the epoch before the last move, and the leaves that it had in each group
+        self._asked = 0  # number of parents asked for their journal since the process started
+        self.lost_lines: list[str] = []  # former parents whose journal is lost: frames for them are in doubt
+        # (the epoch before the last move; 0: none, group -> leaf name -> leaf as listed in it)
         self.moved_from: tuple[int, Mapping[Group, Mapping[str, Leaf]]] = (0, {})
         self._flushed: int | None = None  # the last seq before the flush of the present epoch
-        self._flushed_before: int | None = None  # of its predecessor
-        self._next_id = 0  # of the epoch after the present one, once a flush names it
-        self._flying: set[tuple[int, int]] = set()
-        self._uncommitted: list[tuple[int, int]] = []
-        self.spoke_us = NEVER_US
-        # the books (9.1): readings in all frames numbered, without those that a gap record replaced; frames replaced
-        # whose readings are not known; False: the spool is older than its books
+        self._flushed_before: int | None = None  # the same of its predecessor
+        self._next_id = 0  # id of the next epoch, once a flush names it; 0: not drawn
+        self._flying: set[tuple[int, int]] = set()  # published, but not confirmed by the broker
+        self._uncommitted: list[tuple[int, int]] = []  # changed by the commit under way, so not to be published yet
+        self.spoke_us = NEVER_US  # time of the last message to the parent
+        # the books (9.1): readings in all numbered frames, except frames replaced by gap records; readings in those;
+        # number of replaced frames with unknown readings
         self.sent_readings = self.lost_readings = self.lost_frames = 0
-        self.whole_books = True
+        self.whole_books = True  # False: the spool is older than its books
 
     @property
     def epoch(self) -> int:
-        """The epoch as frames carry it: its first 32 bits (1.1)."""
+        """The epoch as written in frames: the first 32 bits of its id (1.1)."""
         return self.epoch_id >> 32
 
     def draw(self, *, anew: bool = False) -> None:
-        """Draw the id of a new epoch; call `open` next, with a birth that has it. anew: for a new journal (3.7)."""
+        """Draw the id of a new epoch; `open` must follow. anew: for a new journal or parent, without a predecessor."""
         self._flushed_before, self._flushed = None if anew else self._flushed, None
         if anew:
             self.predecessor = None
@@ -110,18 +111,18 @@ class FrameQueue:
         self.encoder, self.seq = self.new_encoder(None if anew else self.encoder), 0
 
     def _draw_id(self) -> int:
-        """The id of the next epoch. The flush of the present one names it before that begins."""
+        """The id of the next epoch. It stays the same until that epoch begins, because the flush before names it."""
         used = self.pending.epochs() | self.former_lines.epochs() | {self.epoch}
         while not self._next_id or self._next_id >> 32 in used:
             self._next_id = self.random.getrandbits(64) or 1
         return self._next_id
 
     def new_encoder(self, before: EpochEncoder | None = None) -> EpochEncoder:
-        """An encoder with the limits of this node. before: that of the epoch which continues."""
+        """Create an encoder with the limits of this node. before: see EpochEncoder."""
         return EpochEncoder(frame_bytes=self.frame_bytes, max_keys=self.max_keys, before=before)
 
     def open(self, step: Step) -> list[Frame]:
-        """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
+        """Begin the drawn epoch. Returns the frames of its birth. step: its members, frontiers and definitions."""
         held = tuple(sorted(self.pending.epochs() | self.former_lines.epochs()))
         flush = self._flushed_before
         birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version, held=held, flush=flush)
@@ -133,20 +134,18 @@ class FrameQueue:
         return frames
 
     def put(self, step: Step) -> list[Frame]:
-        """Make the frames of a step in the present epoch, to be committed. Raises: KeysExhausted (nothing was
-        numbered).
-        """
+        """Make the frames of a step in the present epoch, to be committed. Raises: KeysExhausted, before any change."""
         return self._add(self.encoder.encode_step(self.epoch, self.seq, step))
 
     def flush(self, step: Step, after: int | None = None) -> list[Frame]:
-        """Make the last frames of the present epoch (1.3). after: the last seq before the first of them, if another."""
+        """Make the last frames of the present epoch (1.3). after: the last seq before the flush; None: the newest."""
         after = self.seq - 1 if after is None else after
         frames = self.put(replace(step, flush=Flush(after, self._draw_id() >> 32)))
         self._flushed = after if frames else self._flushed
         return frames
 
     def restate(self) -> list[Frame]:
-        """Make frames that repeat the meaning of this epoch's numbers (2.4)."""
+        """Make frames that define the numbers of this epoch again (2.4)."""
         return self._add(self.encoder.restate(self.epoch, self.seq))
 
     def _add(self, frames: list[Frame]) -> list[Frame]:
@@ -159,7 +158,7 @@ class FrameQueue:
         return frames
 
     def marks(self) -> list[tuple[int, int]]:
-        """Frames to mark as sent in the commit under way, because they are published for the first time after it."""
+        """Frames to mark as sent in the commit under way; they are published for the first time after it."""
         ready = self.link_up and self.journal is not None
         fresh = [*self.former_lines.marks(), *(self.pending.mark(self._markable) if ready else ())]
         self._uncommitted += fresh
@@ -170,7 +169,7 @@ class FrameQueue:
         return max(MARK_AHEAD - len(self.pending.marked), 0)
 
     def relieve(self) -> Relieve | None:
-        """Deletions and marks that let frames be published while a full disk refuses the commit under way."""
+        """Deletions and marks that allow more frames to be published while the disk is full; None if there are none."""
         fresh: list[tuple[int, int]] = []
         if self.link_up and self.journal is not None and not self.births:
             fresh = self.pending.mark(self._markable, frozenset(self._uncommitted))
@@ -179,16 +178,16 @@ class FrameQueue:
         return Relieve(tuple(forget), tuple(fresh)) if forget or fresh else None
 
     def relieved(self, marks: Iterable[tuple[int, int]]) -> None:
-        """Note that these frames are durably marked and may be published."""
+        """Note that these frames are durably marked as sent and may be published."""
         gone = set(marks)
         self._uncommitted = [key for key in self._uncommitted if key not in gone]
 
     def committed(self) -> None:
-        """Note that all frames put before are durable and may be published."""
+        """Note that the commit under way is durable, so its frames may be published."""
         self._uncommitted.clear()
 
     def learnt_journal(self) -> list[Frame]:
-        """Births that waited for the journal, now with it, as replacements in the spool; empty if none waited."""
+        """Births that waited for the parent's journal, completed with its id, to replace those in the spool."""
         if self.journal is None:
             return []
         births = [
@@ -210,13 +209,11 @@ class FrameQueue:
         """Receipted frames since the last call, for the commit under way."""
         out, self.forget = self.forget, []
         if out and self.former[0] not in self.pending.epochs() | self.former_lines.epochs():
-            self.former = (0, self.encoder)  # the keys of an epoch may be many (2.4)
+            self.former = (0, self.encoder)  # free the former encoder: an epoch may have many keys (2.4)
         return out
 
     def publish(self, now_us: int) -> list[Publish]:
-        """The frames to send now: marked frames in order while another may be in flight, and those whose receipt is
-        overdue.
-        """
+        """The frames to send now, while more may be in flight: marked frames in order, also if a receipt is overdue."""
         waiting = set(self._uncommitted)
         out = self.former_lines.publish(now_us, self.in_flight, waiting, self.random)
         if not self.link_up or self.journal is None or self.births or self.outdated:
@@ -227,14 +224,12 @@ class FrameQueue:
         return [*out, *(Publish(*key) for key in due)]
 
     def sent(self, epoch: int, seq: int) -> None:
-        """Note that the broker has a frame: another may be in flight."""
+        """Note that the broker has confirmed a frame, so another may be in flight."""
         self._flying.discard((epoch, seq))
         self.former_lines.sent((epoch, seq))
 
     def link(self, *, up: bool, parent: str = "") -> None:
-        """Note that the connection to a parent came or went: frames in flight may be lost and are sent again. '': to
-        all.
-        """
+        """Note that the connection to a parent ('': to all) went up or down. Frames in flight are sent again."""
         self.former_lines.link(parent, up=up)
         if parent in ("", self.parent):
             self.link_up = up
@@ -252,15 +247,18 @@ class FrameQueue:
 
     @property
     def ask_epoch(self) -> int:
-        """The epoch in whose name this parent is asked for its journal: no other parent's answer names it."""
+        """The epoch id in heartbeats that ask this parent for its journal; other parents are asked with other ids."""
         return (self.epoch_id + self._asked) & 0xFFFFFFFF
 
     def beat_due(self, now_us: int, interval_us: int) -> bool:
-        """Whether nothing was sent for one interval."""
+        """Whether the connection is up and nothing was sent for one interval."""
         return self.link_up and now_us - self.spoke_us >= interval_us
 
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
-        """A heartbeat if one is due. Before the journal is known it asks for a receipt."""
+        """A heartbeat if one is due, else None. Before the parent's journal is known, the heartbeat asks for it.
+
+        frontiers: the committed frontier of each group.
+        """
         if not self.beat_due(now_us, interval_us):
             return None
         self.spoke_us = now_us
@@ -271,25 +269,23 @@ class FrameQueue:
         return Heartbeat(self.epoch, self.seq - 1, promises.turn(known, self.frame_bytes, now_us, interval_us))
 
     def as_moved(self, group: Group, leaf: Leaf) -> Leaf:
-        """A leaf as it is listed: with the epoch before this node's last move, unless the leaf has moved itself
-        since.
-        """
+        """The leaf as this node lists it: with the epoch before the node's move, unless the leaf itself moved since."""
         epoch, leaves = self.moved_from
         known = leaves.get(group, {}).get(leaf.node)
         return leaf if known is None or known.before_move != leaf.before_move else replace(leaf, before_move=epoch)
 
     @property
     def owed(self) -> bool:
-        """Whether the parent owes an answer: it has frames, or is asked for its journal."""
+        """Whether the parent owes an answer: to published frames, or to the question for its journal."""
         return bool(self.pending.marked) or self.journal is None
 
     @property
     def spooled(self) -> int:
-        """Frames without a receipt."""
+        """Number of frames without a receipt, also those for former parents."""
         return len(self.pending) + sum(self.former_lines.waiting().values())
 
     def check(self) -> None:
-        """Invariants, for tests: in flight is spooled and bounded; nothing flies before the journal is known."""
+        """Check invariants, for tests: frames in flight are spooled and bounded, and none precedes the journal id."""
         assert self._flying <= self.pending.marked.keys()
         assert len(self._flying) <= self.in_flight
         assert self.journal is not None or not self._flying

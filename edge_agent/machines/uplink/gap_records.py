@@ -1,9 +1,9 @@
-"""Makes the gap records that take the place of frames (docs/protocol.md 3.5, 3.6).
+"""Makes the gap records that replace frames (docs/protocol.md 3.5, 3.6).
 
-Of a run of frames that a full spool drops one record contains what they stated besides their rows: definitions,
-members, the last frontier and exceptions of each group, and for each key with a piece or a register in them the
-register as it stood after them. Of their rows it keeps their range of time and the number of their readings. The record
-for a single frame that is given up contains only the latter.
+The record for a run of frames that a full spool drops keeps what these stated besides their rows: definitions, members,
+the last frontier and exceptions of each group, and the last register of each key with a piece or a register in them.
+Their rows are replaced by a time range and a number of readings. The gap for a single frame that is given up (`gap_of`)
+has only that range and number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 
 QUOTA: Final = "quota"  # reason of the record
-MOST_FRAMES: Final = 500  # of one run: each is read and decoded while the node waits
-MOST_BYTES: Final = 32_000  # of what one record keeps of its frames, estimated: far below the frame limit
-MOST_LISTED: Final = 64_000  # beside it of exceptions: of each group the last list, and what changed in it since
+MOST_FRAMES: Final = 500  # most frames of one run, because each is read and decoded while the node waits
+MOST_BYTES: Final = 32_000  # limit of the estimated size of a record without exceptions; far below the frame limit
+MOST_LISTED: Final = 64_000  # limit of the exceptions in a record: the last list of each group, and its changes since
 PLAN_BYTES, PART_BYTES, REGISTER_BYTES, GAP_BYTES = 400, 200, 14, 300
 
 
@@ -30,7 +30,7 @@ def may_go(frame: Frame) -> bool:
 
 
 def size_bytes(frame: Frame) -> int:
-    """About how many bytes of a frame its record keeps."""
+    """Estimated size of the part of a frame that its record keeps, without exceptions."""
     define = frame.define or Define()
     texts = (*define.keys[1], *define.nodes[1], *define.queries, *define.sensors)
     registers = sum(len(part.registers) for part in frame.groups)
@@ -46,7 +46,7 @@ def size_bytes(frame: Frame) -> int:
 
 
 def _listed(frame: Frame, known: Mapping[int, int]) -> dict[int, int]:
-    """How many bytes of exceptions a record keeps of each group with one more frame. known: without it."""
+    """Group number -> size of the exceptions that a record keeps. known: the sizes before `frame` is added."""
     out = dict(known)
     for part in frame.groups:
         if part.exceptions is not None:
@@ -58,15 +58,15 @@ def _listed(frame: Frame, known: Mapping[int, int]) -> dict[int, int]:
 
 
 def covers(frame: Frame) -> int:
-    """How many frames a frame stands for: more than one if it is such a record already."""
+    """How many frames a frame replaces: more than one if it is a gap record for a run; else 1, itself."""
     return max([1, *(gap.run for gap in frame.gaps)])
 
 
 def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]], Frame], count: int) -> list[Frame]:
-    """The first run of consecutive frames that one record may replace, about `count` of them; [] if there is none.
+    """The first run of consecutive frames, about `count`, that one record may replace; [] if there is none.
 
-    keys: (epoch, seq) of frames never published, oldest first. A record that already stands for frames counts only
-    together with others: replacing it alone would gain nothing.
+    keys: (epoch, seq) of frames never published, oldest first. read: returns a frame. A run of a single frame that is a
+    gap record already does not count, because replacing it gains nothing.
     """
     run: list[Frame] = []
     total_bytes, next_key, listed = 0, -1, dict[int, int]()
@@ -77,7 +77,7 @@ def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]]
             may_go(frame)
             and bool(run)
             and (epoch, seq) == (run[0].epoch, run[-1].seq + covers(run[-1]))
-            and (not names[1] or next_key in (-1, names[0]))  # the numbers of a record are consecutive
+            and (not names[1] or next_key in (-1, names[0]))  # a record defines consecutive key numbers only
             and total_bytes + size_bytes(frame) <= MOST_BYTES
             and sum(_listed(frame, listed).values()) <= MOST_LISTED
         )
@@ -102,7 +102,7 @@ def _gains(run: Sequence[Frame]) -> bool:
 
 @dataclass(slots=True)
 class _Loss:
-    """The time range and readings of dropped rows of one group, on time or late."""
+    """The time range and number of readings of dropped rows, on time or late. readings: -1: not known."""
 
     start_us: int
     end_us: int
@@ -115,14 +115,14 @@ class _Loss:
 
 @dataclass(slots=True)
 class _Part:
-    """The statements of the frames about one group."""
+    """The statements of dropped frames about one group. last: the last frontier and list of exceptions."""
 
     last: GroupPart
     registers: dict[int, int | None] = field(default_factory=dict)
-    changes: dict[str, ExcludedLeaf | None] = field(default_factory=dict)  # of the exceptions since the last list
+    changes: dict[str, ExcludedLeaf | None] = field(default_factory=dict)  # of exceptions since that list; None: ended
 
     def stated(self) -> GroupPart:
-        """All of it."""
+        """All statements as one part of a frame."""
         changes = self.changes.items()
         return replace(
             self.last,
@@ -133,20 +133,20 @@ class _Part:
 
 
 def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_groups: Collection[Group]) -> Frame:
-    """The gap record for consecutive frames of an epoch that `may_go`, at the seq of the first.
+    """The gap record for consecutive frames of an epoch that `may_go` allows, with the seq of the first.
 
-    groups: by their numbers in that epoch; None: not known any more, then the loss concerns all_groups.
+    groups: by their numbers in that epoch; None: no longer known, so the loss is declared for all_groups.
     """
     parts: dict[int, _Part] = {}
     losses: dict[tuple[tuple[Group, ...], bool], _Loss] = {}
     kept: list[Gap] = []
     for frame in frames:
         for part in frame.groups:
-            _say(parts, part, groups)
+            _note_statements(parts, part, groups)
             named = tuple(all_groups) if groups is None or part.group not in groups else (groups[part.group],)
             for late, sections in ((False, part.sections), (True, part.late)):
                 for section in sections:
-                    _lose(losses, (named, late), section)
+                    _note_loss(losses, (named, late), section)
         for gap in frame.gaps:
             if gap.reason == QUOTA and gap.groups:
                 _add(losses, (gap.groups, False), gap.start_us, gap.end_us, gap.readings)
@@ -166,7 +166,7 @@ def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_g
     )
 
 
-def _say(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] | None) -> None:
+def _note_statements(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] | None) -> None:
     known = parts.setdefault(part.group, _Part(GroupPart(part.group)))
     frontier_us = known.last.frontier_us if part.frontier_us is None else part.frontier_us
     exceptions, known.changes = (
@@ -180,7 +180,7 @@ def _say(parts: dict[int, _Part], part: GroupPart, groups: Mapping[int, Group] |
     known.registers.update(part.registers)
 
 
-def _lose(
+def _note_loss(
     losses: dict[tuple[tuple[Group, ...], bool], _Loss], of: tuple[tuple[Group, ...], bool], rows: Section
 ) -> None:
     partials = rows.partials
@@ -219,12 +219,12 @@ def _defined(sections: Iterable[Define]) -> Define | None:
 
 
 def promises_of(frame: Frame) -> tuple[GroupPart, ...]:
-    """The parts of a frame without their rows: frontiers, exceptions and registers remain."""
+    """The parts of a frame without their rows, but with frontiers, exceptions and registers."""
     return tuple(replace(part, sections=(), late=()) for part in frame.groups)
 
 
 def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:
-    """The gap record for a frame's rows (3.5). detail 'sha256': the runtime replaces it by the hash of the bytes."""
+    """The gap for a frame's rows (3.5). The runtime replaces its detail 'sha256' by the hash of the frame's bytes."""
     by_number = {n: g for g, n in encoder.groups.items()}
     groups, start, end, readings = [], 2**62, NEVER_US, 0
     for part in frame.groups:
@@ -232,7 +232,7 @@ def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:
             rows = section.partials
             if len(rows):
                 start, end = min(start, int(rows.start.min())), max(end, int(rows.end.max()))
-                counts = next(iter(rows.states.values()))  # of every basis the first; in the spool it has no name
+                counts = next(iter(rows.states.values()))  # the first column of a basis is the count
                 readings += int(counts.sum())
         if part.group in by_number and (part.sections or part.late):
             groups.append(by_number[part.group])

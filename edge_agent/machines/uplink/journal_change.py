@@ -1,10 +1,10 @@
 """Decides about spooled frames when the parent has a new journal (docs/protocol.md 3.7).
 
-Epochs of which no frame was ever published are addressed to the new journal as they are. Otherwise a new epoch begins:
-frames of the present epoch that were never published move into it, under its numbers. Frames published and not
-receipted are in doubt: the old journal may have counted them, so a gap record replaces them. Receipted frames may be
-lost with the old journal. The child cannot know which of them were passed on, so their record begins at LONG_AGO_US,
-and the tier that knows how far each leaf had come narrows it.
+Epochs without any published frame are addressed to the new journal unchanged. Otherwise a new epoch begins, and frames
+of the present epoch that were never published move into it, under its numbers. Frames published and not receipted are
+in doubt, because the old journal may have counted them, so a gap record replaces them. Receipted frames may be lost
+with the old journal. The child cannot know which of them were passed on, so it declares everything from LONG_AGO_US on,
+and the tier that knows how far each leaf had come narrows the record.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from edge_agent.errors import PortError, WireError
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
-MOST_RECORDS: Final = 100  # gap records of frames in doubt; more become one, which is wider
-MOST_LOOKED_AT: Final = 2_000  # frames in doubt that are decoded for their ranges
+MOST_RECORDS: Final = 100  # most gap records for frames in doubt; if there are more, one wider record replaces them
+MOST_LOOKED_AT: Final = 2_000  # most frames in doubt that are decoded to find their time ranges
 
 Keys = list[tuple[int, int]]
 Load = Callable[[int, int], Frame]
@@ -28,9 +28,9 @@ Load = Callable[[int, int], Frame]
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """The spool at a change of journal: (epoch, seq) in order.
+    """The spooled frames (epoch, seq) at a change of journal, in order.
 
-    doubtful: to be given up. moving: of the present epoch, to be sent in a new one. kept: whole epochs that stay.
+    doubtful: to be given up. moving: frames of the present epoch to send in a new one. kept: whole epochs that stay.
     """
 
     doubtful: Keys
@@ -39,7 +39,7 @@ class Spooled:
 
 
 def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spooled:
-    """Sort the spooled frames. pending: (epoch, seq), whether ever published; in order. epoch: the present one."""
+    """Sort the spooled frames. pending: ((epoch, seq), whether ever published), in order. epoch: the present one."""
     found = list(pending)
     published = {key[0] for key, marked in found if marked}
     begun = {key[0] for key, _ in found if key[1] == 0} - published
@@ -54,9 +54,9 @@ def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spo
 def in_doubt(
     keys: Keys, encoder: EpochEncoder, epoch: int, nodes: tuple[str, ...], load: Load
 ) -> tuple[tuple[Gap, ...], int]:
-    """Gap records for frames that are given up, with the records that were in them; and the readings of these frames.
+    """Returns (gap records for frames that are given up, with the records in these frames; number of their readings).
 
-    encoder: of the present epoch.
+    encoder, epoch: the present epoch. nodes: the leaves to name in the records.
     """
     by_number = {number: group for group, number in encoder.groups.items()}
     everything = tuple(encoder.groups)
@@ -76,7 +76,7 @@ def in_doubt(
             for section in (*part.sections, *part.late):
                 rows = section.partials
                 if len(rows):
-                    readings = int(next(iter(rows.states.values())).sum())  # the first column of every basis: counts
+                    readings = int(next(iter(rows.states.values())).sum())  # the first column of a basis is the count
                     spans.setdefault(of, []).append((int(rows.start.min()), int(rows.end.max()), readings))
     records = [
         Gap(of, start_us, end_us, readings, nodes, IN_DOUBT)
@@ -92,7 +92,7 @@ def in_doubt(
 
 
 def _joined(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """(start, end, readings), with ranges that touch joined."""
+    """Join ranges (start, end, readings) that touch."""
     out: list[tuple[int, int, int]] = []
     for start_us, end_us, readings in sorted(spans):
         if out and start_us <= out[-1][1]:
@@ -103,7 +103,7 @@ def _joined(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def lost_with_journal(reached: Mapping[Group, int], nodes: Mapping[Group, tuple[str, ...]]) -> tuple[Gap, ...]:
-    """Gap records for the possible content of the old journal: for each group up to the end of all receipted rows."""
+    """Gap records for the possible content of the old journal, per group. reached: latest end of receipted rows."""
     return tuple(
         Gap((group,), LONG_AGO_US, end_us, -1, nodes[group], JOURNAL_LOST)
         for group, end_us in reached.items()
@@ -112,9 +112,9 @@ def lost_with_journal(reached: Mapping[Group, int], nodes: Mapping[Group, tuple[
 
 
 def moved(frame: Frame, encoder: EpochEncoder, keys: list[str], nodes: list[str]) -> Step:
-    """The rows, texts and gap records of a frame as a step. encoder: of its epoch; keys, nodes: its tables.
+    """Turn the rows, texts and gap records of a frame into a step. encoder: of its epoch; keys, nodes: by number there.
 
-    Frontiers, members and registers are left out: the new epoch states them after all moved rows.
+    Frontiers, members and registers are omitted, because the new epoch states them after all moved rows.
     """
     by_number = {number: group for group, number in encoder.groups.items()}
     steps = []
@@ -133,7 +133,7 @@ def moved(frame: Frame, encoder: EpochEncoder, keys: list[str], nodes: list[str]
 
 
 def first_frontiers(frame: Frame, groups: Mapping[int, Group], known: dict[Group, int]) -> None:
-    """Note the first frontier of each group in a frame; `known` has those of frames before it."""
+    """Add to `known` the first frontier of each group in a frame. groups: by their number in the frame."""
     for part in frame.groups:
         if part.frontier_us is not None and part.group in groups:
             known.setdefault(groups[part.group], part.frontier_us)

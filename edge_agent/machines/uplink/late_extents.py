@@ -1,9 +1,8 @@
-"""Remembers where late rows lie in frames without a receipt: if the bytes of one are damaged, its loss is declared
-there.
+"""Remembers the time ranges of late rows in spooled frames, to declare the loss if a frame's bytes are damaged.
 
-Rows on time lie above the frontier promised to the parent, so the parent knows from where on they may be missing. Late
-rows lie anywhere below it. The list is short, because it is written with every commit: several frames share an entry if
-there are many.
+The parent knows from which time on rows on time may be missing, because they lie above the frontier promised to it.
+Late rows may lie anywhere below. The list is short, because every commit writes it: if there are many entries, several
+frames share one.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import LateExtentState
 from edge_agent.machines.uplink.pending_frames import FrameKey
 
-MOST: Final = 64
+MOST: Final = 64  # entries
 
 
 class LateExtents:
-    """Entries in the order of their frames; each is for one epoch and group, and for frames first to last."""
+    """Entries in the order of their frames. Each is for one epoch and group, and for the frames `first` to `last`."""
 
     def __init__(self, entries: Iterable[LateExtentState] = ()) -> None:
         self.entries = list(entries)
 
     def note(self, frame: Frame, groups: Mapping[Group, int]) -> None:
-        """Note a frame that was numbered. groups: with their numbers in it."""
+        """Note the late rows of a new frame. groups: their numbers in the frame."""
         for part in frame.groups:
             spans = [section.span_us for section in part.late]
             if spans:
@@ -36,7 +35,7 @@ class LateExtents:
                 self.entries.append(LateExtentState(frame.epoch, frame.seq, frame.seq, group, *span_us))
 
     def needed(self, spooled: Callable[[FrameKey], bool]) -> list[LateExtentState]:
-        """The entries of frames that are still in the spool. spooled: whether a frame is."""
+        """The entries of frames that are still spooled; others are forgotten. spooled: whether a frame is."""
         self.entries = [
             each for each in self.entries if spooled((each.epoch, each.first)) or spooled((each.epoch, each.last))
         ]
@@ -45,7 +44,7 @@ class LateExtents:
         return list(self.entries)
 
     def _share(self) -> None:
-        """Join the two oldest entries of one epoch and group; if there are none, drop the oldest."""
+        """Join the two oldest entries with the same epoch and group. If all differ, drop the oldest entry."""
         known: dict[tuple[int, Group], int] = {}
         for at, each in enumerate(self.entries):
             before = known.setdefault((each.epoch, each.group), at)

@@ -1,7 +1,8 @@
-"""Remembers when late rows were sent, and where they lie, in case the parent loses its journal (docs/protocol.md 3.7).
+"""Remembers when late rows were sent, and their time ranges, in case the parent loses its journal (docs/protocol.md
+3.7).
 
-Rows on time lie above what the tier above the parent knows of the sender; late rows lie anywhere below it. They count
-as lost with the journal for as long as the parent may hold them, and also if the sender was started again meanwhile.
+The tier above the parent knows from which time on rows on time may be missing; late rows may lie anywhere below. Late
+rows are declared lost with the journal if the parent may not have passed them on, even after a restart of the sender.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Any, Final
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint import slots
 
-LATE_US: Final = 900_000_000  # late rows sent this long ago are taken to have left the parent
-MOST: Final = 64  # entries of a group; if there are more, those sent within one minute share an entry
+LATE_US: Final = 900_000_000  # after this time the parent is assumed to have passed late rows on
+MOST: Final = 64  # entries of a group; if there are more, rows sent within one minute share an entry
 MINUTE_US: Final = 60_000_000
 
-LateSending = tuple[int, int, int]  # when, and the range of event time
+LateSending = tuple[int, int, int]  # time of sending; event times [start, end)
 
 
 class LateSendings:
-    """Entries of each group, in the order of sending."""
+    """Entries of each group, in the order of sending. Rows of a flush are noted like late rows."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the slots of the spool."""
@@ -28,7 +29,7 @@ class LateSendings:
         self._changed = False
 
     def note(self, now_us: int, group: Group, start_us: int, end_us: int) -> None:
-        """Note that late rows of a range are sent now."""
+        """Note that late rows with event times in [start_us, end_us) are sent now."""
         entries = self._of.setdefault(group, [])
         entries.append((now_us, start_us, end_us))
         if len(entries) > MOST:
@@ -36,21 +37,21 @@ class LateSendings:
         self._changed = True
 
     def recent(self, now_us: int) -> Iterator[tuple[Group, int, int]]:
-        """(group, start, end) of the rows that the parent may hold."""
+        """Yields (group, start, end) of late rows that the parent may not have passed on yet."""
         for group, entries in self._of.items():
             yield from (
                 (group, start_us, end_us) for sent_us, start_us, end_us in entries if now_us - sent_us < LATE_US
             )
 
     def shift(self, by_us: int) -> None:
-        """The clock stepped: no time has passed."""
+        """Shift the times of sending by a step of the clock."""
         if by_us and self._of:
             for group, entries in self._of.items():
                 self._of[group] = [(us + by_us, start_us, end_us) for us, start_us, end_us in entries]
             self._changed = True
 
     def changes(self, now_us: int) -> dict[str, object]:
-        """The slot, if it changed since the last call; without what has left the parent by now."""
+        """The slot to commit, if it changed since the last call. Entries older than LATE_US are dropped."""
         if not self._changed:
             return {}
         self._changed = False
@@ -60,7 +61,7 @@ class LateSendings:
 
 
 def _shared(entries: list[LateSending]) -> list[LateSending]:
-    """One entry for all that were sent within one minute; no more than MOST of the newest."""
+    """Join entries of the same minute. Returns at most the newest MOST."""
     minutes: dict[int, LateSending] = {}
     for sent_us, start_us, end_us in entries:
         minute = sent_us // MINUTE_US

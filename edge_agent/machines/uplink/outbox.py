@@ -1,8 +1,9 @@
-"""Handles the answers to the frames of a `FrameQueue`: receipts, a new journal, another parent, damage, quota.
+"""Decides about the frames of a `FrameQueue` after receipts, a new journal, a move to another parent, damage or quota.
 
-Rules (docs/protocol.md): receipted frames are deleted (3.3); a frame that the parent refuses to receipt while it
-receipts later ones becomes a gap record after 5 re-sendings (3.6); a new journal of the parent is a new parent (3.7,
-journal_change.py); frames sent to a parent that is left stay with it, and end by a `leave` (1.5, former_lines.py).
+Rules (docs/protocol.md): receipted frames are deleted (3.3). If the parent receipts later frames but not this one, a
+gap record replaces the frame after 5 re-sendings (3.6). A new journal makes the parent a new parent (3.7,
+journal_change.py). Frames published to a former parent stay with that parent, and a `leave` ends them (1.5,
+former_lines.py).
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ from edge_agent.machines.uplink.late_extents import LateExtents
 from edge_agent.machines.uplink.pending_frames import POISON_TRIES, Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
-KEPT_JOURNALS: Final = 8  # journals that were left: their receipts may still be under way
-OLD_RECEIPTS: Final = 5  # of a journal that was left, with none of the new one between: its parent was restored
-POISON: Final = "poison"  # reason of a gap record for a frame that was sent again and again in vain
-LOOKED_AHEAD: Final = 50  # frames that are searched for the first frontier of each group
+KEPT_JOURNALS: Final = 8  # number of former journals remembered, because receipts of them may still arrive
+OLD_RECEIPTS: Final = 5  # after so many receipts in a row of a former journal the parent counts as restored from a copy
+POISON: Final = "poison"  # reason of a gap record for a frame that the parent never receipted
+LOOKED_AHEAD: Final = 50  # number of frames searched for the first frontier of each group
 
 
 class Outbox(FrameQueue):
-    """One node's frames, and the effects of its parents' receipts on them."""
+    """The frames of one node, with the effects of its parents' receipts on them."""
 
     def receipt(self, receipt: Receipt, load: Callable[[int, int], Frame]) -> list[Note]:
-        """Delete the frames that a receipt names. load: a spooled frame's content, needed only to give it up (3.6)."""
+        """Delete the frames that a receipt names. load: reads a spooled frame, needed only to give it up (3.6)."""
         notes: list[Note] = []
         former = self.former_lines.line_of(receipt)
         if former is not None:
             return self._former_receipt(*former, receipt, load)
         if receipt.journal != self.journal and self.former_lines.lines and not self._for_us(receipt):
-            return []  # of a parent that was left, and late
+            return []  # a late receipt of a former parent
         if self.journal is None:
             self.journal = receipt.journal
             notes.append(Note("parent.journal", {"journal": receipt.journal}))
@@ -68,9 +69,9 @@ class Outbox(FrameQueue):
         return notes
 
     def _pass_over(self, receipt: Receipt) -> list[Note]:
-        """Skip numbers that the parent has and this node has not used: a device with a copy of its spool has used them.
+        """Skip numbers that the parent has and this node has not used: another device has a copy of its spool.
 
-        A frame with such a number would be deleted on the receipt for the other device's frame (1.4).
+        A frame with such a number would be deleted by the receipt for the other device's frame (1.4).
         """
         if receipt.epoch != self._drawn or self._drawn != self.epoch:
             return []
@@ -82,9 +83,7 @@ class Outbox(FrameQueue):
         return [Note("frame.numbers_taken", {"epoch": self.epoch, "seqs": taken})] if self.seq > first else []
 
     def asked_anew(self, receipt: Receipt) -> bool:
-        """Whether the parent settled frames as bad that it had receipted in this epoch: numbers may have lost their
-        meaning.
-        """
+        """Whether the parent quarantined frames of this epoch after their receipt, so that numbers may be undefined."""
         if receipt.epoch != self.epoch or receipt.journal != self.journal or not receipt.quarantined:
             return False
         epoch, known = self._bad
@@ -95,7 +94,7 @@ class Outbox(FrameQueue):
     # --- another parent (1.5) ---------------------------------------------------------------------------------------
 
     def _former_receipt(self, parent: str, line: FormerLine, receipt: Receipt, load: Load) -> list[Note]:
-        """Take the receipt of a parent that was left: it has some of its frames, or has lost its journal with them."""
+        """Take a receipt of a former parent: delete its frames, or note after several that its journal is lost."""
         if receipt.journal != line.journal:
             line.others += 1
             if line.others < OTHER_JOURNALS or parent in self.lost_lines:
@@ -111,17 +110,17 @@ class Outbox(FrameQueue):
         return notes
 
     def _for_us(self, receipt: Receipt) -> bool:
-        """Whether a receipt of another journal is of the present parent, if there were other parents before."""
+        """Whether a receipt with an unknown journal comes from the present parent and not from a former one."""
         if self.former_lines.knows(receipt.journal):
             return False
         present = self.journal is not None and (receipt.epoch == self.epoch or receipt.epoch in self.pending.epochs())
         return present or receipt.epoch == self.ask_epoch
 
     def end_line(self, parent: str, load: Load, now_us: int = 0) -> FormerLine | None:
-        """Address all later frames to another parent. Returns the line that ends; None if nothing was ever published.
+        """Address all later frames to another parent. Returns the ended line; None if it has no published frame.
 
-        Frames published, or of an earlier epoch, stay with the old parent; frames of the present epoch that were never
-        published move into the next one, which must be drawn now.
+        Published frames, and all frames of earlier epochs, stay with the old parent. Frames of the present epoch that
+        were never published move into the next epoch, which the caller must draw now.
         """
         old, self.parent = self.parent, parent
         self._asked += 1
@@ -151,7 +150,7 @@ class Outbox(FrameQueue):
         return line
 
     def leave(self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]]) -> list[Frame]:
-        """Make the end of a line, after the next epoch was drawn. leaves: of each group; see `leave_frames`."""
+        """Make the frames that end a line, after the next epoch is drawn. leaves: of each group; see `leave_frames`."""
         line_end = line.end
         assert line_end is not None
         back = self.former_lines.lines.get(self.parent)
@@ -184,7 +183,7 @@ class Outbox(FrameQueue):
             self.replaced.append(frame)
 
     def _birth_of(self, epoch: int, load: Load) -> Frame:
-        """A birth that was never published, from the spool, or as far as it is known if it is damaged there."""
+        """Read a birth that was never published. If its bytes are damaged, a gap record with its known fields."""
         try:
             return load(epoch, 0)
         except (PortError, WireError):
@@ -192,7 +191,10 @@ class Outbox(FrameQueue):
             return self._in_place_of(epoch, 0)
 
     def accept_loss(self, parent: str, nodes: tuple[str, ...], load: Load) -> tuple[Gap, ...]:
-        """Give up what a former parent has not receipted. Returns the gap records. nodes: the leaves here."""
+        """Give up the frames that a former parent has not receipted. Returns their gap records.
+
+        nodes: all leaves whose readings this node sends.
+        """
         line = self.former_lines.lines[parent]
         keys = list(line.pending)
         self.forget += keys
@@ -200,13 +202,13 @@ class Outbox(FrameQueue):
         del self.former_lines.lines[parent]
         self.lost_lines = [each for each in self.lost_lines if each != parent]
         ends = [line.end for line in self.former_lines.lines.values() if line.end is not None]
-        self.moved_from = (ends[-1][0], self.moved_from[1]) if ends else (0, {})  # the line before that one
+        self.moved_from = (ends[-1][0], self.moved_from[1]) if ends else (0, {})  # now of the line before
         return self._in_doubt(keys, nodes, load)
 
     # --- another journal of the parent (3.7) ------------------------------------------------------------------------
 
     def _other_journal(self, journal: int) -> list[Note]:
-        """Take a receipt of another journal. One of a journal left before may be late; several in a row are not."""
+        """Take a receipt of another journal. One receipt of a former journal may be late; several in a row are not."""
         if journal in self.left:
             self._old_receipts += 1
             if self._old_receipts < OLD_RECEIPTS:
@@ -220,12 +222,12 @@ class Outbox(FrameQueue):
     def join_journal(
         self, load: Load, reached: Mapping[Group, int], nodes: Mapping[Group, tuple[str, ...]]
     ) -> tuple[bool, tuple[Gap, ...]]:
-        """Sort out what is spooled. Returns whether a new epoch must begin, and the losses to declare in it.
+        """Decide about spooled frames. Returns (whether a new epoch must begin, the losses to declare in it).
 
-        reached: of each group the end of all that was sent. nodes: of each group the leaves concerned.
+        reached: group -> latest end of the rows sent. nodes: group -> its leaves.
         """
         everyone = tuple(sorted({name for names in nodes.values() for name in names}))
-        if not self.outdated:  # the process ended while frames moved: nobody knows any more what their numbers mean
+        if not self.outdated:  # a restart interrupted a move of frames: the meaning of their numbers is lost
             rest, left, self.leaving = list(self._to_move), self.leaving, 0
             self._to_move.clear()
             self.forget += rest
@@ -258,7 +260,7 @@ class Outbox(FrameQueue):
         return gaps
 
     def _readdress(self, births: list[tuple[int, int]], gaps: tuple[Gap, ...], load: Load) -> None:
-        """Address epochs that were never published to the new journal as they are; the first begins with the losses."""
+        """Address epochs that were never published to the new journal. The first birth declares the losses `gaps`."""
         for i, key in enumerate(births):
             frame = self.births.pop(key[0], None) or self._birth_of(key[0], load)
             assert frame.birth is not None
@@ -270,7 +272,10 @@ class Outbox(FrameQueue):
             self.replaced.append(replace(frame, birth=birth, gaps=(*frame.gaps, *gaps) if i == 0 else frame.gaps))
 
     def moved_steps(self, load: Load, most: int) -> list[Step]:
-        """The next frames of the epoch that is left, as steps to put; they are forgotten with the same commit."""
+        """Turn the next frames to move into steps for the present epoch. The same commit deletes these frames.
+
+        most: how many frames at once.
+        """
         encoder, out = self._left_encoder, list[Step]()
         keys, nodes = list(encoder.keys), list(encoder.nodes)
         while self._to_move and len(out) < most:
@@ -289,9 +294,9 @@ class Outbox(FrameQueue):
     # --- frames that are given up -----------------------------------------------------------------------------------
 
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
-        """Replace a frame by a gap record with all that a reader needs of the frame (3.6)."""
+        """Replace a frame by a gap record that keeps everything but its rows (3.6)."""
         gap = gap_records.gap_of(frame, self.encoder, POISON)
-        if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
+        if frame.epoch != self.epoch:  # the numbers of its groups are not known here, so declare all groups
             gap = replace(gap, groups=tuple(self.encoder.groups))
         self.replaced.append(
             Frame(
@@ -301,7 +306,7 @@ class Outbox(FrameQueue):
                 frame.define,
                 frame.members,
                 gap_records.promises_of(frame),
-                (*(each for each in frame.gaps if each.reason != POISON), gap),  # it may be given up again
+                (*(each for each in frame.gaps if each.reason != POISON), gap),  # a frame may be given up twice
                 frame.flush,
             )
         )
@@ -311,9 +316,9 @@ class Outbox(FrameQueue):
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
 
     def _of_another_journal(self, receipt: Receipt, load: Load) -> list[Note]:
-        """Give up an epoch of a node whose slots were lost, if it is sent in vain: its birth is for a former journal.
+        """Give up an epoch from before the slots were lost, if the parent refuses it: its birth names a former journal.
 
-        Its content is declared lost: the birth after it names no epoch before (1.2, 3.7).
+        The parent declares the content lost, because the next birth names no predecessor (1.2, 3.7).
         """
         key = (receipt.epoch, 0)
         pending = self.pending.marked.get(key)
@@ -334,9 +339,9 @@ class Outbox(FrameQueue):
         return [Note("frame.given_up", {"epoch": key[0], "seq": 0, "frames": len(gone)})]
 
     def damaged(self, epoch: int, seq: int) -> list[Note]:
-        """Replace a damaged frame by a gap record, for all that this epoch contained (3.5, 3.6).
+        """Replace a damaged frame by a gap record of all groups of the epoch (3.5, 3.6).
 
-        The record states the meaning of the epoch's numbers, because the frame may have defined some (2.4).
+        The record defines the numbers of the epoch again, because the frame may have defined some (2.4).
         """
         key = (epoch, seq)
         pending = self.former_lines.of(key) or self.pending
@@ -361,16 +366,16 @@ class Outbox(FrameQueue):
         return Frame(epoch, seq, birth, define, gaps=(gap, *self.late.gaps(epoch, seq)))
 
     def drop(self, count: int, load: Callable[[int, int], Frame]) -> list[Note]:
-        """Replace frames by gap records, because the spool has reached its quota (3.5).
+        """Replace about `count` frames by gap records, because the spool has reached its quota (3.5).
 
-        count: about so many. Those never published go first, the oldest first, in one run; published ones each get a
-        record of their own. load: see `receipt`. Nothing is dropped if no frame may be.
+        Frames never published go first: the oldest run of them gets one record. If there is none, published frames get
+        a record each. Some frames may not be dropped, see `gap_records.may_go`. load: see `receipt`.
         """
         run = gap_records.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load), count)
         if run:
             records = [self._record_of(run)]
             for seq in range(run[0].seq + 1, run[-1].seq + gap_records.covers(run[-1])):
-                if (run[0].epoch, seq) in self.pending:  # what an earlier record stands for is not there
+                if (run[0].epoch, seq) in self.pending:  # frames that an earlier record replaced are gone already
                     del self.pending[run[0].epoch, seq]
                     self.forget.append((run[0].epoch, seq))
         else:
@@ -387,7 +392,7 @@ class Outbox(FrameQueue):
     def _read(self, key: tuple[int, int], load: Callable[[int, int], Frame]) -> Frame:
         try:
             return load(*key)
-        except (PortError, WireError):  # damaged on the disk: a record of whatever was in it
+        except (PortError, WireError):  # damaged on the disk: its content is unknown, so declare all groups
             return Frame(*key, gaps=(Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1),))
 
     def _record_of(self, frames: list[Frame]) -> Frame:
@@ -398,7 +403,7 @@ class Outbox(FrameQueue):
     # --- the spool --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> OutboxState:
-        """The epoch in use. Its numbers are in slots of their own, because they are larger and change less often."""
+        """The state without the epoch's numbers, whose slots are larger and change less often."""
         return OutboxState(
             epoch_id=self.epoch_id,
             seq=self.seq,
@@ -420,7 +425,7 @@ class Outbox(FrameQueue):
         )
 
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
-        """From what `snapshot` returns, with the frames of the spool. Births without a journal come decoded."""
+        """Continue from the result of `snapshot` and the frames of the spool. Births without a journal are decoded."""
         self.epoch_id, self.seq, self.journal = state.epoch_id, state.seq, state.journal
         self.predecessor, self.encoder, self._born = state.predecessor, encoder, dict(state.births)
         self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
@@ -433,7 +438,7 @@ class Outbox(FrameQueue):
         self.take_over(frames)
 
     def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
-        """Take the frames of a spool, to be sent; without `restore` if its slots are lost (1.2)."""
+        """Queue the frames of a spool for sending. If its slots are lost (1.2), this is called without `restore`."""
         for spooled in frames:
             pending = self.former_lines.home(spooled.epoch, spooled.seq)
             if pending is None and spooled.epoch == self.leaving != 0:

@@ -1,5 +1,6 @@
-"""The frames of the spool that the parent has not receipted, in order: a record for each that may be in flight, ranges
-of the rest. A month of outage is one range.
+"""Keeps track of spooled frames without a receipt, in order.
+
+Frames that may be in flight have an entry each; all others are kept as ranges of seqs. A month of outage is one range.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from edge_agent.algebra.frame import Receipt
 FrameKey = tuple[int, int]  # epoch, seq
 
 
-RESEND_US: Final = 5_000_000  # several commit intervals of the parent: a receipt that is only slow costs no re-sending
-RESEND_MOST_US: Final = 60_000_000
-POISON_TRIES: Final = 5  # re-sendings before a frame that later frames overtake is replaced (3.6)
+RESEND_US: Final = 5_000_000  # first back-off: several commit intervals of the parent, so that receipts have time
+RESEND_MOST_US: Final = 60_000_000  # longest back-off
+POISON_TRIES: Final = 5  # re-sendings before a frame is replaced although later frames were receipted (3.6)
 
 
 @dataclass(slots=True)
 class Pending:
-    """A frame that is marked as sent. sent_us: last publish since the link came up. refused: receipts that went past
-    it.
+    """A frame that is marked as sent.
+
+    sent_us: last publish since the link came up; None: none. tries: publishes since the link came up. refused: number
+    of re-sendings after which a receipt named later frames, but not this one.
     """
 
     sent_us: int | None = None
@@ -32,7 +35,7 @@ class Pending:
 
 
 class PendingFrames:
-    """Frames by (epoch, seq). marked: those marked as sent, in their order; the others come after them."""
+    """Frames by (epoch, seq). marked: frames marked as sent, in order; all others follow them."""
 
     __slots__ = ("_unmarked", "marked")
 
@@ -41,7 +44,7 @@ class PendingFrames:
         self._unmarked: dict[int, list[list[int]]] = {}  # epoch -> [first, last], ascending, not adjacent
 
     def add(self, epoch: int, first: int, run: int = 1) -> None:
-        """Frames that come after all others of their epoch; epochs come in their order."""
+        """Add `run` frames from seq `first` on, after all others of their epoch. Epochs must be added in order."""
         ranges = self._unmarked.setdefault(epoch, [])
         if ranges and ranges[-1][1] == first - 1:
             ranges[-1][1] = first + run - 1
@@ -49,7 +52,7 @@ class PendingFrames:
             ranges.append([first, first + run - 1])
 
     def mark(self, most: int, without: Set[FrameKey] = frozenset()) -> list[FrameKey]:
-        """Mark the next frames, in order, up to the first that is in `without`. Returns them."""
+        """Mark at most `most` next frames as sent, up to the first that is in `without`. Returns the marked frames."""
         out: list[FrameKey] = []
         for epoch, seq in self.unmarked():
             if len(out) >= most or (epoch, seq) in without:
@@ -63,14 +66,15 @@ class PendingFrames:
     def due(
         self, now_us: int, room: int, flying: set[FrameKey], waiting: Set[FrameKey], random: Random
     ) -> list[FrameKey]:
-        """Marked frames to publish now: in order while more may be in flight, and those whose receipt is overdue (3.3).
+        """The marked frames to publish now, in order while more may be in flight; also if a receipt is overdue (3.3).
 
-        flying: published and not confirmed by the broker; frames due now are added. waiting: not committed yet.
+        room: most frames in flight. flying: frames published and not confirmed by the broker; the returned frames are
+        added. waiting: frames not committed yet.
         """
         out: list[FrameKey] = []
         if room - len(flying) <= 0:
             return out
-        soon_us = now_us - RESEND_US * 3 // 4  # no back-off is shorter
+        soon_us = now_us - RESEND_US * 3 // 4  # the shortest back-off
         for key, pending in self.marked.items():
             sent_us = pending.sent_us
             if (sent_us is not None and sent_us > soon_us) or key in flying or key in waiting:
@@ -88,11 +92,11 @@ class PendingFrames:
         return out
 
     def receipted(self, receipt: Receipt, flying: set[FrameKey]) -> tuple[list[FrameKey], list[FrameKey]]:
-        """Delete the frames in a receipt. Returns (these, frames to give up because later ones overtook them; 3.6)."""
+        """Delete the frames in a receipt. Returns (deleted frames, frames to give up because it skips them; 3.6)."""
         gone: list[FrameKey] = []
         poison: list[FrameKey] = []
         top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
-        for key in [k for k in self.marked if k[0] == receipt.epoch]:  # no other was sent
+        for key in [k for k in self.marked if k[0] == receipt.epoch]:  # unmarked frames were never sent
             seq, pending = key[1], self.marked[key]
             if seq < receipt.upto or any(low <= seq <= high for low, high in receipt.above):
                 del self[key]
@@ -105,12 +109,12 @@ class PendingFrames:
         return gone, poison
 
     def void(self) -> None:
-        """Treat published frames as possibly lost: the connection came or went."""
+        """Treat published frames as possibly lost, so that they are sent again without back-off."""
         for pending in self.marked.values():
             pending.sent_us, pending.tries = None, 0
 
     def unmarked(self) -> Iterator[FrameKey]:
-        """Frames never sent, in order; nothing may change while it runs."""
+        """Iterate over frames never sent, in order. The caller must not change this object meanwhile."""
         return (
             (epoch, seq)
             for epoch, ranges in self._unmarked.items()
@@ -119,11 +123,11 @@ class PendingFrames:
         )
 
     def epochs(self) -> set[int]:
-        """The epochs with a frame here."""
+        """The epochs of all frames without a receipt."""
         return {epoch for epoch, _ in self.marked} | self._unmarked.keys()
 
     def highest(self, epoch: int) -> int:
-        """The last seq of an epoch here; -1 if there is none."""
+        """The highest seq of an epoch without a receipt; -1 if there is none."""
         ranges = self._unmarked.get(epoch)
         return ranges[-1][1] if ranges else max((seq for of, seq in self.marked if of == epoch), default=-1)
 
@@ -139,7 +143,7 @@ class PendingFrames:
         yield from self.unmarked()
 
     def __delitem__(self, key: FrameKey) -> None:
-        """Raises: KeyError."""
+        """Raises: KeyError if the frame is not here."""
         if self.marked.pop(key, None) is not None:
             return
         at = self._range(key)
@@ -153,7 +157,7 @@ class PendingFrames:
             del self._unmarked[epoch]
 
     def _range(self, key: FrameKey) -> int | None:
-        """The position of the range that contains an unmarked frame."""
+        """The index of the range that contains an unmarked frame; None if there is none."""
         ranges = self._unmarked.get(key[0], [])
         at = bisect_left(ranges, key[1], key=lambda pair: pair[1])
         return at if at < len(ranges) and ranges[at][0] <= key[1] else None

@@ -1,8 +1,9 @@
-"""The statements at the end of a step: gap records, leaves dropped, frontiers, exceptions and registers.
+"""Distributes the statements at the end of a step (the promises) over frames.
 
-Rules (docs/protocol.md): a group's frontier, and what goes with it, follows all rows of the group and all leaves that
-left, but groups need not share a frame; of a long list of exceptions those that are new go before it, and those that
-end may come after it; gap records leave no later than the frontiers (2.3); a frame is built to its limit (2.1).
+These are gap records, dropped leaves, frontiers, exceptions and registers. Rules (docs/protocol.md 2.1, 2.3): gap
+records leave no later than the frontiers. A group's frontier, with its registers, follows all rows of the group and all
+reports of leaves that moved; different groups may be in different frames. From a long list of exceptions, new ones go
+before the frontier, and ended ones may go after it. No frame exceeds its size limit.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from edge_agent.machines.uplink.step import GroupStep, Step
 
 T = TypeVar("T")
 GROUP_BYTES: Final = 24  # number and frontier of a group, and the heads of its exceptions and registers
-REGISTER_BYTES: Final = 12  # a key and a start at their longest
-BEAT_BYTES: Final = 16  # of a group in a heartbeat, at most
-WHOLE: Final = 4  # of a frame that part holds a list of exceptions whole; of a longer one only its changes go
-LEFT_BYTES: Final = 96  # of a leaf that left, its name twice
-GAP_BYTES: Final = 48  # of a gap record without its texts
+REGISTER_BYTES: Final = 12  # largest size of a key number and a start
+BEAT_BYTES: Final = 16  # largest size of a group in a heartbeat
+WHOLE: Final = 4  # a list of exceptions larger than 1/WHOLE of a frame is sent as changes
+LEFT_BYTES: Final = 96  # size of an entry of a leaf that moved, with its name twice
+GAP_BYTES: Final = 48  # size of a gap record without its texts
 
 
 @dataclass(slots=True)
 class Promises:
-    """What one frame states. size_bytes: an upper estimate."""
+    """The promises in one frame. size_bytes: an upper estimate."""
 
     gaps: list[Gap] = field(default_factory=list)
     parts: dict[int, GroupPart] = field(default_factory=dict)  # by group number
@@ -37,12 +38,12 @@ class Promises:
     size_bytes: int = 0
 
     def part(self, number: int) -> GroupPart:
-        """What is stated of a group so far."""
+        """The statements about a group so far."""
         return self.parts.get(number, GroupPart(number))
 
 
 def size_of(step: Step) -> int:
-    """How many bytes the promises of a step take, without registers: an upper estimate."""
+    """Upper estimate of the size of a step's promises in bytes, without registers."""
     parts = sum(
         GROUP_BYTES + exception_bytes(each.exceptions or ())
         for each in step.groups
@@ -59,9 +60,10 @@ def pages(
     stated: StatedExceptions,
     most_bytes: int,
 ) -> list[Promises]:
-    """The promises of a step, at least one page. numbers: of the groups. registers: by these numbers.
+    """Distribute the promises of a step over pages, one per frame; at least one page.
 
-    stated: the exceptions that the parent has. most_bytes: of a page.
+    numbers: of the groups. registers: by group number. stated: the exceptions that the parent has. most_bytes: size
+    limit of a page.
     """
     out = [Promises()]
 
@@ -81,10 +83,10 @@ def pages(
         for listed, leaf in each.left:
             left = [] if listed is None else [Members(number, (listed,))]
             left.append(Members(number, (leaf,), (leaf.node,)))
-            # in one frame: behind one that drops the last leaf of a group the group would be over
+            # in the same frame, because a frame that drops the last leaf of a group ends the group
             left += [stay[leaf.node]] if leaf.node in stay else []
             page(len(left) * LEFT_BYTES).members += left
-        # exceptions end in one frame with the last leaf that goes, or later: until then each of these is behind (2.3)
+        # exceptions end no earlier than the last dropped leaf, because until then these leaves are behind (2.3)
         whole, changes = each.exceptions, ExceptionChanges((), (), ())
         if whole is not None and exception_bytes(whole) > most_bytes // WHOLE:
             changes = stated.changes(number, whole, each.left, each.dropped)
@@ -117,7 +119,7 @@ def pages(
 
 
 def turn(known: Sequence[T], frame_bytes: int, now_us: int, interval_us: int) -> tuple[T, ...]:
-    """The frontiers for a heartbeat: all if they fit; else others in each interval, in turn."""
+    """The frontiers for a heartbeat: all if they fit, else a different part in each interval, in turn."""
     most = max(frame_bytes // BEAT_BYTES, 1)
     turns = max(-(-len(known) // most), 1)
     first = now_us // max(interval_us, 1) % turns * most
@@ -129,7 +131,7 @@ def _states(step: GroupStep) -> bool:
 
 
 def exception_bytes(exceptions: Iterable[ExcludedLeaf]) -> int:
-    """How many bytes exceptions take: an upper estimate."""
+    """Upper estimate of the size of exceptions in bytes."""
     return sum(map(_exception_bytes, exceptions))
 
 
@@ -138,7 +140,7 @@ def _exception_bytes(exception: ExcludedLeaf) -> int:
 
 
 def _joined(before: tuple[ExcludedLeaf, ...], after: tuple[ExcludedLeaf, ...]) -> tuple[ExcludedLeaf, ...]:
-    """Of exceptions that one frame sets twice the later ones."""
+    """Join two lists of exceptions. If both contain a leaf, the entry in `after` counts."""
     return tuple({each.node: each for each in (*before, *after)}.values())
 
 
@@ -156,7 +158,7 @@ def _gap_bytes(gap: Gap) -> int:
 
 
 def _cut(gap: Gap, most_bytes: int) -> Iterator[Gap]:
-    """A gap record in pieces of fewer nodes and fewer groups; the first piece has its readings and its detail."""
+    """Split a large gap record by nodes and groups. Only the first piece has its number of readings and its detail."""
     if _gap_bytes(gap) <= most_bytes or len(gap.nodes) + len(gap.groups) <= 2:
         yield gap
         return
@@ -170,7 +172,7 @@ def _cut(gap: Gap, most_bytes: int) -> Iterator[Gap]:
 
 
 def _chunks(items: Sequence[T], bytes_of: Callable[[T], int], most_bytes: int) -> Iterator[tuple[T, ...]]:
-    """Items in runs of at most so many bytes."""
+    """Split items into runs of at most most_bytes each."""
     some: list[T] = []
     size_bytes = 0
     for item in items:

@@ -1,8 +1,8 @@
-"""The hints of open sessions that the frames of an epoch have sent: the registers at the parent.
+"""Tracks the registers of open sessions that the parent has from the frames of an epoch.
 
-Rules (docs/protocol.md): a register is a key's earliest open start, sent when it changes; a partial of the key clears
-it (5.2); of several frames of one step only the last changes registers (2.3); those of the epoch before hold at the
-parent until the new one states a frontier (1.2).
+Rules (docs/protocol.md): a register is the earliest open start of a key, sent when it changes; a partial of the key
+clears it (5.2). In a step of several frames only the last changes registers (2.3). Registers of the epoch before stay
+in force at the parent until the new epoch states a frontier (1.2).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from edge_agent.algebra.frame import GroupPart, Section
 from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.partials.sessions import NO_HINT
 
-UNKNOWN: Final = -(2**62)  # no start: a register that has to be stated
-Registers = tuple[tuple[int, int | None], ...]  # key number and its earliest start, None: cleared
+UNKNOWN: Final = -(2**62)  # the parent's register is unknown, so it must be stated
+Registers = tuple[tuple[int, int | None], ...]  # (key number, earliest start; None: cleared)
 
 
 class SessionHints:
-    """The registers of one epoch, by group number. unsaved: a frame changed some since the owner last reset it."""
+    """The registers of one epoch, by group number. unsaved: a frame has changed registers since the owner reset it."""
 
     def __init__(self, sent: Iterable[tuple[int, Sequence[int]]] = ()) -> None:
         """sent: (group number, starts by key number), as `snapshot` returns them."""
@@ -32,10 +32,10 @@ class SessionHints:
         self._held: dict[int, Ints] = {}
 
     def updates(self, number: int, wanted: Ints, sections: Iterable[Section], held: Iterable[int] = ()) -> Registers:
-        """The registers that the last frame of a step sends.
+        """The registers of a group that the last frame of a step must state.
 
-        number: of the group. wanted: start by key number, NO_HINT for none. sections: of that frame.
-        held: keys of which the parent may know an older start; they are stated in any case.
+        number: of the group. wanted: start by key number, NO_HINT for none. sections: rows of the group in that frame.
+        held: keys for which the parent may have a start of the epoch before; these are always stated.
         """
         have = _grown(self._sent.get(number), len(wanted))
         self._held[number] = np.array(sorted(held), np.int64)
@@ -47,10 +47,9 @@ class SessionHints:
         return _registers(changed, wanted)
 
     def split(self, number: int, most: int) -> tuple[Registers, Registers]:
-        """(registers of the step that lower a bound; `most` of those that raise or clear one, for a last frame without
-        rows).
+        """Returns (registers that lower a bound; up to `most` registers that raise or clear one).
 
-        Of the others the present ones stay.
+        They are for frames without rows. Further raised registers keep their present value for now.
         """
         wanted = self._wanted.get(number)
         if wanted is None:
@@ -63,9 +62,9 @@ class SessionHints:
         return _registers(lowered, wanted), _registers(raised[:most], wanted)
 
     def unchanged(self, part: GroupPart, before: Mapping[int, int]) -> GroupPart:
-        """A group's part of a frame without a promise, which states again the registers that its own partials clear.
+        """Add to a group's part of a frame, without a promise, the registers that its own partials clear.
 
-        before: start by key number, of the epoch before, if the parent still has it.
+        before: start by key number, from registers of the epoch before that the parent still has.
         """
         sections = (*part.sections, *part.late)
         if not sections or not (before or part.group in self._sent):
@@ -80,13 +79,13 @@ class SessionHints:
         return replace(part, registers=_registers(keys, have)) if len(keys) else part
 
     def sent(self, registers: Mapping[int, Registers]) -> None:
-        """Note that the frames of the step are made. registers: of its last frame, by group number."""
+        """Note that the frames of the step are made. registers: those of its last frame, by group number."""
         self.unsaved = self.unsaved or any(registers.values())
         self._sent.update(self._wanted)
         self._wanted.clear()
 
     def snapshot(self) -> dict[int, list[int]]:
-        """Starts by key number, by group number."""
+        """Group number -> start by key number."""
         return {number: starts_us.tolist() for number, starts_us in self._sent.items()}
 
 

@@ -1,4 +1,4 @@
-"""Upper estimates of the bytes that rows take in a frame, so that a frame never exceeds its limit."""
+"""Upper estimates of the bytes that the parts of a frame take, so that a frame never exceeds its limit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from edge_agent.algebra.query.row_sizes import ROW_BYTES
 
 
 def of_texts(texts: Iterable[str]) -> int:
-    """Size of texts, each with its head."""
+    """Size of texts, each with its CBOR head."""
     return sum(len(text.encode()) + 3 for text in texts)
 
 
 def of_exception(name: str) -> int:
-    """Of a leaf that is left out, with its two times."""
+    """Size of an exception: the name of the leaf and two times."""
     return len(name) + 22
 
 
@@ -43,15 +43,16 @@ def of_row(basis: Iterable[str]) -> int:
 
 
 def of_value(rows: Partials) -> int:
-    """Size of one entry that `row_splitting.sizes` counts, not deflated: if there are both, a reading and a value of a
-    multiset.
+    """Uncompressed size of one entry that `row_splitting.sizes` counts.
+
+    An entry is a reading of a series, a value of a multiset, or one of each.
     """
     held = _of_reading(rows.states["series"]) if "series" in rows.states else 0
     return held + (_of_counted(rows.states["bag"]) if "bag" in rows.states else 0)
 
 
 def of_bounded(rows: Partials) -> Ints:
-    """Size of the cells of bounded size in each row, shape (k,): sketches and most frequent values."""
+    """Size of sketches and most frequent values in each row, shape (k,). Only these cells have a bounded size."""
     total = np.zeros(len(rows), np.int64)
     for name, column in rows.states.items():
         if sketches.is_sketches(column):
@@ -62,7 +63,7 @@ def of_bounded(rows: Partials) -> Ints:
 
 
 def _of_reading(column: Array) -> int:
-    """Size of a reading of a series: its value, the widest steps of time and arrival, and the node."""
+    """Size of a reading of a series: value, widest steps of time and arrival number, and node."""
     found = series.flat(column)
     inner = found.inner()[1:]
     spans = [_span(np.diff(numbers)[inner]) for numbers in (found.time_us, found.order)]

@@ -1,8 +1,8 @@
-"""The exceptions of each group as the frames of an epoch have stated them: what the parent has of them.
+"""Tracks the exceptions of each group that the parent has from the frames of an epoch.
 
-Rules (docs/protocol.md): a list that is short is stated whole, a longer one by what changes in it; exceptions that are
-new, or lie lower than before, go ahead of the frontier; those that rise or end come with it or behind it, for one too
-many, or too low, is safe and one too few is not (2.3). A birth states all anew (1.2).
+Rules (docs/protocol.md): a short list of exceptions is stated whole, a longer one by its changes. Exceptions that are
+new or lower go before the frontier; those that rise or end go with it or after it, because an exception too many or too
+low is safe, but a missing one is not (2.3). A birth states all exceptions again (1.2).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge_agent.algebra.frame import ExcludedLeaf, Frame, GroupPart, Leaf
 
 
 class ExceptionChanges(NamedTuple):
-    """What makes the parent's list the new one. ahead: of the frontier. risen, ended: with it or behind it."""
+    """Changes to the parent's list. ahead: to send before the frontier. risen, ended: to send with or after it."""
 
     ahead: tuple[ExcludedLeaf, ...]
     risen: tuple[ExcludedLeaf, ...]
@@ -23,15 +23,15 @@ class ExceptionChanges(NamedTuple):
 
 
 class StatedExceptions:
-    """The lists by group number. They need not be kept: a process that starts begins an epoch (1.1)."""
+    """The lists by group number. The spool does not store them, because a process starts with a new epoch (1.1)."""
 
     def __init__(self) -> None:
         self._stated: dict[int, dict[str, ExcludedLeaf]] = {}
 
     def sent(self, frames: Iterable[Frame]) -> None:
-        """Frames state something, in this order."""
+        """Apply the statements of frames, in this order."""
         for frame in frames:
-            for change in frame.members:  # a leaf that goes is no exception any more
+            for change in frame.members:  # a dropped leaf is no longer an exception
                 known = self._stated.get(change.group, {})
                 for name in change.dropped:
                     known.pop(name, None)
@@ -51,9 +51,10 @@ class StatedExceptions:
         left: Iterable[tuple[Leaf | None, Leaf]],
         gone: Collection[str],
     ) -> ExceptionChanges:
-        """From the list that was stated of a group to the one wanted.
+        """The changes from the list stated for a group to `wanted`.
 
-        left: reports of leaves that the parent takes from the list, whether they stay or not. gone: leaves that go.
+        number: of the group. left: reports of leaves that moved; the parent removes these from its list itself. gone:
+        names of leaves that are dropped.
         """
         known, wanted = self._stated.get(number, {}), tuple(wanted)
         reported, excepted = {leaf.node for _, leaf in left}, {each.node for each in wanted}
@@ -71,14 +72,15 @@ class StatedExceptions:
 
 
 def _lower(one: ExcludedLeaf, other: ExcludedLeaf) -> ExcludedLeaf:
-    """The lesser of each time."""
+    """An exception with the lesser of each time."""
     return ExcludedLeaf(one.node, min(one.frontier_us, other.frontier_us), min(one.bound_us, other.bound_us))
 
 
 def with_exceptions(frame: Frame, excepted: Mapping[int, tuple[ExcludedLeaf, ...]], *, whole: bool) -> Frame:
-    """A frame before the last of its step: leaves that it lists are behind from the first moment on (2.3).
+    """Add exceptions to a frame before the last of its step, so that leaves it lists are exceptions at once (2.3).
 
-    excepted: by group number, the list that holds until the last frame. whole: state that; else the leaves listed here.
+    excepted: group number -> the exceptions until the last frame. whole: state the whole list; else only exceptions of
+    leaves that this frame lists.
     """
     listed: dict[int, set[str]] = {}
     for change in frame.members:

@@ -15,9 +15,9 @@ from edge_agent.algebra.query.query import Group
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """Rows of one plan. partials.key indexes `keys`, columns of kind node index `nodes`.
+    """Rows of one plan. partials.key are indices into `keys`; columns of kind node are indices into `nodes`.
 
-    keys, nodes: append-only tables of the sender (the same list object every time). late: rows of late readings.
+    keys, nodes: append-only tables of the sender; the same list object in every step. late: rows of late readings.
     """
 
     plan: Plan
@@ -31,8 +31,8 @@ class StepRows:
 class Hints:
     """Earliest starts of sessions not sent yet (docs/protocol.md 5.2).
 
-    codes: shape (n,), int64, index `keys`, the sender's table; starts: shape (n,), int64, us. If a key occurs more than
-    once, its least start counts.
+    keys: the sender's key table. codes: indices into `keys`, shape (n,), int64. starts: shape (n,), int64, us. If a key
+    occurs several times, its least start counts.
     """
 
     keys: Sequence[str]
@@ -42,13 +42,13 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """One group's part of a step: its rows, and its state once they are sent. None = unchanged.
+    """One group's part of a step: its rows, and its state once they are sent. None: unchanged.
 
-    promised_us: the frontier that holds with this step, whether the frame carries it or not. hints: of a group of
-    sessions, all of them. excepted: the exceptions that hold until the last frame of the step, from the first that
-    lists a leaf. left: leaves that went to another parent: as they were listed, and with their next epoch and the one
-    they left (docs/protocol.md 1.5), which on the wire is listed and dropped in one section. stay: of these, still
-    listed.
+    promised_us: the frontier in force after the step, even if no frame carries it. hints: all hints of a group of
+    sessions; None: other groups. excepted: the exceptions that apply from the first frame that lists a leaf to the last
+    frame of the step. left: reports of leaves that moved to another parent, (entry as listed before, entry with the
+    next epoch and the one left); a frame lists and drops the second in one section (docs/protocol.md 1.5). stay: leaves
+    in `left` that remain listed.
     """
 
     group: Group
@@ -67,7 +67,7 @@ class GroupStep:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All that one commit sends upward. queries, sensors: canonical definition texts. flush, leave: see Frame."""
+    """All that one commit sends upward. queries, sensors: canonical texts of definitions. flush, leave: see Frame."""
 
     groups: tuple[GroupStep, ...] = ()
     queries: tuple[str, ...] = ()
@@ -78,12 +78,12 @@ class Step:
 
 
 def without_promise(step: Step) -> Step:
-    """The step with no frontier and no hints: those of the epoch before hold until a frame carries new ones (1.2)."""
+    """The step without frontiers and hints. Those of the epoch before stay in force until a frame has others (1.2)."""
     return replace(step, groups=tuple(replace(g, frontier_us=None, hints=None) for g in step.groups))
 
 
 def only_rows(step: Step) -> Step:
-    """A step with the rows alone, for frames before its last one (2.3)."""
+    """A step with only the rows, for frames before the last frame of a step (2.3)."""
     return Step(tuple(GroupStep(group.group, rows=group.rows) for group in step.groups if group.rows))
 
 
@@ -93,7 +93,7 @@ def without_rows(step: Step) -> Step:
 
 
 def halves(step: Step) -> tuple[Step, Step]:
-    """A step whose rows have at least two keys, as two steps with about half of the keys each."""
+    """Split a step of rows with at least two keys into two steps with about half of the keys each."""
     items = [(group.group, rows) for group in step.groups for rows in group.rows]
     cut = [(group, *_cut(rows)) for group, rows in items]
     first, second = [(group, low) for group, low, _ in cut], [(group, high) for group, _, high in cut]

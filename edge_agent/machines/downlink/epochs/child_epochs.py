@@ -1,4 +1,4 @@
-"""The epochs of all children: the one in force of each, those of older lines and those that have ended."""
+"""The epochs of all children: the epoch in force of each child, epochs of older lines, and ended epochs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from edge_agent.machines.downlink.epochs.epoch_frames import RECEIPT_QUARANTINED
 
 
 class ChildEpochs:
-    """epochs: those that have not ended. current: node -> epoch whose birth took effect last. `Inbox` fills them."""
+    """The epochs of all children; `Inbox` adds and ends them.
+
+    epochs: all that have not ended. current: node -> its epoch in force, whose birth took effect last.
+    """
 
     def __init__(self, journal: int) -> None:
         """journal: see Inbox."""
@@ -19,29 +22,29 @@ class ChildEpochs:
         self.epochs: dict[EpochKey, EpochFrames] = {}
         self.ended = EndedEpochs()
         self.current: dict[str, int] = {}
-        self._lines: dict[str, dict[int, EpochFrames]] = {}  # node -> its part of `epochs`
+        self._lines: dict[str, dict[int, EpochFrames]] = {}  # `epochs` by node
 
     def _open(self, key: EpochKey, frames: EpochFrames) -> None:
         self.epochs[key] = self._lines.setdefault(key.node, {})[key.epoch] = frames
 
     def _close(self, key: EpochKey) -> None:
-        """Keep of an epoch only how many frames of it are here."""
+        """End an epoch: of its frames only the number is kept."""
         del self._lines[key.node][key.epoch]
         self.ended.add(key, self.epochs.pop(key).applied.next)
 
     def known(self, node: str, epoch: int) -> bool:
-        """Whether any frame of that epoch has arrived."""
+        """Whether a frame of the epoch has arrived."""
         key = EpochKey(node, epoch)
         return key in self.epochs or key in self.ended
 
     def received(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether that frame has arrived before, or is of an epoch that has ended."""
+        """Whether the frame has arrived before, or its epoch has ended."""
         key = EpochKey(node, epoch)
         frames = self.epochs.get(key)
         return (frames is not None and seq in frames) or key in self.ended
 
     def count(self, node: str, readings: int | None) -> None:
-        """Adds the readings of a frame that took effect (None: it had none) to the line of epochs in force."""
+        """Count a frame of the line in force. readings: those that took effect; None: the frame was refused."""
         frames = self.in_force(node)
         if frames is None:
             return
@@ -51,11 +54,11 @@ class ChildEpochs:
             frames.readings += readings
 
     def in_force(self, node: str) -> EpochFrames | None:
-        """The epoch of a child whose birth took effect last."""
+        """The epoch of a child that is in force; None if there is none."""
         return self._lines.get(node, {}).get(self.current.get(node, 0))
 
     def lines(self) -> dict[str, EpochFrames]:
-        """Child -> its epoch in force, whose counts are those of the whole line."""
+        """Child -> its epoch in force. The counts in it are of the whole line of predecessors."""
         return {
             node: self.epochs[key]
             for node, epoch in self.current.items()
@@ -67,34 +70,34 @@ class ChildEpochs:
         return self._lines.get(node, {})
 
     def lost_epochs(self, node: str) -> list[int]:
-        """Epochs of older lines of which a frame took effect, and whose frames still count for their data."""
+        """Epochs of older lines of which a frame took effect. Data of their frames still counts."""
         lines = self._lines.get(node, {})
         return [epoch for epoch, frames in lines.items() if frames.lost and not frames.unheard]
 
     def copies(self, node: str) -> list[int]:
-        """Epochs of older lines of which no frame took effect, and which may be of a copy of the spool (1.3)."""
+        """Epochs of older lines without a frame that took effect, if they may be of a copy of the spool (1.3)."""
         return [epoch for epoch, frames in self._lines.get(node, {}).items() if frames.unheard and frames.copied]
 
     def reached(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether everything up to seq of the epoch in force took effect (a heartbeat holds then; 2.5)."""
+        """Whether the epoch is in force and all its frames up to seq took effect, so that a heartbeat counts (2.5)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and self.current.get(node) == epoch and frames.applied.next > seq
 
     def ended_before(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether a flush has that seq: then a heartbeat that names it is of another device (1.4)."""
+        """Whether the seq belongs to a flush, so that a heartbeat that names it is of another device (1.4)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and frames.flushed(seq)
 
     def unborn(self, node: str, epoch: int) -> bool:
-        """Whether the birth of an epoch was settled as bad: its node must hear of it, and begins anew (2.4)."""
+        """Whether the birth of an epoch was settled as bad. Its node must learn this, to begin a new epoch (2.4)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and 0 in frames.quarantined
 
     def receipt(self, node: str, epoch: int) -> Receipt:
-        """The frames received of an epoch; of an unknown one an empty receipt, which names the journal (3.2, 3.7)."""
+        """The receipt for an epoch; if the epoch is unknown, an empty receipt, which names the journal (3.2, 3.7)."""
         key = EpochKey(node, epoch)
         if key in self.ended:
             return Receipt(epoch, self.journal, self.ended.of[node][epoch])
         frames = self.epochs.get(key) or EpochFrames()
-        upto, above = frames.applied.receipt(frames.waiting)  # those that wait for a predecessor are received too (1.2)
+        upto, above = frames.applied.receipt(frames.waiting)  # waiting frames count as received too (1.2)
         return Receipt(epoch, self.journal, upto, above, tuple(sorted(frames.quarantined)[-RECEIPT_QUARANTINED:]))

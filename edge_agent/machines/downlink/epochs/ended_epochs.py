@@ -1,4 +1,4 @@
-"""Epochs of children that have ended: of each only one number is kept (docs/protocol.md 3.4)."""
+"""Remembers ended epochs of children, with one number each (docs/protocol.md 3.4)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Final
 
 from edge_agent.algebra.query.key import EpochKey
 
-UNDER_WAY: Final = 1_024  # ended epochs of a node that are known although it holds nothing of them: copies may be late
-MOST_ENDED: Final = 20_000  # epochs of one child that are known to have ended: the oldest are forgotten
+UNDER_WAY: Final = 1_024  # newest ended epochs kept although their node holds no frame: copies may still be in transit
+MOST_ENDED: Final = 20_000  # most ended epochs kept per child; beyond this the oldest are forgotten
 
 
 class EndedEpochs:
-    """of: node -> epoch that has ended -> all seqs below it are here. changed: nodes, since its owner cleared it.
+    """of: node -> ended epoch -> seq below which all frames were received.
 
-    forgotten: epochs beyond the bound, since the process started.
+    changed: nodes whose epochs changed since the owner cleared this. forgotten: number of epochs forgotten because of
+    the bound, since the process started.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class EndedEpochs:
         return key.epoch in self.of.get(key.node, ())
 
     def add(self, key: EpochKey, upto: int) -> None:
-        """Note that an epoch has ended before that seq. Beyond the bound the oldest is forgotten."""
+        """Note that an epoch has ended before seq `upto`. Beyond the bound the oldest is forgotten."""
         ended = self.of.setdefault(key.node, {})
         ended[key.epoch] = upto
         if len(ended) > MOST_ENDED:
@@ -35,7 +36,7 @@ class EndedEpochs:
         self.changed.add(key.node)
 
     def is_new(self, key: EpochKey, seq: int) -> bool:
-        """Take a frame of such an epoch. Returns whether it is none that has arrived before."""
+        """Take a frame of an ended epoch. Returns whether it has not arrived before."""
         ended = self.of[key.node]
         if seq < ended[key.epoch]:
             return False
@@ -44,7 +45,7 @@ class EndedEpochs:
         return True
 
     def born(self, node: str, held: Container[int]) -> None:
-        """Forget the epochs of a node of which a birth says that it holds nothing, but for the newest."""
+        """Forget epochs of a node that are not in `held`, the list of its new birth, except the newest UNDER_WAY."""
         ended = self.of.get(node, {})
         for epoch in [epoch for epoch in list(ended)[:-UNDER_WAY] if epoch not in held]:
             del ended[epoch]

@@ -25,24 +25,26 @@ def _shared_plan(plan: Plan) -> Plan:
     return plan
 
 
-MOST_BYTES: Final = 32 << 20  # of an epoch: 65 536 keys of the longest labels take half of it
+MOST_BYTES: Final = 32 << 20  # limit of one epoch's definitions; 65 536 keys of the longest labels take half of it
 
 
 @dataclass(slots=True)
 class EpochDictionary:
-    """The numbering of one (node, epoch). A number is never used again for something else."""
+    """The numbers of one epoch of a child. A number never changes its meaning."""
 
     keys: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     groups: dict[int, Group] = field(default_factory=dict)
     plans: dict[int, tuple[Group, Plan]] = field(default_factory=dict)
-    agreed: dict[int, int] = field(default_factory=dict, compare=False)  # plan -> the version of what it agrees with
-    size_bytes: int = 0  # about what it takes, since the process started
+    # plan number -> Definitions.version at which the plan was found to agree with the definitions
+    agreed: dict[int, int] = field(default_factory=dict, compare=False)
+    size_bytes: int = 0  # estimated size of the definitions learnt since the process started
 
     def learn(self, define: Define) -> None:
-        """Take a definition section. It may repeat known definitions (`cmd rebirth`).
+        """Take a definition section. It may repeat known definitions, as after the command `rebirth`.
 
-        Raises: WireError if it contradicts an earlier one or leaves a hole; then nothing changes.
+        Raises: WireError if it contradicts an earlier definition, leaves a hole in the numbers or exceeds a limit; then
+        nothing changes.
         """
         if (size_bytes := self.size_bytes + _size_bytes(define)) > MOST_BYTES:
             raise WireError(f"the definitions of an epoch take {size_bytes} bytes, at most {MOST_BYTES} are kept")
@@ -63,13 +65,13 @@ class EpochDictionary:
                 raise WireError(f"plan number {number} is defined already with other content")
         grown = len(keys) + len(nodes) + len(groups) + len(plans) > self._count()
         self.keys, self.nodes, self.groups, self.plans = keys, nodes, groups, plans
-        self.size_bytes = size_bytes if grown else self.size_bytes  # what is said again takes no room
+        self.size_bytes = size_bytes if grown else self.size_bytes  # repeated definitions take no memory
 
     def _count(self) -> int:
         return len(self.keys) + len(self.nodes) + len(self.groups) + len(self.plans)
 
     def snapshot(self, *, keys: bool = True) -> DictionaryState:
-        """The state. keys: False if a table of the spool contains the keys."""
+        """The state. keys: False if the spool stores the keys in a table of their own."""
         return DictionaryState(
             keys=list(self.keys) if keys else [],
             nodes=list(self.nodes),
@@ -88,7 +90,7 @@ class EpochDictionary:
 
 
 def _size_bytes(define: Define) -> int:
-    """About how many bytes a definition section takes, without its texts of queries and sensors."""
+    """Estimated size of a definition section in bytes, without its texts of queries and sensors."""
     size = sum(map(len, define.keys[1])) + sum(map(len, define.nodes[1])) + 200 * len(define.groups)
     size += sum(len(group.source) + len(group.where) + sum(map(len, group.by)) for _, group in define.groups)
     return size + sum(200 + sum(len(query) + 16 for query, _ in plan.queries) for _, _, plan in define.plans)

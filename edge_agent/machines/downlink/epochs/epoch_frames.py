@@ -13,7 +13,7 @@ from edge_agent.machines.downlink.epochs.counting import Counting
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
-RECEIPT_QUARANTINED: Final = 16  # the newest seqs of bad frames that are kept, and that a receipt names
+RECEIPT_QUARANTINED: Final = 16  # so many of the newest seqs of bad frames are kept, and named by receipts
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
 ANOTHER_FLUSH = "a flush of another line: one that names another epoch after it is here already"
 SECOND_LINE = "a second line of its node: this epoch has a successor"
@@ -21,11 +21,11 @@ AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
 
 
 class Effect(NamedTuple):
-    """A frame that takes effect now. stale: its epoch was declared lost, so only its data counts.
+    """A frame that takes effect now.
 
-    frame is None if a bad body was settled or a flush dropped; `why` says which. copied: see EpochFrames. counting:
-    number of a plan -> which of its rows count, for plans of which some are repeats. unheard: see EpochFrames.
-    since_us: see BadFrame.
+    frame: None if a bad body was settled or a frame refused; `why` is the reason. stale: its epoch was declared lost,
+    so only its data counts. copied, unheard: see EpochFrames. counting: plan number -> which of its rows count, for
+    plans with possible repeats. since_us: see BadFrame.
     """
 
     node: str
@@ -41,34 +41,34 @@ class Effect(NamedTuple):
 
     @property
     def forgot(self) -> bool:
-        """Whether a birth takes effect that does not name what came before."""
+        """Whether a birth takes effect that does not know the epochs before it."""
         birth = None if self.frame is None or self.stale else self.frame.birth
         return birth is not None and (self.copied or not isinstance(birth.predecessor, tuple))
 
 
 @dataclass(slots=True)
 class EpochFrames:
-    """The frames of one epoch. applied: those that took effect; waiting: those that came before their turn.
+    """The frames of one epoch. applied: seqs of frames that took effect; waiting: frames that wait for their turn.
 
-    readings: in the rows that took effect since the first epoch of an unbroken line of predecessors (9.1); None: the
-    line is older than the books of this parent. refused: frames of that line that had no effect.
+    readings: number of readings that took effect since the first epoch of an unbroken line of predecessors (9.1); None:
+    the line is older than the books of this parent. refused: number of frames of that line without effect.
     """
 
     applied: ReceivedSeqs = field(default_factory=ReceivedSeqs)
     waiting: dict[int, Frame | BadFrame] = field(default_factory=dict)
     predecessor: tuple[int, int] | str | None = None
-    born: bool = False  # frame 0 has come
+    born: bool = False  # frame 0 has arrived
     lost: bool = False  # declared lost: order no longer matters
     quarantined: set[int] = field(default_factory=set)
-    birth_frames: int = 1  # how many its birth takes
-    held: tuple[int, ...] | None = None  # epochs that its node could still send when it was born; None: not said
-    # the last seq that took effect, or was here, and is neither of a flush nor a gap record in a frame's place
+    birth_frames: int = 1  # number of frames of its birth
+    held: tuple[int, ...] | None = None  # epochs of which its node still had frames at the birth; None: not stated
+    # the highest seq of an ordinary frame: neither of a flush, nor a gap record for a frame, nor a `leave`
     ordinary: int = -1
-    flush: Flush | None = None  # what the flush names of which a frame took effect (1.3)
-    copied: bool = False  # its node went on from an older copy of its spool, or without its past (1.3)
-    since_us: int | None = None  # when it first had to wait for another line to fall silent (1.4)
-    blocked: bool = False  # the next one's numbers are unknown
-    unheard: bool = False  # lost before any frame of it took effect
+    flush: Flush | None = None  # the flush of which a frame took effect (1.3)
+    copied: bool = False  # its node continued from an older copy of its spool, or without its past (1.3)
+    since_us: int | None = None  # since when it waits for another line to fall silent (1.4)
+    blocked: bool = False  # the next frame has unknown numbers
+    unheard: bool = False  # declared lost before any frame of it took effect
     readings: int | None = 0
     refused: int = 0
 
@@ -77,14 +77,14 @@ class EpochFrames:
 
     @property
     def birth_is_here(self) -> bool:
-        """Whether all frames of the birth have arrived and wait, or gap records in place of missing ones."""
+        """Whether all frames of the birth, or declared losses in their place, have arrived and wait."""
         seq = 0
         while seq < self.birth_frames and (message := self.waiting.get(seq)) is not None:
             seq += max(message.run, 1) if isinstance(message, BadFrame) else 1
         return seq >= self.birth_frames
 
     def refuses(self, frame: Frame) -> str:
-        """Why a frame cannot be of this line; '' if it can. A flush takes effect whole or not at all (1.3)."""
+        """Why a frame must be of another line; '' if it may be of this one. A flush counts as a whole (1.3)."""
         if frame.flush is None:
             return AFTER_FLUSH if self.flushed(frame.seq) and not apart(frame) else ""
         if any(flush.after == frame.flush.after and flush != frame.flush for flush in self._flushes()):
@@ -92,10 +92,10 @@ class EpochFrames:
         return OTHERS_HERE if self._has_others(frame.flush.after) else ""
 
     def leads_to(self, birth: Frame | BadFrame, last: int) -> bool:
-        """Whether a birth that names this epoch, up to its last frame, continues from the frames that are here.
+        """Whether a birth continues from the frames here. It names this epoch with the last seq `last`.
 
-        It belongs to a copy if other frames are here in the place of the flush that it names, even if that flush has as
-        many frames as the original sent afterwards (1.3).
+        The birth is of a copy if other frames are here in the place of the flush that it names, even if they are as
+        many as in the flush (1.3).
         """
         if self.lost or self.applied.next != last + 1:
             return False
@@ -103,17 +103,17 @@ class EpochFrames:
         if named is None or named.flush is None:
             return True
         if self.flush is not None and self.flush.successor not in (None, birth.epoch):
-            return False  # the flush of another device that was started again in the same place (1.4)
+            return False  # the flush here is of another device, which was restarted behind the same frame (1.4)
         return not self._has_others(named.flush)
 
     def _flushes(self) -> Iterator[Flush]:
-        """What the flushes name of which frames are here."""
+        """Yields the `flush` of frames that took effect or wait."""
         if self.flush is not None:
             yield self.flush
         yield from (m.flush for m in self.waiting.values() if isinstance(m, Frame) and m.flush is not None)
 
     def _has_others(self, after: int) -> bool:
-        """Whether frames above the last one before a flush are here that are not of it, or a flush of another place."""
+        """Whether frames above seq `after` are here that are not of a flush after that seq."""
         if self.flush is not None and self.flush.after != after:
             return True
         waiting = (m for m in self.waiting.values() if isinstance(m, Frame) and m.seq > after and not apart(m))
@@ -127,11 +127,11 @@ class EpochFrames:
             self.ordinary = max(self.ordinary, frame.seq)
 
     def flushed(self, seq: int) -> bool:
-        """Whether a flush that took effect has ended this epoch before that number."""
+        """Whether a flush that took effect has ended this epoch before that seq."""
         return self.flush is not None and seq > self.flush.after
 
     def contested(self, frame: Frame) -> bool:
-        """Whether a frame is of another line than the one here with its number, which is of a flush (1.3)."""
+        """Whether a flush of another line has used the seq of a frame (1.3)."""
         if apart(frame) or self.lost or frame.seq in self.quarantined:
             return False
         there = self.waiting.get(frame.seq)
@@ -139,7 +139,7 @@ class EpochFrames:
         return here is not None and frame.seq > here.after and here != frame.flush
 
     def snapshot(self, *, current: bool) -> EpochFramesState:
-        """The state without the frames that wait. current: whether this epoch is the one in force."""
+        """The state without waiting frames. current: whether this epoch is in force."""
         return EpochFramesState(
             next=self.applied.next,
             predecessor=self.predecessor,
@@ -163,7 +163,7 @@ class EpochFrames:
 
     @classmethod
     def restore(cls, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> EpochFrames:
-        """From what `snapshot` returns, with the frames that wait."""
+        """Continue from the result of `snapshot` and the waiting frames."""
         return cls(
             ReceivedSeqs(state.next, set(state.applied)),
             dict(waiting),
@@ -191,10 +191,10 @@ def earliest(frame: Frame) -> int | None:
 
 
 def stands_in(frame: Frame) -> bool:
-    """Whether a frame is a gap record in place of frames that could not be sent (3.5)."""
+    """Whether a frame is a gap record that replaces other frames (3.5)."""
     return any(gap.run for gap in frame.gaps)
 
 
 def apart(frame: Frame) -> bool:
-    """Whether a frame may follow a flush: it adds nothing to the content of the flush, or ends the line (1.5)."""
+    """Whether a frame may follow a flush: a gap record that replaces frames, or a `leave`, the end of a line (1.5)."""
     return stands_in(frame) or frame.leave is not None

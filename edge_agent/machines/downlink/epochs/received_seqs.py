@@ -1,4 +1,4 @@
-"""The sequence numbers received of one epoch: a contiguous prefix and what lies above it (docs/protocol.md 3.4)."""
+"""The received sequence numbers of one epoch: a contiguous prefix and the numbers above (docs/protocol.md 3.4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SeqRanges = tuple[tuple[int, int], ...]  # inclusive, ascending, not adjacent
 
 @dataclass(slots=True)
 class ReceivedSeqs:
-    """All numbers below `next`, and those in `above`, each greater than `next`."""
+    """Contains all numbers below `next`, and those in `above`, which are greater than `next`."""
 
     next: int = 0
     above: set[int] = field(default_factory=set)
@@ -31,9 +31,9 @@ class ReceivedSeqs:
             self.next += 1
 
     def receipt(self, more: Iterable[int] = ()) -> tuple[int, SeqRanges]:
-        """(all numbers below it are here, inclusive ranges of the others), as a receipt lists them (3.2).
+        """Returns (first number that is missing, inclusive ranges of received numbers above it), as in a receipt (3.2).
 
-        more: numbers at or above `next` that count too.
+        more: numbers at or above `next` that also count as received.
         """
         ranges = _ranges(sorted({*self.above, *more}))
         if ranges and ranges[0][0] == self.next:
@@ -42,7 +42,7 @@ class ReceivedSeqs:
 
 
 def _ranges(numbers: list[int]) -> SeqRanges:
-    """Sorted distinct numbers as inclusive ranges.
+    """Turn sorted distinct numbers into inclusive ranges.
 
     >>> _ranges([3, 4, 5, 9])
     ((3, 5), (9, 9))
@@ -58,9 +58,9 @@ def _ranges(numbers: list[int]) -> SeqRanges:
 
 @dataclass(slots=True)
 class ReceivedRanges:
-    """Like ReceivedSeqs, but it stores ranges: if one frame never comes, all later ones may be above it.
+    """Like ReceivedSeqs, but with ranges, because many numbers may be above a frame that never comes.
 
-    ahead: how many numbers `above` contains.
+    ahead: how many numbers the ranges in `above` contain.
     """
 
     next: int = 0
@@ -110,7 +110,7 @@ class ReceivedRanges:
 
     @property
     def top(self) -> int:
-        """The number from which on none is received."""
+        """The number after the highest received one."""
         return self.above[-1][1] + 1 if self.above else self.next
 
     def receipt(self) -> tuple[int, SeqRanges]:
@@ -119,7 +119,7 @@ class ReceivedRanges:
 
     @classmethod
     def restore(cls, upto: int, above: Iterable[int | list[int]]) -> ReceivedRanges:
-        """above: ranges, or single numbers as in older journals."""
+        """upto: all numbers below were received. above: inclusive ranges, or single numbers as in older journals."""
         found = cls(upto)
         for each in above:
             if isinstance(each, int):

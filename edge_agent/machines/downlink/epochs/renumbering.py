@@ -1,4 +1,4 @@
-"""Texts and their numbers, and rows of many epochs brought under one table of numbers."""
+"""Renumbers keys and nodes, so that rows of many epochs share the same tables of numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.store import ranks_of
 from edge_agent.algebra.query.key import EpochKey
 
-MOST_EPOCHS: Final = 10_000  # whose maps are kept: a map that was dropped is made again from the texts
+MOST_EPOCHS: Final = 10_000  # most epochs whose maps are kept; a dropped map is made again from the texts
 
 
 class EpochTexts(Protocol):
@@ -57,7 +57,7 @@ class Renumbering:
         self._ranks: Ints = NO_INTS
 
     def rows(self, epoch: EpochKey, texts: EpochTexts, rows: Partials) -> Partials:
-        """Return rows of an epoch under the table's numbers. Columns have the names of the basis."""
+        """Return rows of an epoch under the numbers of `keys` and `nodes`. State columns are named as in the basis."""
         keys, nodes = self.maps(epoch, texts)
         states = rows.states
         if any(COLUMNS[name].kind in OF_NODES for name in states):
@@ -65,7 +65,7 @@ class Renumbering:
         return Partials(rows.start, rows.end, keys[rows.key], states)
 
     def maps(self, epoch: EpochKey, texts: EpochTexts) -> tuple[Ints, Ints]:
-        """Return the table's number of each key and of each node of an epoch."""
+        """Return (number in `keys` of each key number of an epoch, number in `nodes` of each node number)."""
         keys, nodes = self._maps.get(epoch, (NO_INTS, NO_INTS))
         if len(keys) < len(texts.keys) or len(nodes) < len(texts.nodes) or epoch not in self._maps:
             keys = np.concatenate([keys, self.keys.of(texts.keys[len(keys) :])])
@@ -80,7 +80,7 @@ class Renumbering:
         self._maps.pop(epoch, None)
 
     def ranks(self) -> Ints | None:
-        """Return the place of each node number in the bytewise order of ids (protocol 7.3); None without nodes."""
+        """Return the rank of each node number in the bytewise order of node ids (protocol 7.3); None without nodes."""
         texts = self.nodes.texts
         if len(texts) != len(self._ranks):
             self._ranks = ranks_of(texts)

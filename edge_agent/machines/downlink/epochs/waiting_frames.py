@@ -1,4 +1,4 @@
-"""How many frames of each child wait, and how large they are: both have a bound (docs/protocol.md 2.2)."""
+"""Counts the waiting frames of each child and limits their number and size (docs/protocol.md 2.2)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.events import BadFrame
 
-MOST_FRAMES: Final = 10_000  # of one child: ten times what it publishes without a receipt
-MOST_BYTES: Final = 16 << 20  # of one child
-FRAME_BYTES: Final = 500  # of a frame without rows and texts
+MOST_FRAMES: Final = 10_000  # of one child, which publishes at most a tenth of this without a receipt
+MOST_BYTES: Final = 16 << 20  # memory of the waiting frames of one child
+FRAME_BYTES: Final = 500  # memory of a frame without rows and texts
 
 
 class WaitingFrames:
-    """Counts of all children. changed: (epoch, seq) of frames stored or removed since the owner last took them."""
+    """The counts of all children. changed: (epoch, seq) of frames stored or removed since `take_changed`."""
 
     def __init__(self, most_frames: int = MOST_FRAMES, most_bytes: int = MOST_BYTES) -> None:
         """most_frames, most_bytes: of one child."""
@@ -24,7 +24,7 @@ class WaitingFrames:
         self._bytes: dict[str, int] = {}
 
     def room(self, node: str) -> bool:
-        """Whether one more of a child may wait."""
+        """Whether one more frame of a child may wait."""
         return self._frames.get(node, 0) < self.most_frames and self._bytes.get(node, 0) < self.most_bytes
 
     def add(self, key: EpochKey, message: Frame | BadFrame) -> None:
@@ -45,7 +45,7 @@ class WaitingFrames:
 
 
 def size_bytes(message: Frame | BadFrame) -> int:
-    """About how much memory a message takes."""
+    """Estimated memory of a message in bytes."""
     if isinstance(message, BadFrame):
         return FRAME_BYTES + len(message.payload)
     size = FRAME_BYTES + 100 * sum(len(each.leaves) + len(each.serving) for each in message.members)

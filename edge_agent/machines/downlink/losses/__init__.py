@@ -1,10 +1,10 @@
-"""What is lost, or may come twice, of the frames of a child.
+"""Handles lost frames of children, and rows that a child may send twice.
 
 - loss_records: gap records for frames that a parent cannot use or has lost
-- bad_messages: the gap record for a message that nobody can use
-- let_go: frames that a child has deleted and a parent with an older copy of its spool waits for
-- unlisted: leaves that only a lost frame of their child listed
-- earlier_lives: the losses of a gateway that began anew and does not know that it lived before
-- lost_pasts: children that do not know what they had sent: what may be lost, what may come twice
+- bad_messages: the gap record for an unreadable message
+- let_go: frames that a child has deleted, but that its parent lacks after a restore of an older spool
+- unlisted: leaves that were listed only in a lost frame
+- earlier_lives: losses of a gateway that lost its spool and does not know that it lived before
+- lost_pasts: children that do not know what they had sent: declares losses, finds repeats
 - repeats: rows that a child which lost its past may send a second time
 """

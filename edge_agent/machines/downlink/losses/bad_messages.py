@@ -1,4 +1,4 @@
-"""Makes the gap record for a message that nobody can use (docs/protocol.md 3.6)."""
+"""Makes the gap record for an unreadable message (docs/protocol.md 3.6)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Final
 
 from edge_agent.algebra.frame import Gap
 
-EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash is of the whole
+EVIDENCE_BYTES: Final = 4_096  # so many bytes of a bad message are sent upward, with the hash of the whole
 
 
 def unreadable(node: str, why: str, payload: bytes) -> Gap:
-    """The gap record with which the root shows a message that is no frame. It has no number, so nothing is lost with it
-    (3.6).
-    """
+    """The gap record that shows a message without a readable envelope at the root. It declares no loss (3.6)."""
     return Gap((), 0, 0, 0, (node,), f"quarantined: {why}", 0, evidence(payload))
 
 

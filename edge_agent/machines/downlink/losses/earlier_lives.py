@@ -1,6 +1,4 @@
-"""Finds gateways that lived before their spool was lost, which their parent knows and they do not (docs/protocol.md
-1.2).
-"""
+"""Finds gateways that lived before they lost their spool, which only their parent can know (docs/protocol.md 1.2)."""
 
 from __future__ import annotations
 
@@ -17,21 +15,22 @@ from edge_agent.machines.events import BadFrame
 
 
 class EarlierLives:
-    """Compares where gateways began to listen with the frames of theirs that wait."""
+    """Compares the time when a gateway began to listen with waiting frames of earlier epochs of it."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._undecided: set[str] = set()  # of these a member knows when they began
+        self._undecided: set[str] = set()  # nodes whose Member.began_us is set in some group
         self._found: list[tuple[str, Gap]] = []
 
     def losses(self, node: str, frame: Frame, memberships: Memberships, speaks_in: int | None) -> Iterator[Gap]:
-        """The losses of a gateway that reports the beginning of listening while frames of an earlier life of it wait.
+        """Declare the losses of a gateway that reports when it began to listen, while frames of an earlier life wait.
 
-        They wait for births that never took effect here, nor will: the content of these epochs is not known, and no row
-        of them counts. The losses of a line that this parent knows are declared from where that line stood.
+        These frames wait for births that will never take effect here, so their content is unknown and none of their
+        rows counts. A loss after a line that this parent knows is declared from that line's last frontier on.
 
-        speaks_in: the epoch of its newest heartbeat, if frames that this names have not come. While its birth has not,
-        what waits may be of epochs between: a later frame or heartbeat decides.
+        frame: one that takes effect. speaks_in: the epoch of the node's newest heartbeat, if frames that it names are
+        missing. Without the birth of that epoch, the waiting frames may be of epochs in between; then a later frame or
+        heartbeat decides.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
@@ -54,12 +53,12 @@ class EarlierLives:
             yield from self._decided(node, strangers, memberships)
 
     def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
-        """Take the epoch of a heartbeat: if its birth is here, and it was open what waits, that is decided now."""
+        """Take the epoch of a heartbeat. If its birth is here, decide whether waiting frames are of an earlier life."""
         if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
             self._found += ((node, gap) for gap in self._decided(node, _strangers(lines, epoch), memberships))
 
     def take_found(self) -> list[tuple[str, Gap]]:
-        """The losses that heartbeats have shown since the last call, each with the child."""
+        """Remove and return (child, loss) found by `heard`."""
         out, self._found = self._found, []
         return out
 
@@ -71,13 +70,13 @@ class EarlierLives:
             member.began_us = NEVER_US
 
     def restore(self, memberships: Memberships) -> None:
-        """Take up what the members know, after a start."""
+        """Find the undecided nodes from their members, after a start."""
         nodes = {node for membership in memberships.values() for node in membership.members}
         self._undecided = {node for node in nodes if any(_members_of(node, memberships))}
 
 
 def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
-    """The groups in which it is open whether a node had lived before, and the node's member in each."""
+    """Yields (group, member of the node) for groups in which it is undecided whether the node lived before."""
     for group, membership in memberships.items():
         member = membership.members.get(node)
         if member is not None and member.began_us > NEVER_US:
@@ -85,15 +84,16 @@ def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Me
 
 
 def _waits(strangers: Iterable[EpochFrames], began_us: int) -> bool:
-    """Whether any of the waiting frames has something of before listening began."""
+    """Whether a waiting frame of these epochs has content from before listening began."""
     return any(_earlier(message, began_us) for each in strangers for message in each.waiting.values())
 
 
 def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames]:
-    """The epochs of which frames wait here and which are not of the life of this one, according to their births.
+    """The epochs with waiting frames that do not belong to the life of `epoch`, according to the births received.
 
-    They may be all the same, where a birth between has not come yet. A birth names epochs of its own life only, as its
-    predecessor or as still held; if this epoch names none, a birth that names it is of its life too.
+    A birth names only epochs of its own life, as its predecessor or as still held. If `epoch` names no predecessor, a
+    birth that names it is of the same life too. If a birth in between is missing, an epoch of the same life may be
+    returned.
     """
     others = {other: each for other, each in lines.items() if other != epoch and each.waiting and not each.lost}
     known, own = {epoch}, lines.get(epoch, EpochFrames())
@@ -114,7 +114,7 @@ def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames
 
 
 def _earlier(message: Frame | BadFrame, began_us: int) -> bool:
-    """Whether a frame has something of before listening began: then it is of an earlier life."""
+    """Whether a frame has content from before listening began, so that it is of an earlier life."""
     if isinstance(message, BadFrame):
         return True
     promised = [part.frontier_us for part in message.groups if part.frontier_us is not None]

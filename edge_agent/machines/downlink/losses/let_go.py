@@ -1,10 +1,9 @@
-"""Finds frames that a child has deleted and its parent does not have: the parent returned to an older copy of its
-spool.
+"""Finds frames that a child has deleted although its parent lacks them, because the parent's spool is an older copy.
 
-It had receipted them, so the child deleted them, and the child's line would wait for ever. If a merger waits for frames
-while their child speaks, for longer than any back-off between two sendings, it settles them as lost: a gap record
-replaces them, as the root does for lost landing files (docs/protocol.md 1.3, 2.2). If one comes after all, it is a
-duplicate.
+The parent had receipted these frames before, so no child sends them, and later frames would wait for ever. If a merger
+waits for frames while their child sends messages, for longer than any back-off between two sendings, it settles them as
+lost: a gap record replaces them, as at the root for lost landing files (docs/protocol.md 1.3, 2.2). A frame that comes
+later nevertheless is a duplicate.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 
 LET_GO: Final = "frames that its parent had received are in no spool"  # reason of a gap record
-WAIT_US: Final = 120_000_000  # of a child that speaks: a frame without a receipt has been sent five times by then
-PAUSE_US: Final = 10_000_000  # a child that is silent for longer did not speak in between
+WAIT_US: Final = 120_000_000  # frames are lost after so long a wait; a child sends an unreceipted frame 5 times by then
+PAUSE_US: Final = 10_000_000  # most time between two messages of a child that counts as waiting
 
-Hole = tuple[int, int]  # epoch, first seq that lacks
+Hole = tuple[int, int]  # epoch, first missing seq
 
 
 class LetGo:
-    """The frames for which each child's line waits, and how long the child has spoken meanwhile.
+    """Counts for how long each child has sent messages while frames of it are missing.
 
-    A merger does not commit it: after a start it waits anew.
+    A merger does not store this: after a start the wait begins again.
     """
 
     def __init__(self, inbox: Inbox) -> None:
@@ -38,9 +37,9 @@ class LetGo:
         self._refused = 0
 
     def heard(self, node: str, beat: Heartbeat | None, now_us: int) -> list[BadFrame]:
-        """Note that a message of a child has been taken. Returns what replaces the frames that do not come any more.
+        """Note that a message of a child has been taken. Returns replacements for frames that count as lost now.
 
-        beat: its newest heartbeat, if frames that the heartbeat names are missing.
+        beat: the child's newest heartbeat, if frames that it names are missing.
         """
         if beat is None and not self._inbox.waits(node):
             self._waited_us.pop(node, None)
@@ -51,12 +50,12 @@ class LetGo:
         holes = dict(self._holes(node, beat))
         if (
             now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
-        ):  # else what waits is what it goes on in
+        ):  # the epoch in force speaks; if it is silent, the child may continue in an epoch that waits
             current = self._inbox.current.get(node)
             holes = {
                 hole: last for hole, last in holes.items() if hole[0] == current
-            }  # others are of a second line (1.4)
-        if self._inbox.refused != self._refused:  # frames are turned away here, and sent again later
+            }  # other epochs are of a second line (1.4)
+        if self._inbox.refused != self._refused:  # missing frames may have been refused here; they will be sent again
             self._refused = self._inbox.refused
             self._waited_us.clear()
         before = self._waited_us.pop(node, {})
@@ -66,18 +65,18 @@ class LetGo:
 
     @property
     def waiting(self) -> bool:
-        """Whether some child's line waits for missing frames."""
+        """Whether frames of any child are missing."""
         return any(self._waited_us.values())
 
     def snapshot(self) -> list[object]:
-        """Plain values, for an owner that starts often (the root's decision row)."""
+        """The state as plain values, for the root's decision row, because the root may start often."""
         return [
             [node, heard_us, [[*hole, waited_us] for hole, waited_us in self._waited_us[node].items()]]
             for node, heard_us in self._heard_us.items()
         ]
 
     def restore(self, state: Iterable[tuple[str, int, list[tuple[int, int, int]]]]) -> None:
-        """From what `snapshot` returns."""
+        """Continue from the result of `snapshot`."""
         for node, heard_us, holes in state:
             self._heard_us[node] = heard_us
             self._waited_us[node] = {(epoch, seq): waited_us for epoch, seq, waited_us in holes}
@@ -88,10 +87,10 @@ class LetGo:
         return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
 
     def _holes(self, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
-        """The frames for which a child's lines wait: the first and the last one of each range that is missing.
+        """Yields ((epoch, first missing seq), last missing seq) for each range of frames that a child's epochs wait for.
 
-        Where a child has nothing more to send, only its heartbeats name its last frames. An epoch without a birth may
-        be one for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
+        If a child has nothing more to send, only its heartbeats show that its last frames are missing. An epoch without
+        a birth may be for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
         """
         inbox, speaks_in = self._inbox, None if beat is None else beat.epoch
         if beat is not None and EpochKey(node, beat.epoch) not in inbox.ended:
@@ -104,7 +103,7 @@ class LetGo:
             first, predecessor = frames.applied.next, frames.predecessor
             if (first or epoch == speaks_in) and (first not in frames.waiting or frames.blocked):
                 yield from _gaps(epoch, frames, max(frames.waiting))
-            if first == 0 in frames.waiting:  # a birth takes effect whole
+            if first == 0 in frames.waiting:  # a birth waits for all its frames
                 yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
             if first or not isinstance(predecessor, tuple) or EpochKey(node, predecessor[0]) in inbox.ended:
                 continue

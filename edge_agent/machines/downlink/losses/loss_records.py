@@ -1,4 +1,4 @@
-"""Makes gap records for frames that a parent cannot use or has lost, and completes those of its children."""
+"""Makes gap records for frames that a parent cannot use or has lost, and completes gap records of its children."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from edge_agent.machines.downlink.losses.bad_messages import evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.member import Member
 
-PAST_UNKNOWN: Final = "its past is not known"  # detail of a record: not the child itself says it (3.7)
-LATE_US: Final = 900_000_000  # nobody knows how late the late rows in frames were that a child let go: so much at most
+PAST_UNKNOWN: Final = "its past is not known"  # detail of a record made by the parent instead of the child (3.7)
+LATE_US: Final = 900_000_000  # late rows in frames that a child has deleted are assumed to be at most so late
 
 
 def of_message(
@@ -24,10 +24,10 @@ def of_message(
 ) -> tuple[Gap, ...]:
     """The gap records for a message that cannot be used, one per group of its sender (3.6).
 
-    Its rows closed after the frontier that the sender had promised by then, and pieces of sessions began no earlier
-    than its registers say, so windows from there to now are marked: rather too many than too few. since_us: where
-    late rows of it may begin; those of frames that a child let go, LATE_US before. The detail contains the bytes, so
-    that the root can show them.
+    Its rows lie above the sender's frontier so far, and pieces of its sessions begin no earlier than its registers, so
+    all windows from there until now are marked. why: the reason; if it begins with FRAMES_LOST or LET_GO, the frames
+    never arrived. payload: the message; the detail contains its first bytes for the root to show. since_us: earliest
+    start of its late rows; None: none. For LET_GO the records begin LATE_US earlier, because of unknown late rows.
     """
     lost = next((reason for reason in (FRAMES_LOST, LET_GO) if why.startswith(reason)), "")
     reason, detail = (lost, why) if lost else (f"quarantined: {why}", evidence(payload))
@@ -42,9 +42,9 @@ def of_message(
 
 
 def _earliest(member: Member, since_us: int | None) -> int:
-    """The earliest time of late rows and gap records in a lost frame.
+    """The earliest time of late rows and gap records in a lost frame. since_us: see `of_message`.
 
-    A gap record from the beginning of time is of a lost journal, and stands for what its leaves had reached here (3.7).
+    A since_us of 0 comes from a gap record for a lost journal, which the parent begins at its leaves' frontiers (3.7).
     """
     if since_us is None:
         return LATEST_US
@@ -54,22 +54,23 @@ def _earliest(member: Member, since_us: int | None) -> int:
 
 
 def late_start(frame: Frame) -> int | None:
-    """The earliest start of late rows and gap records of a frame that is read and refused; None if it has none."""
+    """The earliest start of late rows and gap records of a decoded but refused frame; None if it has none."""
     late = [section.span_us[0] for part in frame.groups for section in part.late]
     return min((*late, *(gap.start_us for gap in frame.gaps if gap.groups)), default=None)
 
 
 def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:
-    """The gap records for a child that this parent once heard and no longer knows. The tier above narrows them.
+    """The gap record for a child whose past is unknown here, from the beginning of time to now.
 
-    reason: another reason if late rows may be among the loss: then the tier above does not narrow the record.
+    The tier above narrows it, except if `reason` is another because late rows may be lost too.
     """
     return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason, 0, PAST_UNKNOWN)
 
 
 def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
-    """The gap records for a second line that is not counted, for all groups of the node: the line's own are not
-    known.
+    """The gap records for a frame of a second line, which does not count.
+
+    They are for all groups of the node, because the group numbers of that line are not known.
     """
     spans = [s.span_us for part in frame.groups for s in (*part.sections, *part.late)]
     for group, membership in memberships.items() if spans else ():
@@ -80,10 +81,11 @@ def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
 
 
 def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
-    """Gap records to pass on, without the number of frames that each replaces, which concerns the child's own line.
+    """Complete a child's gap records before they are passed on.
 
-    The sender of a frame damaged on disk cannot know its time, or whose rows it contained; such a record gets the time
-    from where the sender's line has come here until now.
+    Their number of replaced frames is removed, because it concerns only the child's line. The record for a frame
+    damaged on disk lacks a time range, or the leaves whose rows were in it: it gets the time from the child's frontier
+    here until now, and the leaves below the child.
     """
     for gap in (replace(gap, run=0) for gap in gaps):
         timed = gap.end_us > gap.start_us
@@ -99,7 +101,7 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
 
 
 def narrowed(memberships: Memberships, node: str, gap: Gap) -> list[Gap]:
-    """A gap record about a lost journal, beginning where its leaves had come to here (3.7); one per group and leaf."""
+    """Divide a gap record about a lost journal into one per group and leaf, from the leaf's frontier here on (3.7)."""
     if gap.reason != JOURNAL_LOST:
         return [gap]
     out = []

@@ -1,7 +1,7 @@
-"""Takes the frames of children that do not know what they had sent (docs/protocol.md 1.2, 1.3).
+"""Handles children that do not know what they had sent (docs/protocol.md 1.2, 1.3).
 
-What they had sent and this parent does not have is declared lost; of the rows that they send now those that may have
-come before do not count.
+Frames that they may have sent without effect here are declared lost. Rows that they send now do not count if they may
+repeat earlier ones.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again
 from edge_agent.machines.downlink.member import AHEAD_US
 
-PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap records that a parent makes (1.2, 1.3)
-READ_AGAIN: Final = "its readings may have come before"  # what may be a repeat does not count
+# reasons of gap records (1.2, 1.3)
+PAST_LOST: Final = "its spool is lost, or an older copy"  # for what the child may have sent without effect here
+READ_AGAIN: Final = "its readings may have come before"  # for rows that do not count, because they may be repeats
 
 
 class LostPasts:
-    """What is remembered of such children, from one frame to the next."""
+    """Remembers which children do not know their past, and judges each of their frames."""
 
     def __init__(self, children: Children, inbox: Inbox) -> None:
         self._children, self._inbox = children, inbox
-        # the last birth of a child whose past neither it nor this parent knows, and how many frames it takes (1.2)
+        # (epoch, number of birth frames) of the newest child whose past neither it nor this parent knows (1.2)
         self._strange = (EpochKey("", 0), 0)
-        self._forgetful: set[str] = set()  # children that may send again what they had sent
-        self._rebuilt: set[str] = set()  # children that lost their journal, with all that they had heard
+        self._forgetful: set[str] = set()  # children that may repeat rows
+        self._rebuilt: set[str] = set()  # children that lost their journal, with the state of all leaves below
 
     def repeats(
         self,
@@ -42,7 +43,10 @@ class LostPasts:
         plans: Mapping[int, tuple[Group, Plan]],
         now_us: int,
     ) -> Effect:
-        """Take a frame before its rows. Returns it with those of its rows that count. plans: by number in its epoch."""
+        """Judge a frame before its rows are taken. Returns the effect with `counting` set for plans with repeats.
+
+        plans: by number in the frame's epoch.
+        """
         memberships = self._children.memberships
         self._look_back(effect, now_us)
         if effect.node in self._rebuilt and not effect.stale:
@@ -56,21 +60,21 @@ class LostPasts:
         return effect._replace(counting=counting(key, own, memberships, unheard=effect.unheard))
 
     def losses(self, effect: Effect, changes: MemberChanges, parts: GroupParts, now_us: int) -> Iterator[Gap]:
-        """The gap records for what may be lost with the past of its sender, or is in a row that may be a repeat."""
+        """The gap records for losses with the sender's past, and for rows that do not count as they may be repeats."""
         if effect.frame is not None:
             yield from self._of_strangers(effect, effect.frame, changes, now_us)
         yield from self._again(effect, changes, parts, now_us)
 
     def restored(self, membership: GroupMembership) -> None:
-        """Take what a membership from a spool shows of such children."""
+        """Find children without their past in a membership restored from a spool."""
         self._forgetful.update(n for n, m in membership.members.items() if m.since_us > NEVER_US or m.older)
         self._rebuilt.update(n for n, m in membership.members.items() if m.unsaid or m.anew)
 
     def _look_back(self, effect: Effect, now_us: int) -> None:
-        """Take the birth of a node that does not know its past: it may send again what its parent had (1.2).
+        """Take the birth of a node that does not know its past: it may repeat rows that its parent has (1.2).
 
-        A merger without a past has no rows that it sent before; a copy of a merger may. Readings of a source that a gap
-        record reports as heard from its beginning on cannot be read again.
+        A merger that lost its spool has none of its earlier rows left; a restored copy may have. A source for which a
+        gap record with the reason `began` reports when it was first heard cannot be read again.
         """
         if effect.frame is None or effect.stale:
             return
@@ -92,9 +96,9 @@ class LostPasts:
                     never_read_again(members[effect.node], self._inbox.copies(effect.node))
 
     def _of_strangers(self, effect: Effect, frame: Frame, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
-        """The losses of a gateway whose past neither it nor this parent knows (1.2).
+        """Yields the losses of a gateway whose past neither it nor this parent knows (1.2).
 
-        The frames of its birth take effect together, with the groups that it serves.
+        Its groups are those in the frames of its birth, which take effect together.
         """
         if frame.birth is not None and frame.birth.predecessor == LOST and not effect.stale:
             known = (membership.members.get(effect.node) for membership in self._children.memberships.values())
@@ -107,16 +111,16 @@ class LostPasts:
                     yield loss_records.of_past(group, (effect.node,), now_us)
 
     def _again(self, effect: Effect, changes: MemberChanges, parts: GroupParts, now_us: int) -> Iterator[Gap]:
-        """What a node that does not know its past may have lost, and which of its rows are repeats or may be.
+        """Yields losses of a node that does not know its past, and records for its rows that may be repeats.
 
-        changes: a frame may list for the first time the leaves whose rows it contains.
+        changes: the definition sections of the frame, which may list leaves of its rows for the first time.
         """
         if effect.forgot:
             for group, membership in self._children.memberships.items():
                 member = membership.members.get(effect.node)
                 if member is None:
                     continue
-                if member.frontier_us == NEVER_US:  # what it had sent was nothing yet
+                if member.frontier_us == NEVER_US:  # it had promised nothing yet
                     if effect.node in member.leaves and self._strange[0] != (effect.node, effect.epoch):
                         yield loss_records.of_past(group, member.leaves, now_us)
                 else:

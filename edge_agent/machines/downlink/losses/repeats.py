@@ -1,8 +1,8 @@
-"""Finds which rows of a child repeat rows that an older line of it has delivered (docs/protocol.md 1.2, 1.3).
+"""Finds rows of a child that may repeat rows of its older lines (docs/protocol.md 1.2, 1.3).
 
-A child that does not know its past reads its sources again. A cut in event time ends what its parent had by then: rows
-of the older line count if they end by the cut, rows of the newer one if they begin there or later. A row that reaches
-across counts in neither and is declared lost. So no reading counts twice, in whatever order rows come.
+A child that does not know its past reads its sources again. A cut in event time divides the lines: rows of an older
+line count if they end by the cut, rows of the newer line if they begin there or later. A row across the cut does not
+count in either line and is declared lost. So no reading counts twice, in whatever order rows come.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 
 def cut(member: Member, lost: Iterable[int], copies: Collection[int], now_us: int) -> None:
-    """Set the cut for a new line that does not know what its child had sent.
+    """Set the cut for a new line of a child that does not know its past.
 
-    lost: all epochs of the lines before of which a frame took effect. copies: see ChildEpochs. Earlier rows may lie far
-    ahead because a clock was wrong: no row more than AHEAD_US after now counts as a repeat.
+    lost: epochs of older lines of which a frame took effect. copies: see ChildEpochs. The cut lies at most AHEAD_US
+    after now, because older rows may lie far ahead if a clock was wrong.
     """
     at_us = max(member.since_us, member.frontier_us, min(member.reach_us, now_us + AHEAD_US))
     before = {epoch: range_us for epoch, range_us in member.older.items() if epoch in copies}
@@ -32,20 +32,22 @@ def cut(member: Member, lost: Iterable[int], copies: Collection[int], now_us: in
 
 
 def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> None:
-    """Let rows of the present line count from at_us on, those of the lines before up to upto_us. lost: all of them."""
-    present = member.since_us, upto_us  # of an epoch that is left out, rows would count as those of the present line
+    """Let rows of the present line count from at_us on, and those of the line before up to upto_us.
+
+    lost: all epochs of older lines, because rows of an omitted epoch would count as rows of the present line.
+    """
+    present = member.since_us, upto_us
     member.older = {epoch: member.older.get(epoch, present) for epoch in lost}
     member.since_us, member.live = at_us, False
 
 
 def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Memberships, lost: Iterable[int]) -> bool:
-    """Take a frame's statements about leaves below a child whose journal was lost. Returns whether its rows may be
-    repeats.
+    """Take a frame's statements about leaves below a child whose journal was lost. Returns whether rows may be repeats.
 
-    A leaf that knows its past declares the lost journal's part of it before any of its rows, and a source that was
-    heard only from then on says so (3.1, 3.7). A leaf that is listed in another epoch and does neither lost its spool
-    too, and reads again what the older line brought. If its rows may be among those of the child, a cut is made. lost:
-    epochs of the child's lines before.
+    A leaf that knows its past declares what the lost journal had of it before it sends rows, and a gateway that cannot
+    read again reports when it began to listen (3.1, 3.7). A leaf that is listed in another epoch and does neither has
+    lost its spool too, and reads its source again. If the frame may contain rows of it, a cut divides the lines of the
+    child. lost: epochs of older lines of the child.
     """
     node, gaps = effect.node, () if effect.frame is None else effect.frame.gaps
     for gap in gaps:
@@ -56,7 +58,7 @@ def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Me
     for group, change in changes:
         if (member := _member(of, group, node)) is not None and member.unsaid:
             for leaf in change.leaves:
-                if leaf.before_move is not None or leaf.epoch == member.unsaid.get(leaf.node):  # it goes on
+                if leaf.before_move is not None or leaf.epoch == member.unsaid.get(leaf.node):  # it knows its epochs
                     _knows_its_past(member, (leaf.node,))
                 elif leaf.node in member.unsaid:
                     member.anew.add(leaf.node)
@@ -82,7 +84,7 @@ def _knows_its_past(member: Member, leaves: Iterable[str]) -> None:
 
 
 def never_read_again(member: Member, copies: Collection[int]) -> None:
-    """Note that a source cannot be read again, so that only rows of a copy of the spool can be repeats."""
+    """Note that the source of a member cannot be read again, so only rows of a copy of its spool can be repeats."""
     member.since_us, member.again_us, member.live = NEVER_US, NEVER_US, True
     member.older = {epoch: range_us for epoch, range_us in member.older.items() if epoch in copies}
 
@@ -90,10 +92,10 @@ def never_read_again(member: Member, copies: Collection[int]) -> None:
 def counting(
     epoch: EpochKey, plans: Mapping[int, tuple[Group, Plan]], of: Memberships, *, unheard: bool
 ) -> dict[int, Counting]:
-    """For a frame: number of a plan -> which of its rows count, for plans of which some do not. Repeated markers are
-    harmless.
+    """Returns plan number -> which rows count, for plans of which some rows of a frame do not count.
 
-    unheard: see EpochFrames.
+    epoch: of the frame. plans: those in the frame, by number. unheard: see EpochFrames. Marker rows always count,
+    because repeats of them are harmless.
     """
     out = {}
     for number, (group, plan) in plans.items():
@@ -108,7 +110,7 @@ def counting(
 def _counting(epoch: EpochKey, member: Member, *, unheard: bool) -> Counting:
     older = member.older.get(epoch.epoch)
     if unheard and epoch.node in member.leaves and not member.live:
-        return NONE  # a gateway that reads again sends all of it in its newer line
+        return NONE  # a gateway that reads its source again sends all these readings in its newer line
     if unheard and older is None:
         return ALL
     return Counting(member.since_us) if older is None else Counting(*older)

@@ -1,8 +1,8 @@
-"""Leaves that a child listed only in a lost frame: the loss of their rows is declared once they are listed again.
+"""Declares the loss of leaves that a child listed only in a lost frame, once they are listed again.
 
-The gap record of a lost or damaged frame names the leaves that its parent knows by then (docs/protocol.md 1.3, 3.2,
-3.6). The frame may have contained rows of others too. The next birth of the child lists all leaves below it, and so
-does its leave.
+The gap record for a lost or damaged frame names the leaves that its parent knows by then (docs/protocol.md 1.3, 3.2,
+3.6). The frame may have listed further leaves and contained their rows. The next birth of the child lists all leaves
+below it, and so does its `leave`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from edge_agent.machines.downlink.losses.let_go import LET_GO
 
 
 class LostListing(NamedTuple):
-    """A lost frame that may have listed leaves. epoch: of the newest such frame. Other fields: of the record to
-    come.
+    """Lost frames of a child that may have listed leaves. epoch: of the newest such frame.
+
+    start_us, end_us, reason: for the gap records of leaves that are listed later.
     """
 
     epoch: int
@@ -29,20 +30,20 @@ class LostListing(NamedTuple):
 
 
 class Unlisted:
-    """The lost frames of each child, until it has listed its leaves anew."""
+    """Remembers lost frames of each child until the child has listed its leaves again. of: child -> its lost frames."""
 
     def __init__(self) -> None:
         self.of: dict[str, LostListing] = {}
 
     def lost(self, effect: Effect, start_us: int, end_us: int, reason: str) -> None:
-        """Note that a frame is lost, or cannot be used because an earlier one is. Its rows lie in that range."""
+        """Note that a frame is lost, or unusable because an earlier one is lost. Its rows are in [start_us, end_us)."""
         before = self.of.get(effect.node)
         if before is not None:
             start_us, end_us, reason = min(before.start_us, start_us), max(before.end_us, end_us), before.reason
         self.of[effect.node] = LostListing(effect.epoch, start_us, end_us, reason)
 
     def damaged(self, effect: Effect, frame: Frame, gaps: Iterable[Gap]) -> None:
-        """Note gap records in a frame that replace frames damaged in a spool. gaps: these records, with their times."""
+        """Note gap records in a frame for frames damaged in a spool. gaps: its records, completed with times."""
         if any(gap.reason == DAMAGED and gap.groups and not gap.nodes for gap in frame.gaps):
             starts, ends = zip(*((gap.start_us, gap.end_us) for gap in gaps if gap.reason == DAMAGED), strict=True)
             self.lost(effect, min(starts), max(ends), DAMAGED)
@@ -55,9 +56,9 @@ class Unlisted:
         memberships: Memberships,
         epoch: EpochFrames | None,
     ) -> Iterator[Gap]:
-        """The losses of leaves that a frame lists and their parent does not know yet.
+        """Yields the losses of leaves that a frame lists and that were unknown here.
 
-        epoch: that of the frame; None: it has ended, and a birth follows.
+        frame: the frame as it arrived. changes: its definition sections. epoch: of the frame; None: it has ended.
         """
         lost = self.of.get(effect.node)
         if lost is None:
@@ -76,9 +77,9 @@ class Unlisted:
             del self.of[effect.node]
 
     def left(self, memberships: Memberships) -> Iterator[tuple[GroupMembership, str, Leaf, Gap | None]]:
-        """The leaves of which the `leave` was in a lost frame: another child lists them as moved from its epoch (1.5).
+        """Finds leaves whose `leave` was in a lost frame: another child lists them as moved from its epoch (1.5).
 
-        Yields (membership, the child that they left, their report, the loss if that child had not listed them).
+        Yields (membership, child that the leaf left, report of the leaf, gap record; None if that child had listed it).
         """
         for node, lost in self.of.items():
             for group, membership in memberships.items() if lost.reason in (FRAMES_LOST, LET_GO) else ():
