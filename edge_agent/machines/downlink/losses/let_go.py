@@ -87,7 +87,7 @@ class LetGo:
         return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
 
     def _holes(self, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
-        """Yields ((epoch, first missing seq), last missing seq) for each range of frames that a child's epochs wait for.
+        """Yields ((epoch, first missing seq), last missing seq) for each range that epochs wait for.
 
         If a child has nothing more to send, only its heartbeats show that its last frames are missing. An epoch without
         a birth may be for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
