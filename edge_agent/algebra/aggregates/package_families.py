@@ -29,8 +29,11 @@ TIMES_US: Final = np.arange(24) * 1_000
 NEAR: Final = 1e-6  # tolerance for floats that are summed in another order, and for approximate states
 
 
-def refusal(family: Family, known: Sequence[Family]) -> str:
-    """Why a family cannot be added to the known ones, '' if it can."""
+def inconsistency(family: Family, known: Sequence[Family], later: Sequence[Family] = ()) -> str:
+    """The contradiction in a family, or between it and the known ones; '' for none. Built-in families have none.
+
+    later: further families whose components it may need.
+    """
     parts: dict[str, Callable[[Family], Sequence[Column | Component | Function]]] = {
         "column": lambda f: f.columns,
         "component": lambda f: f.components,
@@ -40,19 +43,31 @@ def refusal(family: Family, known: Sequence[Family]) -> str:
         taken = {each.name for other in known for each in of(other)}
         if clash := sorted(taken.intersection(each.name for each in of(family))):
             return f"{part} {clash[0]!r} exists already; choose another name"
-    allowed = [kind.name for kind in KINDS.values() if not kind.grows]
-    if kinds := sorted({column.kind for column in family.columns}.difference(allowed)):
-        return f"packages cannot use the column kind {kinds[0]!r}; use one of {', '.join(allowed)}"
+    if unknown := sorted({column.kind for column in family.columns}.difference(KINDS)):
+        return f"column kind {unknown[0]!r} is in no file that edge_agent/algebra/columns/__init__.py lists"
     columns = [name for component in family.components for name in component.columns]
     if sorted(columns) != sorted(c.name for c in family.columns) or not all(c.columns for c in family.components):
         return "every column must belong to exactly one component, and every component must have a column"
+    there = {component.name for each in (*known, family, *later) for component in each.components}
+    missing = {name for names in _needs(family) for name in names} - there
+    return f"component {min(missing)!r} is needed and does not exist" if missing else ""
+
+
+def _needs(family: Family) -> list[tuple[str, ...]]:
+    """The names of components that each component and each function needs."""
+    return [*(c.needs for c in family.components), *((*f.needs, *(f.scaled or ())) for f in family.functions)]
+
+
+def refusal(family: Family, known: Sequence[Family]) -> str:
+    """Why a family of a package cannot be added to the known ones, '' if it can."""
+    allowed = [kind.name for kind in KINDS.values() if not kind.grows]
+    if kinds := sorted({column.kind for column in family.columns}.difference(allowed)):
+        return f"packages cannot use the column kind {kinds[0]!r}; use one of {', '.join(allowed)}"
     if family.templates or any(function.asks is not None for function in family.functions):
         return "packages cannot declare templates or `asks`"
-    needs = [*(c.needs for c in family.components), *((*f.needs, *(f.scaled or ())) for f in family.functions)]
-    if any({"bag", "series"} & set(names) and len(set(names)) > 1 for names in needs):
+    if any({"bag", "series"} & set(names) and len(set(names)) > 1 for names in _needs(family)):
         return "a function or component that needs 'bag' or 'series' must need no other: these contain all readings"
-    missing = {name for names in needs for name in names} - {c.name for f in (*known, family) for c in f.components}
-    return f"component {min(missing)!r} is needed and does not exist" if missing else ""
+    return inconsistency(family, known)
 
 
 def broken_law(function: Function, family: Family, every: Mapping[str, Component]) -> str:
