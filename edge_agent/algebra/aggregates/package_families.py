@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Params, Readings, States
 from edge_agent.algebra.aggregates.non_commutative import with_needs
@@ -34,14 +33,9 @@ def inconsistency(family: Family, known: Sequence[Family], later: Sequence[Famil
 
     later: further families whose components it may need.
     """
-    parts: dict[str, Callable[[Family], Sequence[Column | Component | Function]]] = {
-        "column": lambda f: f.columns,
-        "component": lambda f: f.components,
-        "function": lambda f: f.functions,
-    }
-    for part, of in parts.items():
-        taken = {each.name for other in known for each in of(other)}
-        if clash := sorted(taken.intersection(each.name for each in of(family))):
+    for part in ("column", "component", "function"):
+        taken = {each.name for other in known for each in getattr(other, f"{part}s")}
+        if clash := sorted(taken.intersection(each.name for each in getattr(family, f"{part}s"))):
             return f"{part} {clash[0]!r} exists already; choose another name"
     if unknown := sorted({column.kind for column in family.columns}.difference(KINDS)):
         return f"column kind {unknown[0]!r} is in no file that edge_agent/algebra/columns/__init__.py lists"
@@ -160,14 +154,12 @@ def _guarded_component(component: Component, kinds: Mapping[str, str], guard: Pl
         return {**out, failed: np.maximum(out[failed], groups.sum(states[failed]))}
 
     def invert(total: States, part: States) -> dict[str, Array] | None:
-        assert component.invert is not None
-        subtract, rows = component.invert, len(total[failed])
+        def left() -> dict[str, Array] | None:
+            columns = component.invert(total, part) if component.invert is not None else None
+            return None if columns is None else {**checked(columns, len(none), 0), failed: none}
 
-        def attempt() -> dict[str, Array] | None:
-            columns = subtract(total, part)
-            return None if columns is None else {**checked(columns, rows, 0), failed: np.zeros(rows, np.int64)}
-
-        return None if total[failed].any() else guard.call(component.name, "invert", attempt)
+        none = np.zeros(len(total[failed]), np.int64)
+        return None if total[failed].any() else guard.call(component.name, "invert", left)
 
     columns, inverse = (*component.columns, failed), component.invert and invert
     return replace(component, columns=columns, lift=lift, combine=combine, invert=inverse, fold=None, of_bag=None)
@@ -193,19 +185,19 @@ def _guarded_function(function: Function, own: set[str], guard: PluginGuard) -> 
     def lower(states: States, scale: int | None, params: Params) -> Lowered:
         rows = len(next(iter(states.values())))
 
-        def checked() -> tuple[NDArray[np.float64], NDArray[np.bool_], list[str | None]]:
+        def checked() -> Lowered:
             found = function.lower(states, scale, params)
-            value, null = np.array(found.value, np.float64), np.array(found.null, np.bool_)
             details: list[str | None] = [None] * rows if found.details is None else list(found.details)
-            if not value.shape == null.shape == (rows,) == (len(details),):
-                raise ValueError(f"wanted {rows} values, got shape {value.shape}")
-            return value, null, details
+            answer = Lowered(np.array(found.value, np.float64), np.array(found.null, np.bool_), details)
+            if not answer.value.shape == answer.null.shape == (rows,) == (len(details),):
+                raise ValueError(f"wanted {rows} values, got shape {answer.value.shape}")
+            return answer
 
         found = guard.call(function.name, "lower", checked)
         if found is None:
             reason = json.dumps({"failed": guard.why[function.name]})
             return Lowered(np.full(rows, np.nan), np.ones(rows, np.bool_), [reason] * rows)
-        value, null, details = found
+        value, null, details = found.value, found.null, [*(found.details or ())]
         for name in sorted(own.intersection(function.components(scale, params))):
             why = guard.why.get(name, "see ops.gaps and the status of the nodes")
             for row in np.flatnonzero(states[name + FAILED]).tolist():

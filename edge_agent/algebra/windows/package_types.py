@@ -126,13 +126,10 @@ def _guarded(method: Callable[..., Any], step: str, guard: PluginGuard) -> Calla
 
 def _check_rows(cut: RowWindows, line: OrderedReadings) -> None:
     """Check that the rows of all windows are within their keys. Raises: ValueError."""
-    columns = (cut.low, cut.high, cut.start, cut.end)
-    whole = all(np.shape(column) == np.shape(cut.key) for column in columns) and np.shape(cut.keep) == line.first.shape
+    shapes = {np.shape(column) for column in (cut.key, cut.low, cut.high, cut.start, cut.end)}
     if (
-        not whole
-        or (cut.low < line.first[cut.key]).any()
-        or (cut.low >= cut.high).any()
-        or (cut.high > line.until[cut.key]).any()
+        not (len(shapes) == 1 and np.shape(cut.keep) == line.first.shape)
+        or ((cut.low < line.first[cut.key]) | (cut.low >= cut.high) | (cut.high > line.until[cut.key])).any()
         or ((cut.keep < line.first) | (cut.keep > line.until)).any()
     ):
         raise ValueError("a window has rows outside its key, or the columns have unequal lengths")
