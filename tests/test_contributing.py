@@ -6,10 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.support.registries import unlisted
 
 TOP: Final = Path(__file__).resolve().parents[1]
 TEXT: Final = (TOP / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -57,6 +60,14 @@ assert all(word in "".join(map(text_of, schemas().values())) for word in ("uptim
 """
 
 
+ASKED: Final = """
+from edge_agent.config.definitions.definitions import parse_definition, parse_sensor
+
+parse_definition("query", "q", {"source": "up", "window": {"type": "shift"}, "aggregates": ["midrange"]})
+parse_sensor("up", {"driver": "uptime"})
+"""
+
+
 def copied(tree: Path) -> None:
     for room in ("edge_agent", "tests/support"):
         shutil.copytree(TOP / room, tree / room, ignore=shutil.ignore_patterns("__pycache__"))
@@ -88,12 +99,72 @@ def test_the_examples_are_all_there_is_to_do(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("fact", ["grows=False,", "ends=False,"])
-def test_a_fact_that_is_forgotten_fails(tmp_path: Path, fact: str) -> None:
-    """Of aggregates and window types the laws over the registry hold the facts (tests/laws)."""
-    copied(tmp_path)
-    applied(tmp_path)
-    (path,) = [tmp_path / path for path, content in FILES if fact in content]
-    path.write_text(path.read_text().replace(fact, ""))
-    done = subprocess.run([sys.executable, "-c", USED], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert f"'{fact.partition('=')[0]}'" in done.stderr
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree with the examples."""
+    tree = tmp_path_factory.mktemp("newcomer")
+    copied(tree)
+    applied(tree)
+    return tree
+
+
+@pytest.fixture
+def without(newcomer: Path) -> Iterator[Callable[[str, str, str], Path]]:
+    """Changes one text of a file, for the time of a test. Returns the tree."""
+    before: dict[Path, str] = {}
+
+    def change(path: str, text: str, to: str = "") -> Path:
+        file = newcomer / path
+        before[file] = file.read_text()
+        assert before[file].count(text) == 1
+        file.write_text(before[file].replace(text, to))
+        return newcomer
+
+    yield change
+    for file, content in before.items():
+        file.write_text(content)
+
+
+@pytest.mark.parametrize(("path", "names"), [(path, diff.splitlines()[-1][1:]) for path, diff in LINES])
+def test_a_line_that_is_forgotten_is_named_with_its_file(
+    path: str, names: str, without: Callable[[str, str, str], Path]
+) -> None:
+    (said,) = unlisted(without(path, names, ""))
+    (file,) = [file for file, _ in FILES if file.endswith(f"/{names.strip(' ,').strip(chr(34))}.py")]
+    assert said.startswith(f"{file}: add {names.strip(' ,')} to ")
+    assert f" in {path}," in said
+
+
+MIDRANGE: Final = "edge_agent/algebra/aggregates/families/midrange.py"
+SHIFT: Final = "edge_agent/algebra/windows/shift.py"
+BITS: Final = "edge_agent/algebra/columns/bits.py"
+UPTIME: Final = "edge_agent/ports/sensors/uptime.py"
+
+
+@pytest.mark.parametrize(
+    ("path", "fact", "instead", "said"),
+    [
+        (MIDRANGE, "FAMILY =", "OTHER =", "define FAMILY, a Family (edge_agent/algebra/aggregates/base.py)"),
+        (MIDRANGE, "    columns=(),  # min and max exist\n", "", "missing 1 required positional argument: 'columns'"),
+        (MIDRANGE, '("min", "max")', '("min", "most")', "component 'most' is needed and does not exist"),
+        (MIDRANGE, 'Function("midrange"', 'Function("avg"', "function 'avg' exists already; choose another name"),
+        (SHIFT, 'type: ClassVar[str] = "shift"', "", 'a class in it needs `type: ClassVar[str] = "shift"`'),
+        (SHIFT, "    KEYS:", "    OTHER:", "class Shift lacks KEYS of its own"),
+        (SHIFT, "class Shift(Tumbling)", "class Shift", "class Shift lacks wrong, longest_us, one_length, unit_us"),
+        (SHIFT, "def first_us", "def other", "Shift needs a property first_us, the value of its key first"),
+        (BITS, "KINDS =", "OTHER =", "define KINDS, a tuple of ColumnKind (edge_agent/algebra/columns/kind.py)"),
+        (BITS, "        grows=False,\n", "", "missing 1 required keyword-only argument: 'grows'"),
+        (BITS, 'name="bits"', 'name="count"', "column kind 'count' exists already"),
+        (UPTIME, "DRIVER: Final", "OTHER: Final", "define DRIVER, a Driver (edge_agent/config/definitions/drivers.py)"),
+        (UPTIME, "    ends=False,\n", "", "missing 1 required keyword-only argument: 'ends'"),
+        (UPTIME, 'name="uptime"', 'name="boot"', "DRIVER is named 'boot', its file 'uptime'"),
+    ],
+)
+def test_a_fact_that_is_forgotten_is_a_line_that_names_it_and_its_file(
+    path: str, fact: str, instead: str, said: str, without: Callable[[str, str, str], Path]
+) -> None:
+    tree = without(path, fact, instead)
+    done = subprocess.run([sys.executable, "-c", ASKED], cwd=tree, capture_output=True, text=True, check=False)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith((f"TypeError: {path}: ", f"TypeError: {path.removesuffix('.py').replace('/', '.')}."))
+    assert said in line

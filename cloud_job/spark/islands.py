@@ -18,6 +18,7 @@ from cloud_job.spark.native import plan
 from cloud_job.spark.results import RESULT_COLUMNS, shown
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.decision.window_ranges import Ranges
+from edge_agent.root.decision.withdrawals import Extent, joined
 from edge_agent.root.decision.work import Islands, Work
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def covered(rows: DataFrame, cells: DataFrame) -> DataFrame:
 
 
 def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], number: int) -> DataFrame:
-    """The rows of gold.results that an island made again has joined: they are no longer results.
+    """The rows of gold.results that an island made again has joined (root/decision/withdrawals.py).
 
     made: rows from `sessions`, of these queries. number: of the batch.
     """
@@ -164,23 +165,25 @@ def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], num
                         F.col("start").alias("m_start"), F.col("end").alias("m_end"))  # fmt: skip
     of = {(islands.query, islands.revision): islands.max_us for islands in found}
     limits = small(results.sparkSession, [(*whose, max_us) for whose, max_us in of.items()], _LIMITS)
-    limit, step = F.col("limit"), F.greatest("limit", F.lit(1))
-    ours, theirs = (F.col(name) - F.pmod(F.col(name), step) for name in ("start", "m_start"))
+    row, made_again = (Extent(F.col(f"{of}start"), F.col(f"{of}end"), _block_of(f"{of}start")) for of in ("", "m_"))
     touching = (
         (F.col("query") == F.col("m_query"))
         & (F.col("definition_revision") == F.col("m_definition_revision"))
         & (F.col("node") == F.col("m_node"))
         & (F.col("key") == F.col("m_key"))
-        & (F.col("start") != F.col("m_start"))
-        & (F.col("start") <= F.col("m_end"))
-        & (F.col("end") >= F.col("m_start"))
-        & ((limit == 0) | (ours == theirs))  # nothing joins across a cut
+        & joined(row, made_again)
     )
     asked = results.where(F.col("query").isin(sorted({query for query, _ in of}))).where("not withdrawn")
     asked = asked.join(F.broadcast(limits), _LIMITS.names[:2], how="inner")
     rows = asked.join(other, touching, how="left_semi")
     changed = {"withdrawn": F.lit(True), "batch": F.lit(number).cast("bigint")}
     return rows.select(*(changed[name].alias(name) if name in changed else F.col(name) for name in RESULT_COLUMNS))
+
+
+def _block_of(start: str) -> Column:
+    """The multiple of the maximum duration, column `limit`, before a start; 0 without a maximum."""
+    block = F.col(start) - F.pmod(F.col(start), F.greatest("limit", F.lit(1)))
+    return F.when(F.col("limit") > 0, block).otherwise(F.lit(0).cast("bigint"))
 
 
 def _places(spark: SparkSession, work: Work, chosen: Sequence[int]) -> DataFrame:

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from cloud_job.delta.tables import RESULTS, Place, arrow, committed, small
 from edge_agent.algebra.query.key import QueryPlace
-from edge_agent.root.decision.work import SupersededRows, WindowRange, WithdrawnWindow
+from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow, superseded
+from edge_agent.root.decision.work import WindowRange
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -57,11 +58,10 @@ def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: Dat
 
 
 def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow], number: int) -> None:
-    """Withdraw windows between markers that another window has joined. A repetition changes nothing."""
+    """Withdraw windows between markers. A repetition changes nothing."""
     windows = {(g.query, g.revision, g.node, g.start_us, g.end_us) for g in gone}
     near = _near({g.query for g in gone}, min(g.start_us for g in gone), max(g.start_us for g in gone))
-    bounds = f"{near} AND t.start = s.low AND t.`end` = s.bound"
-    _withdraw(spark, place, sorted(windows), bounds, number)
+    _withdraw(spark, place, sorted(windows), F.expr(f"{near} AND t.start = s.low AND t.`end` = s.bound"), number)
 
 
 def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRows], number: int) -> None:
@@ -72,18 +72,20 @@ def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRo
         from_us, after_us = lows.get(whose, (o.from_us, o.after_us))
         lows[whose] = (min(from_us, o.from_us), min(after_us, o.after_us))
     near = f"t.start >= {min(o.from_us for o in over)} AND t.query IN ({_quoted({o.query for o in over})})"
-    bounds = f"{near} AND t.start >= s.low AND t.`end` > s.bound"
+    bounds = F.expr(near) & superseded(F.col("t.start"), F.col("t.end"), F.col("s.low"), F.col("s.bound"))
     _withdraw(spark, place, [(*whose, *low) for whose, low in sorted(lows.items())], bounds, number)
 
 
-def _withdraw(spark: SparkSession, place: Place, of: Sequence[tuple[object, ...]], bounds: str, number: int) -> None:
-    """Withdraw rows. of: rows of _WITHDRAWN, at most one per row of the table. A join: an OR of thousands takes Spark
-    minutes.
+def _withdraw(spark: SparkSession, place: Place, of: Sequence[tuple[object, ...]], bounds: Column, number: int) -> None:
+    """Withdraw rows; the reasons are in edge_agent/root/decision/withdrawals.py.
+
+    of: rows of _WITHDRAWN, at most one per row of the table. A join, because an OR of thousands takes Spark minutes.
     """
     batch = F.lit(number).cast("bigint")
     changed: dict[str, str | Column] = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": batch}
     rows = small(spark, of, _WITHDRAWN).alias("s")
-    target = _target(spark, place).merge(rows, f"t.batch <= {number} AND NOT t.withdrawn AND {bounds} AND {WHOSE}")
+    meant = F.expr(f"t.batch <= {number} AND NOT t.withdrawn AND {WHOSE}") & bounds
+    target = _target(spark, place).merge(rows, meant)
     committed(target.whenMatchedUpdate(set=changed).execute)
 
 

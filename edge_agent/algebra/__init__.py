@@ -1,6 +1,7 @@
 """The mergeable algebra: pure functions on frozen values, numpy over batches. No clock, no I/O, no threads.
 
 - aggregates/: state columns, and the functions that lift, combine and lower them
+- built_in: loads the members of the registries
 - columns/: kinds of state columns
 - coverage: the leaves that the row of a window contains, and the missing ones
 - frame: the contents of frames, heartbeats and receipts

@@ -15,7 +15,7 @@ from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.sliding.prefix_blocks import PARTS, kept_us
 from edge_agent.cli.main import DONE, UNAVAILABLE, complain
 from edge_agent.cli.support.message_rendering import title
-from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, sizes_of
+from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, reason_of, sizes_of
 from edge_agent.config.checking.documents import read
 from edge_agent.config.checking.durations import UNITS_US, format_duration
 from edge_agent.config.definitions.definitions import Definition, parse_definition, parse_recording_query
@@ -209,9 +209,9 @@ def plan_of(placement: Placement, queries: Iterable[Query], per_s: Rate) -> Expl
         "feeds": placement.feeds,
         "columns": list(one.basis),
         "unit": format_duration(one.unit_us),
-        "weighs": sizes_of(placement, queries, per_s),
+        "bytes": sizes_of(placement, queries, per_s),
         "formed_at": placement.where,
-        "reason": placement.reason,
+        "reason": reason_of(placement, per_s),
     }
 
 
@@ -237,7 +237,7 @@ def text_of(one: Explained) -> str:
         lines += [
             f"  travels    {chosen['travels']}{feeds}: {', '.join(chosen['columns'])}",
             f"             (plan {chosen['plan']}{edges})",
-            *(f"  {'' if n else 'weighs':10} {line}" for n, line in enumerate(lines_of(chosen["weighs"]))),
+            *(f"  {'' if n else 'bytes':10} {line}" for n, line in enumerate(lines_of(chosen["bytes"]))),
             f"  formed at  the {chosen['formed_at']}",
             f"  because    {chosen['reason']}",
         ]

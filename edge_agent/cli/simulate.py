@@ -31,8 +31,8 @@ from edge_agent.wire import frames, receipts
 
 HELP = (
     "Run simulated sensors and recorded files through the gateway's own code, without a network, and print every "
-    "complete window: as fast as possible in simulated time, or with --live in real time, also for the metrics of "
-    "this machine."
+    "window that has ended: as fast as possible in simulated time, or with --live in real time, also for the metrics "
+    "of this machine. The first window of a live sensor is marked as not complete, because listening began within it."
 )
 EXAMPLES = """\
   headwater simulate                               # headwater.toml, for 60 simulated seconds
@@ -165,15 +165,15 @@ class Simulated:
         self._rows += self.root.step(self._received_us)
         self.root.beyond.clear()
 
-    def complete(self) -> Iterator[dict[str, Any]]:
-        """The last revision of each window that became complete or was revised since the last call, by end."""
+    def ended_windows(self) -> Iterator[dict[str, Any]]:
+        """The last revision of each window that ended or was revised since the last call, by end."""
         last = {(row.query, row.key, row.start): row for row in self._rows}
         self._rows = []
         rows = (self._as_dict(row) for row in last.values() if not row.withdrawn)
         return iter(sorted(rows, key=lambda row: (row["end"], row["query"], row["key"])))
 
     def _as_dict(self, row: Result) -> dict[str, Any]:
-        fields = {name: getattr(row, name) for name in ("query", "key", "start", "end", "readings")}
+        fields = {name: getattr(row, name) for name in ("query", "key", "start", "end", "readings", "complete")}
         details = {"details": json.loads(row.details)} if row.details else {}
         by = {"by": "position"} if getattr(self._queries[row.query].window, "positions", False) else {}
         return {**fields, "values": dict(row.values), **details, **by}
@@ -195,23 +195,27 @@ def fast(gateway: Simulated, seconds: float) -> Iterator[dict[str, Any]]:
         while gateway.time.us < last_us and not gateway.ended:
             gateway.step(min(last_us, gateway.time.us + STEP_US))
             bar.at((gateway.time.us - begin_us) / 1e6)
-    return gateway.complete()
+    return gateway.ended_windows()
 
 
 def live(gateway: Simulated, seconds: float | None) -> Iterator[dict[str, Any]]:
-    """Run in real time and yield each window as soon as it is complete."""
+    """Run in real time and yield each window as soon as it has ended."""
     until_s = time.monotonic() + seconds if seconds is not None else None
     while until_s is None or time.monotonic() < until_s:
         gateway.step(time.time_ns() // 1000)
-        yield from gateway.complete()
+        yield from gateway.ended_windows()
         time.sleep(0.25)
 
 
 def text_of(row: dict[str, Any]) -> str:
-    """A window as a line: boiler-10m site=a 2026-11-21T09:00:00.000Z +600s avg=20.4 (600 readings)."""
+    """A window as a line: boiler-10m site=a 2026-11-21T09:00:00.000Z +600s avg=20.4 (600 readings).
+
+    A row that is not complete, as where listening began within its window, ends with `(600 readings, not complete)`.
+    """
     values = " ".join(f"{name}={'null' if value is None else f'{value:.6g}'}" for name, value in row["values"].items())
     key = f" {row['key']}" if row["key"] else ""
     where = f"{clock(row['start'])} +{(row['end'] - row['start']) / 1e6:g}s"
     if row.get("by") == "position":
         where = f"{row['start']} to {row['end']}"
-    return f"{row['query']}{key}  {where}  {values}  ({row['readings']} readings)"
+    mark = "" if row["complete"] else ", not complete"
+    return f"{row['query']}{key}  {where}  {values}  ({row['readings']} readings{mark})"

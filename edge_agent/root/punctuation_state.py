@@ -5,10 +5,11 @@ Rules (docs/protocol.md), by interpretation:
 - order: the i-th windows of all nodes form one window as soon as every node has sent its own, or is left out if the
   query allows that.
 - overlap: windows that overlap or touch form one window, complete when the bound of their markers lies past its end
-  (5.1). A window with rows is withdrawn when another joins it (5.4).
+  (5.1).
 - central: the markers of all nodes cut one stream. A window is complete when every node's frontier has passed its end
-  (7.4), and withdrawn when a later marker of a node that was behind falls into it.
+  (7.4).
 
+When a window with rows is withdrawn: root/decision/withdrawals.py.
 Rows are revised when readings come late or their coverage changes (4.2, 4.7), at most once in `revise_every` (8.3).
 Markers alone decide where a window begins and ends, so windows without readings are listed too.
 """
@@ -28,6 +29,7 @@ from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
 from edge_agent.algebra.punctuation.markers import MARKER_KEY, ordinal_of, role_of
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.root.completeness import Decision
+from edge_agent.root.decision.withdrawals import superseded
 from edge_agent.root.punctuation_windows import (
     Complete,
     JointWindow,
@@ -157,12 +159,12 @@ class PunctuationWindows:
         return WindowChanges(first, again, tuple(gone))
 
     def _over(self, key: QueryKey, decision: Decision) -> list[Place]:
-        """Windows with rows that turn out to belong to a newer revision of the query (6.3)."""
+        """Withdraw windows with rows that turn out to belong to a newer revision of the query (6.3)."""
         out: list[Place] = []
         for (group, of), from_us in decision.narrowed.items():
             if of == key:
                 mine = [p for p, (picks, _) in self.shown.items() if any(pick[0] == group.node for pick in picks)]
-                out += [place for place in mine if place[1] >= from_us]
+                out += [place for place in mine if superseded(place[1], place[2], from_us, NEVER_US)]
         for place in dict.fromkeys(out):
             self._drop(place)
         return [*dict.fromkeys(out)]
@@ -220,7 +222,7 @@ class PunctuationWindows:
                     yield place, ((node, start_us, end_us),), inside
 
     def _cut_anew(self, members: Members, *, due: bool) -> list[Place]:
-        """Cut the stream at the markers of this step. Returns shown windows that no longer exist."""
+        """Cut the stream at the markers of this step. Returns the windows with rows that a late marker cut (7.4)."""
         ((group, view),) = members.values()
         fresh, anew = self.merged.step(reached_us(group, view))
         if not anew:

@@ -48,7 +48,7 @@ def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest
             "feeds": "all",
             "columns": list(placed.plan.basis),
             "unit": "1m",
-            "weighs": {
+            "bytes": {
                 "readings_per_s": 1.0,
                 "rate": "assumed; --rate sets another",
                 "rows_per_s": pytest.approx(1 / 60),
@@ -59,7 +59,8 @@ def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest
                 "bytes_per_frame": FRAME_BYTES,
             },
             "formed_at": "root",
-            "reason": placed.reason,
+            "reason": "slices take 0.283 B/s, whole windows 0.292 B/s: "
+            "a slice is sent once, however many windows contain it",
         }
     ]
     assert (shown["kept"]["longest"], shown["kept"]["block"]) == ("10m", "9375ms")
@@ -242,7 +243,7 @@ def test_windows_between_a_gateways_own_markers_are_said_to_be_its_own(
 def test_of_late_readings_nothing_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     late = {**QUERY, "late": "per_window"}
     assert main(["explain", written(tmp_path, "tardy.json", late), "--json"]) == 0
-    on_time, rows = (made["weighs"] for made in json.loads(capsys.readouterr().out)["plans"])
+    on_time, rows = (made["bytes"] for made in json.loads(capsys.readouterr().out)["plans"])
     assert on_time["bytes_per_window"]
     assert rows["bytes_per_row"]["expected"] > 0
     assert (rows["bytes_per_window"], rows["bytes_per_s"], rows["rows_per_s"]) == ({}, None, None)
@@ -257,3 +258,48 @@ def test_a_fixed_band_is_one_row(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ", one in all\n" in capsys.readouterr().out
     assert main(["explain", written(tmp_path, "month.json", month)]) == 0
     assert ", one every 30.4d: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("window", "rate", "reason"),
+    [
+        (
+            {"type": "tumbling", "length": "10s"},
+            "10",
+            "equal: slices and whole windows take 1.7 B/s; slices are preferred since other queries can share them",
+        ),
+        (
+            {"type": "sliding", "length": "10s", "slide": "7s"},
+            "10",
+            "whole windows take 2.43 B/s, slices 4.86 B/s: the edges cut more slices than there are windows",
+        ),
+        (  # readings are rarer than slices: each is in one slice, but in more than one window
+            {"type": "sliding", "length": "10s", "slide": "7s"},
+            "0.0001",
+            (
+                "whole windows take 210 B a day, slices 147 B a day; whole windows are preferred since they take 2.43"
+                " B/s instead of 4.86 B/s at one reading every 3.5s"
+            ),
+        ),
+        (  # with many readings a slice and a window have the same size
+            {"type": "sliding", "length": "10m", "slide": "1m"},
+            "10",
+            (
+                "equal: slices and whole windows take 0.292 B/s; slices are preferred since they take 0.283 B/s"
+                " instead of 0.292 B/s at 1.67 readings/s"
+            ),
+        ),
+        (
+            {"type": "fixed_band", "start": "2026-01-01T00:00:00Z", "length": "1h"},
+            "10",
+            "slices, each sent once however many windows contain it; what comes once has no rate to compare",
+        ),
+    ],
+)
+def test_a_reason_has_the_bytes_of_both_kinds_at_the_rate_that_is_shown(
+    window: dict[str, object], rate: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had those at a reading a second, whatever the sensor's rate, also where they were equal."""
+    file = written(tmp_path, "q.json", {**QUERY, "window": window, "aggregates": ["avg", "max"]})
+    assert main(["explain", file, "--rate", rate]) == 0
+    assert f"  because    {reason}\n" in capsys.readouterr().out

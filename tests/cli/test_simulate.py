@@ -52,7 +52,7 @@ def test_what_nothing_can_revise_any_more_is_forgotten(window: Mapping[str, obje
     shown, kept, begin_us = 0, list[int](), gateway.time.us
     for second in range(1, 301):
         gateway.step(begin_us + second * 1_000_000)
-        shown += sum(1 for _ in gateway.complete())
+        shown += sum(1 for _ in gateway.ended_windows())
         kept.append(sum(len(index) for index in gateway.root.kept.indexes.values()))
     (starts,) = gateway.root.results.rows.values()
     assert sum(len(named) for named in starts.values()) < shown / 5
@@ -118,3 +118,44 @@ def test_live_ends_after_its_seconds(tmp_path: Path, capsys: pytest.CaptureFixtu
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows
     assert len({(row["key"], row["start"]) for row in rows}) == len(rows)
+
+
+class Time:
+    """Replaces the module `time`: seconds pass only in `sleep`."""
+
+    def __init__(self) -> None:
+        self.now_us = BEGIN_US + 300_000
+
+    def time_ns(self) -> int:
+        return self.now_us * 1_000
+
+    def monotonic(self) -> float:
+        return self.now_us / 1e6
+
+    def sleep(self, seconds: float) -> None:
+        self.now_us += round(seconds * 1e6)
+
+
+def test_the_window_within_which_listening_began_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protocol 4.1. The word is that of `headwater query`."""
+    sensor = {"driver": "host", "metrics": ["memory"], "every": "100ms"}
+    query = {**QUERY, "by": [], "window": {"type": "tumbling", "length": "1s"}, "lateness": "0s"}
+    command = ["simulate", *files(tmp_path, sensor, query), "--live", "--seconds", "3.5"]
+    monkeypatch.setattr("edge_agent.cli.simulate.time", Time())
+    assert main([*command, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["start"] - BEGIN_US for row in rows] == [0, 1_000_000, 2_000_000]
+    assert [row["complete"] for row in rows] == [False, True, True]
+    monkeypatch.setattr("edge_agent.cli.simulate.time", Time())
+    assert main(command) == 0
+    marks = [line.rpartition("(")[2] for line in capsys.readouterr().out.splitlines()]
+    assert [mark.partition(" ")[2] for mark in marks] == ["readings, not complete)", "readings)", "readings)"]
+
+
+def test_a_sensor_that_is_read_from_its_beginning_has_complete_windows_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *files(tmp_path, SENSOR, QUERY), "--seconds", "20", "--json"]) == 0
+    assert {json.loads(line)["complete"] for line in capsys.readouterr().out.splitlines()} == {True}

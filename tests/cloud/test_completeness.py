@@ -23,6 +23,7 @@ from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.window_ranges import CoverageRef, covers, join
+from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow
 from edge_agent.root.decision.work import (
     CoverageCell,
     Islands,
@@ -30,10 +31,8 @@ from edge_agent.root.decision.work import (
     ReadRequest,
     RefusedFrame,
     SessionKey,
-    SupersededRows,
     TooLate,
     WindowRange,
-    WithdrawnWindow,
     Work,
 )
 from edge_agent.wire.heads import Part, Parts

@@ -15,7 +15,8 @@ from cloud_job.delta import tables
 from cloud_job.delta.tables import RESULTS, Place
 from cloud_job.spark import islands
 from cloud_job.spark.upsert import withdraw, withdraw_over
-from edge_agent.root.decision.work import Islands, SupersededRows, WithdrawnWindow
+from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow
+from edge_agent.root.decision.work import Islands
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,8 +22,9 @@ import pytest
 
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
 from edge_agent.config import topics
+from edge_agent.config.checking.checker import REQUIRED
 from edge_agent.config.definitions.definitions import parse_definition
-from edge_agent.config.definitions.drivers import FILES
+from edge_agent.config.definitions.drivers import DRIVERS, FILES
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.lander import LanderLoop
@@ -73,6 +74,16 @@ DRIVER_FIELDS: Final[dict[str, dict[str, object]]] = {
     "host": {"metric": "cpu"},
     "simulated": {"rate": 10.0},
 }
+
+
+def fields_of(driver: str) -> dict[str, object]:
+    """The fields of a sensor of this driver that it needs, and some more."""
+    fields = DRIVER_FIELDS.get(driver, {})
+    missing = {key.name for key in DRIVERS[driver].keys if key.default is REQUIRED} - fields.keys()
+    assert not missing, f"driver {driver!r} needs {sorted(missing)}: add values to DRIVER_FIELDS"
+    return fields
+
+
 STATUS: Final = {"online": True, "parent": "m", "clock": {"asked": 5}}
 STATE: Final = {"items": {"query/q": {"ok": True, "revision": 3}}}
 BATCH: Final = cbor2.dumps([1, 2, 3])
@@ -93,7 +104,7 @@ def _cases() -> dict[str, Case]:
         }
     found["gateway: mark"] = Case("gateway", "g", topics.commands("g"), constant({"cmd": "mark", "id": "m1"}))
     for name in FILES:
-        text = {"driver": name, **DRIVER_FIELDS[name], "revision": 1}
+        text = {"driver": name, **fields_of(name), "revision": 1}
         found[f"gateway: sensor {name}"] = Case("gateway", "g", topics.definition("sensor", "t"), constant(text))
     query = {"source": "s", "window": {"type": "tumbling", "length": "2s"}, "aggregates": ["max"], "revision": 1}
     found["gateway: query"] = Case("gateway", "g", topics.definition("query", "p"), constant(query))

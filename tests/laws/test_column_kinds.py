@@ -15,7 +15,9 @@ FACTS = [field.name for field in dataclasses.fields(ColumnKind)]
 
 
 def test_every_column_is_of_a_known_kind_and_every_kind_is_used() -> None:
-    assert {column.kind for column in COLUMNS.values()} == KINDS.keys()
+    used = {column.kind for column in COLUMNS.values()}
+    assert not used - KINDS.keys(), "no file that edge_agent/algebra/columns/__init__.py lists has these kinds"
+    assert not KINDS.keys() - used, "no Column of a family in edge_agent/algebra/aggregates/families has these kinds"
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -27,7 +29,8 @@ def test_a_fact_that_is_forgotten_is_named(fact: str) -> None:
 
 def test_every_form_has_letters_and_a_codec() -> None:
     """Their Spark types: tests/cloud/test_plan.py."""
-    assert LETTERS.keys() == CODECS.keys() == set(Form)
+    assert LETTERS.keys() == set(Form), "Form and LETTERS of edge_agent/algebra/columns/kind.py"
+    assert CODECS.keys() == set(Form), "Form and CODECS of edge_agent/wire/columns/forms.py"
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -12,7 +12,7 @@ from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.query.placement_reasons import placement_reasons
 from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.query.wire_costs import Cost, of_window, overlap, rates
+from edge_agent.algebra.query.wire_costs import Cost, of_window, overlap, rates, speeds
 from edge_agent.algebra.windows import CountTumbling, FixedBand, Punctuation, Session, Sliding, Tumbling, Window
 from tests.support import algebra_strategies
 from tests.support.algebra_strategies import every_aggregate
@@ -80,10 +80,11 @@ def test_what_is_chosen_is_expected_to_be_fewer_bytes(
         assert mine.expected <= others.expected
 
 
-def test_a_cost_says_what_it_is_at_a_reading_a_second() -> None:
-    assert Cost(("count", "max"), None, Fraction(2)).text() == "9 B/s"  # of two rows a second only one has a reading
-    assert Cost(("count",), None, Fraction(0)).text() == "1 B"
-    assert Cost(("count", "sum"), None, Fraction(1, 3_600)).text() == "228 B a day"
+def test_rates_have_the_unit_of_the_smallest() -> None:
+    two_rows = Cost(("count", "max"), None, Fraction(2)).per_s(1.0)  # of two rows a second only one has a reading
+    assert two_rows is not None
+    assert speeds(two_rows.expected) == ["9 B/s"]
+    assert speeds(0.0026388, 1.0) == ["228 B a day", "86,400 B a day"]
 
 
 def test_what_comes_once_has_no_rate() -> None:

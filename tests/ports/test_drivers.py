@@ -29,16 +29,6 @@ from tests.support.fakes import BEGIN_US, FakeClock
 from tests.support.published.reference import drivers as drivers_page
 
 TOP = Path(__file__).resolve().parents[2]
-FOLDER = TOP / "edge_agent/ports/sensors"
-HELPERS = {
-    "file_access",
-    "__init__",
-    "node_sensors",
-    "quality",
-    "convert",
-    "payloads",
-    "filters",
-}  # files of the folder without a driver
 
 
 @pytest.fixture
@@ -50,8 +40,8 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Driver]]:
     drivers.REFUSED.clear()
 
 
-def test_the_list_names_the_files_with_a_driver_and_each_record_has_the_name_of_its_file() -> None:
-    assert {path.stem for path in FOLDER.glob("*.py")} - HELPERS == set(FILES)
+def test_each_record_has_the_name_of_its_file() -> None:
+    """That the list is complete: tests/laws/test_registries.py."""
     assert [DRIVERS[name].name for name in FILES] == list(FILES)
     assert not set(FILES) & set(LATER_DRIVERS)
 
@@ -91,6 +81,8 @@ def test_the_record_is_true_of_what_its_class_does(name: str, clock: FakeClock, 
     sensors = Sensors(clock)
     sensors.configure([sensor], {})
     reads = [read for _ in range(3) for read in sensors.poll(clock.pass_s(1), everything=True)]
+    assert not sensors.notes(), f"edge_agent/ports/sensors/{name}.py: its class cannot be started or polled"
+    assert reads, f"edge_agent/ports/sensors/{name}.py: no reading in 3 s"
     assert sensor.own_clock == driver.own_clock
     assert sensor.rereadable == driver.rereadable(sensor) == any(read.position is not None for read in reads)
     assert driver.own_clock == any(read.clock_us is not None for read in reads)

@@ -8,6 +8,7 @@ algebra_strategies    Hypothesis strategies for values of the algebra
 naive_root            windows from a slicer's steps, in plain loops
 findings, skips       plugins of pytest: failing examples to keep; a skip is a failure in CI
 published             tables of docs/configure.md and JSON Schemas, made from the checker
+registries            files that the list of a registry lacks
 tables_page           writes schemas/tables.md
 machines              one machine on a simulated disk; a scripted child of a root or merger
 simulation            random fleets with losses, delays and crashes, compared with the oracle

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -32,6 +31,7 @@ from edge_agent.algebra.aggregates.base import (
     States,
 )
 from edge_agent.algebra.aggregates.non_commutative import in_order
+from edge_agent.algebra.built_in import record, source
 from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
@@ -60,7 +60,19 @@ _FILES: Final = (  # the registry: files of `families`, each with its FAMILY
     "trend",
     "approximate",
 )
-BUILT_IN: Final[tuple[Family, ...]] = tuple(import_module(f"{__name__}.families.{name}").FAMILY for name in _FILES)
+
+
+def _built_in() -> tuple[Family, ...]:
+    """The families of all files. Raises: TypeError, one line with the file and its mistake."""
+    folder, listed_in = f"{__name__}.families", f"_FILES of {source(__name__, '__init__')}"
+    found = tuple(record(folder, name, "FAMILY", Family, listed_in) for name in _FILES)
+    for i, family in enumerate(found):
+        if why := package_families.inconsistency(family, found[:i], found[i + 1 :]):
+            raise TypeError(f"{source(folder, _FILES[i])}: {why}")
+    return found
+
+
+BUILT_IN: Final[tuple[Family, ...]] = _built_in()
 REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family cannot be used
 PLUGINS: Final[dict[str, Callable[[], str]]] = {}  # function of a package -> its law check, which runs once
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Params, Readings, States
 from edge_agent.algebra.aggregates.non_commutative import with_needs
@@ -29,30 +28,40 @@ TIMES_US: Final = np.arange(24) * 1_000
 NEAR: Final = 1e-6  # tolerance for floats that are summed in another order, and for approximate states
 
 
-def refusal(family: Family, known: Sequence[Family]) -> str:
-    """Why a family cannot be added to the known ones, '' if it can."""
-    parts: dict[str, Callable[[Family], Sequence[Column | Component | Function]]] = {
-        "column": lambda f: f.columns,
-        "component": lambda f: f.components,
-        "function": lambda f: f.functions,
-    }
-    for part, of in parts.items():
-        taken = {each.name for other in known for each in of(other)}
-        if clash := sorted(taken.intersection(each.name for each in of(family))):
+def inconsistency(family: Family, known: Sequence[Family], later: Sequence[Family] = ()) -> str:
+    """The contradiction in a family, or between it and the known ones; '' for none. Built-in families have none.
+
+    later: further families whose components it may need.
+    """
+    for part in ("column", "component", "function"):
+        taken = {each.name for other in known for each in getattr(other, f"{part}s")}
+        if clash := sorted(taken.intersection(each.name for each in getattr(family, f"{part}s"))):
             return f"{part} {clash[0]!r} exists already; choose another name"
-    allowed = [kind.name for kind in KINDS.values() if not kind.grows]
-    if kinds := sorted({column.kind for column in family.columns}.difference(allowed)):
-        return f"packages cannot use the column kind {kinds[0]!r}; use one of {', '.join(allowed)}"
+    if unknown := sorted({column.kind for column in family.columns}.difference(KINDS)):
+        return f"column kind {unknown[0]!r} is in no file that edge_agent/algebra/columns/__init__.py lists"
     columns = [name for component in family.components for name in component.columns]
     if sorted(columns) != sorted(c.name for c in family.columns) or not all(c.columns for c in family.components):
         return "every column must belong to exactly one component, and every component must have a column"
+    there = {component.name for each in (*known, family, *later) for component in each.components}
+    missing = {name for names in _needs(family) for name in names} - there
+    return f"component {min(missing)!r} is needed and does not exist" if missing else ""
+
+
+def _needs(family: Family) -> list[tuple[str, ...]]:
+    """The names of components that each component and each function needs."""
+    return [*(c.needs for c in family.components), *((*f.needs, *(f.scaled or ())) for f in family.functions)]
+
+
+def refusal(family: Family, known: Sequence[Family]) -> str:
+    """Why a family of a package cannot be added to the known ones, '' if it can."""
+    allowed = [kind.name for kind in KINDS.values() if not kind.grows]
+    if kinds := sorted({column.kind for column in family.columns}.difference(allowed)):
+        return f"packages cannot use the column kind {kinds[0]!r}; use one of {', '.join(allowed)}"
     if family.templates or any(function.asks is not None for function in family.functions):
         return "packages cannot declare templates or `asks`"
-    needs = [*(c.needs for c in family.components), *((*f.needs, *(f.scaled or ())) for f in family.functions)]
-    if any({"bag", "series"} & set(names) and len(set(names)) > 1 for names in needs):
+    if any({"bag", "series"} & set(names) and len(set(names)) > 1 for names in _needs(family)):
         return "a function or component that needs 'bag' or 'series' must need no other: these contain all readings"
-    missing = {name for names in needs for name in names} - {c.name for f in (*known, family) for c in f.components}
-    return f"component {min(missing)!r} is needed and does not exist" if missing else ""
+    return inconsistency(family, known)
 
 
 def broken_law(function: Function, family: Family, every: Mapping[str, Component]) -> str:
@@ -145,14 +154,12 @@ def _guarded_component(component: Component, kinds: Mapping[str, str], guard: Pl
         return {**out, failed: np.maximum(out[failed], groups.sum(states[failed]))}
 
     def invert(total: States, part: States) -> dict[str, Array] | None:
-        assert component.invert is not None
-        subtract, rows = component.invert, len(total[failed])
+        def left() -> dict[str, Array] | None:
+            columns = component.invert(total, part) if component.invert is not None else None
+            return None if columns is None else {**checked(columns, len(none), 0), failed: none}
 
-        def attempt() -> dict[str, Array] | None:
-            columns = subtract(total, part)
-            return None if columns is None else {**checked(columns, rows, 0), failed: np.zeros(rows, np.int64)}
-
-        return None if total[failed].any() else guard.call(component.name, "invert", attempt)
+        none = np.zeros(len(total[failed]), np.int64)
+        return None if total[failed].any() else guard.call(component.name, "invert", left)
 
     columns, inverse = (*component.columns, failed), component.invert and invert
     return replace(component, columns=columns, lift=lift, combine=combine, invert=inverse, fold=None, of_bag=None)
@@ -178,19 +185,19 @@ def _guarded_function(function: Function, own: set[str], guard: PluginGuard) -> 
     def lower(states: States, scale: int | None, params: Params) -> Lowered:
         rows = len(next(iter(states.values())))
 
-        def checked() -> tuple[NDArray[np.float64], NDArray[np.bool_], list[str | None]]:
+        def checked() -> Lowered:
             found = function.lower(states, scale, params)
-            value, null = np.array(found.value, np.float64), np.array(found.null, np.bool_)
             details: list[str | None] = [None] * rows if found.details is None else list(found.details)
-            if not value.shape == null.shape == (rows,) == (len(details),):
-                raise ValueError(f"wanted {rows} values, got shape {value.shape}")
-            return value, null, details
+            answer = Lowered(np.array(found.value, np.float64), np.array(found.null, np.bool_), details)
+            if not answer.value.shape == answer.null.shape == (rows,) == (len(details),):
+                raise ValueError(f"wanted {rows} values, got shape {answer.value.shape}")
+            return answer
 
         found = guard.call(function.name, "lower", checked)
         if found is None:
             reason = json.dumps({"failed": guard.why[function.name]})
             return Lowered(np.full(rows, np.nan), np.ones(rows, np.bool_), [reason] * rows)
-        value, null, details = found
+        value, null, details = found.value, found.null, [*(found.details or ())]
         for name in sorted(own.intersection(function.components(scale, params))):
             why = guard.why.get(name, "see ops.gaps and the status of the nodes")
             for row in np.flatnonzero(states[name + FAILED]).tolist():

@@ -33,7 +33,8 @@ class Placement:
     """One plan, and the readings that it gets.
 
     feeds: 'all' readings, only those 'on_time', only 'late' ones, or 'markers' instead of readings. where: 'root' or
-    'gateway', the place where windows are formed. reason: text for the user. cost: bytes of the rows.
+    'gateway', the place where windows are formed. reason: text for the user. cost: bytes of the rows. other: if whole
+    windows and slices were compared, the cost of those that were not chosen.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class Placement:
     where: str
     reason: str
     cost: Cost
+    other: Cost | None = None
 
     @property
     def kind(self) -> str:
@@ -85,20 +87,18 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
     whole = Cost(basis, scale, by_rows[1], overlap(windows))
     local = queries[0].scope == "local"
     kind = "window" if local or whole.never_more_than(slices) else "slice"
-    figures = f"of a key with a reading a second: slices {slices.text()}, whole windows {whole.text()}"
     if local:
         reason = "finished on the gateway and merged with no other node"
     elif kind == "window":
-        reason = f"whole windows: fewer bytes than the slices between their edges ({figures})"
+        reason = "whole windows: fewer bytes than the slices between their edges"
     else:
-        reason = f"slices, each sent once however many windows contain it ({figures})"
+        reason = "slices, each sent once however many windows contain it"
 
     def placed(kind: str, feeds: str, reason: str) -> Placement:
-        unit_us = math.gcd(*(window.unit_us for window in windows))
-        cost = slices if kind == "slice" else whole
-        return Placement(
-            _plan_of(queries, kind, basis, scale, unit_us=unit_us), feeds, "gateway" if local else "root", reason, cost
-        )
+        made = _plan_of(queries, kind, basis, scale, unit_us=math.gcd(*(window.unit_us for window in windows)))
+        cost, other = (slices, whole) if kind == "slice" else (whole, slices)
+        where = "gateway" if local else "root"
+        return Placement(made, feeds, where, reason, cost, None if local or feeds == "late" else other)
 
     if kind == "slice" and any(query.late == "per_window" for query in queries):
         late = "late readings as whole windows: each counts in the windows that are still open, in no other"

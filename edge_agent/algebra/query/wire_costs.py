@@ -56,19 +56,18 @@ class Cost:
 
     def never_more_than(self, other: Cost) -> bool:
         """Whether this is cheaper than `other` at some rate that fills the rows of `other`, and dearer at none."""
-        if not self.rows_per_s or not other.rows_per_s:
-            return False
-        pairs = [
-            (mine.expected, others.expected)
-            for rate in (float(other.rows_per_s * readings) for readings in _FILLED)
-            if (mine := self.per_s(rate)) is not None and (others := other.per_s(rate)) is not None
-        ]
+        pairs = [(mine, others) for _, mine, others in compared(self, other, other.rows_per_s)]
         return all(mine <= others for mine, others in pairs) and any(mine < others for mine, others in pairs)
 
-    def text(self) -> str:
-        """`11 B/s` at one reading per second, or `11 B` if the rate of rows is unknown."""
-        each = self.per_s(1.0)
-        return f"{digits(self.row(1.0).expected)} B" if each is None else speed(each.expected)
+
+def compared(one: Cost, other: Cost, rows_per_s: Fraction | None) -> list[tuple[float, float, float]]:
+    """(readings per second, expected bytes per second of one, of the other) at rates from a reading a row to a million.
+
+    Empty if their windows do not repeat. rows_per_s: rows to fill.
+    """
+    rates = [float((rows_per_s or 0) * readings) for readings in _FILLED]
+    pairs = [(rate, one.per_s(rate), other.per_s(rate)) for rate in rates]
+    return [(rate, mine.expected, others.expected) for rate, mine, others in pairs if mine and others]
 
 
 def of_window(cost: Cost, kind: str, window: Spec, readings_per_s: float) -> RowSize:
@@ -136,4 +135,11 @@ def digits(value: float) -> str:
 
 def speed(bytes_per_s: float) -> str:
     """A rate as text: `11 B/s`, or `0.35 B a day` for small rates."""
-    return f"{digits(bytes_per_s)} B/s" if bytes_per_s >= 0.01 else f"{digits(bytes_per_s * 86_400)} B a day"
+    return speeds(bytes_per_s)[0]
+
+
+def speeds(*bytes_per_s: float) -> list[str]:
+    """Rates as texts, all in the unit of the smallest."""
+    if min(bytes_per_s) >= 0.01:
+        return [f"{digits(each)} B/s" for each in bytes_per_s]
+    return [f"{digits(each * 86_400)} B a day" for each in bytes_per_s]

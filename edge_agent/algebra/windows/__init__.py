@@ -14,9 +14,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import Any, Final, cast
 
+from edge_agent.algebra.built_in import module, source
 from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
 from edge_agent.algebra.span import Lattice
 from edge_agent.algebra.windows import package_types
@@ -48,12 +48,21 @@ _FILES: Final = (  # the registry: files of this folder, named like the type in 
     "count_sliding",
     "state",
 )
+_OF_MACHINES: Final = ("session", "punctuation")  # the slicers form these, not a method of the spec
 
 
 def _type_in(file: str) -> type[Any]:
-    """The window type in a file of the same name."""
-    found = vars(import_module(f"{__name__}.{file}")).values()
-    return next(each for each in found if isinstance(each, type) and getattr(each, "type", None) == file)
+    """The window type in a file of the same name. Raises: TypeError, one line with the file and what it lacks."""
+    listed_in, where = f"_FILES of {source(__name__, '__init__')}", source(__name__, file)
+    found = vars(module(__name__, file, listed_in)).values()
+    made: type[Any] | None = next((c for c in found if isinstance(c, type) and vars(c).get("type") == file), None)
+    if made is None:
+        raise TypeError(f'{where}: a class in it needs `type: ClassVar[str] = "{file}"`, which is the name of the file')
+    if "KEYS" not in vars(made):
+        raise TypeError(f"{where}: class {made.__name__} lacks KEYS of its own, the keys of its table")
+    if file not in _OF_MACHINES and (why := package_types.lacks(made)):
+        raise TypeError(f"{where}: class {made.__name__} {why}")
+    return made
 
 
 ALL: Final[dict[str, type[Window] | type[Session] | type[Punctuation] | type[OrderedWindow]]] = {

@@ -32,12 +32,18 @@ NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result that repla
 }
 
 
-def refusal(found: Any, taken: Collection[str]) -> str:
-    """Why a class cannot be used as a window type, '' if it can. taken: names of existing types."""
+def lacks(found: type) -> str:
+    """The members that a window type lacks, with the protocol that asks for them; '' for none."""
     wanted = OrderedWindow if hasattr(found, "cut") else Window
     members = [name for each in (Spec, wanted) for name in (*each.__annotations__, *vars(each)) if name[0] != "_"]
-    if lacks := [name for name in members if not hasattr(found, name)]:
-        return f"lacks {', '.join(lacks)} (edge_agent.algebra.windows.{wanted.__name__})"
+    missing = [name for name in members if not hasattr(found, name)]
+    return f"lacks {', '.join(missing)} (edge_agent.algebra.windows.{wanted.__name__})" if missing else ""
+
+
+def refusal(found: Any, taken: Collection[str]) -> str:
+    """Why a class cannot be used as a window type, '' if it can. taken: names of existing types."""
+    if why := lacks(found):
+        return why
     if found.type in taken:
         return f"window type {found.type!r} exists already; choose another word"
     if any(not isinstance(key, Setting) or key.kind not in KINDS for key in found.KEYS):
@@ -120,13 +126,10 @@ def _guarded(method: Callable[..., Any], step: str, guard: PluginGuard) -> Calla
 
 def _check_rows(cut: RowWindows, line: OrderedReadings) -> None:
     """Check that the rows of all windows are within their keys. Raises: ValueError."""
-    columns = (cut.low, cut.high, cut.start, cut.end)
-    whole = all(np.shape(column) == np.shape(cut.key) for column in columns) and np.shape(cut.keep) == line.first.shape
+    shapes = {np.shape(column) for column in (cut.key, cut.low, cut.high, cut.start, cut.end)}
     if (
-        not whole
-        or (cut.low < line.first[cut.key]).any()
-        or (cut.low >= cut.high).any()
-        or (cut.high > line.until[cut.key]).any()
+        not (len(shapes) == 1 and np.shape(cut.keep) == line.first.shape)
+        or ((cut.low < line.first[cut.key]) | (cut.low >= cut.high) | (cut.high > line.until[cut.key])).any()
         or ((cut.keep < line.first) | (cut.keep > line.until)).any()
     ):
         raise ValueError("a window has rows outside its key, or the columns have unequal lengths")

@@ -1,4 +1,4 @@
-"""Expected sizes of a plan, for `explain`: bytes per window of each query, per row and per second."""
+"""Expected sizes of a plan, for `explain`: bytes per window of each query, per row and per second; why it is chosen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import Any, Final
 from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.query.planner import Placement
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.algebra.query.wire_costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
+from edge_agent.algebra.query.wire_costs import (
+    FRAME_BYTES,
+    MINUTE_US,
+    compared,
+    digits,
+    of_window,
+    speed,
+    speeds,
+    window_us,
+)
 from edge_agent.cli.support.message_rendering import listed
 from edge_agent.config.definitions.drivers import DRIVERS
 
@@ -82,6 +91,37 @@ def lines_of(sizes: dict[str, Any]) -> list[str]:
     if per_s is not None:
         rows += f": {speed(per_s['expected'])}, at most {speed(per_s['most'])}"
     return [*lines, rows, f"{sizes['bytes_per_frame']} B more a frame, whatever the number of keys"]
+
+
+NAMES: Final = {"slice": "slices", "window": "whole windows"}
+WHY: Final = {
+    "slice": "a slice is sent once, however many windows contain it",
+    "window": "the edges cut more slices than there are windows",
+}
+
+
+def reason_of(placement: Placement, rate: Rate) -> str:
+    """Why a plan is sent as it is. If whole windows and slices were compared: with the bytes per second of both."""
+    cost, other, kind = placement.cost, placement.other, placement.kind
+    if other is None:
+        return placement.reason
+    mine, others = cost.per_s(rate.per_s), other.per_s(rate.per_s)
+    if mine is None or others is None:
+        return f"{placement.reason}; what comes once has no rate to compare"
+    chosen, refused = (NAMES[kind], *(name for each, name in NAMES.items() if each != kind))
+    figure, figure_of_other = speeds(mine.expected, others.expected)
+    if figure == figure_of_other:
+        figures = f"equal: {chosen} and {refused} take {figure}"
+    else:
+        figures = f"{chosen} take {figure}, {refused} {figure_of_other}"
+        if mine.expected < others.expected:
+            return f"{figures}: {WHY[kind]}"
+    for per_s, fewer, more in compared(cost, other, (cost if kind == "slice" else other).rows_per_s):
+        low, high = speeds(fewer, more)
+        if fewer < more and low != high:
+            at = f"{digits(per_s)} readings/s" if per_s > 1 else f"one reading {often(per_s).removeprefix('one ')}"
+            return f"{figures}; {chosen} are preferred since they take {low} instead of {high} at {at}"
+    return f"{figures}; {chosen} are preferred since other queries can share them"
 
 
 def often(rate: float) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Final
 
+from edge_agent.algebra.built_in import record, source
 from edge_agent.algebra.plugin_calls import Loaded, usable
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import Key, Report
@@ -78,7 +78,10 @@ class DriverRegistry(Mapping[str, Driver]):
         if found is None:
             if name not in FILES:
                 raise KeyError(name)
-            found = self._loaded[name] = import_module(f"{ROOM}.{name}").DRIVER
+            found = record(ROOM, name, "DRIVER", Driver, f"FILES of {source(*__name__.rsplit('.', 1))}")
+            if found.name != name:
+                raise TypeError(f"{source(ROOM, name)}: DRIVER is named {found.name!r}, its file {name!r}")
+            self._loaded[name] = found
         return found
 
     def __iter__(self) -> Iterator[str]:

@@ -111,6 +111,9 @@ class WindowTable(AsWritten):
         inside = {key.inside: values[key.name] for key in keys}
         try:
             spec = ALL[word](**inside)
+            if lost := [key for key in keys if not hasattr(spec, key.inside)]:
+                where = f"{type(spec).__module__}.{type(spec).__name__}"
+                raise TypeError(f"{where} needs a property {lost[0].inside}, the value of its key {lost[0].name}")
             wrong = spec.wrong()
         except Exception as err:
             if word not in GUARDS:

@@ -3,6 +3,7 @@
 decide               `step`: one decision; what closes, what is revised
 transition           `decided`: a decision, its step, and what may be forgotten after it; needed: which rows may go
 work                 `Work` and the records in it; their bytes in ops.batches
+withdrawals          why a row is withdrawn
 root_state           the state between decisions: `RootState`, `RootLimits`
 read_plan            which plans feed which query, and the shapes of states
 window_ranges        ranges of time windows, cut where their coverage changes

@@ -24,7 +24,8 @@ from edge_agent.root.decision.read_plan import QueryAtDecision, ReadPlan, read_p
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.session_tracker import SessionDecisionView
 from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, join
-from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, SupersededRows, TooLate, WindowRange, Work
+from edge_agent.root.decision.withdrawals import SupersededRows
+from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, TooLate, WindowRange, Work
 from edge_agent.root.punctuation_windows import reached_us
 from edge_agent.wire.heads import Part
 

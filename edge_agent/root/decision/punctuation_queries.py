@@ -17,7 +17,8 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.window_ranges import CoverageRef
-from edge_agent.root.decision.work import WindowRange, WithdrawnWindow
+from edge_agent.root.decision.withdrawals import WithdrawnWindow
+from edge_agent.root.decision.work import WindowRange
 from edge_agent.root.punctuation_state import PunctuationWindows
 from edge_agent.root.punctuation_windows import JointWindow, members_of
 from edge_agent.wire.heads import Part

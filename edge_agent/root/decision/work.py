@@ -13,6 +13,7 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Plan, Serving
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.query.query import Aggregate, Group
+from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow
 from edge_agent.wire import snapshot
 
 VERSION: Final = 1
@@ -49,32 +50,6 @@ class WindowRange:
     picks: tuple[tuple[int, int, int], ...] = ()
     within: bool = False
     by_end: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WithdrawnWindow:
-    """A window between markers that another has joined: its rows are withdrawn."""
-
-    query: str
-    revision: int
-    node: str
-    start_us: int
-    end_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class SupersededRows:
-    """Rows of a revision that start at or after from_us are withdrawn: a newer revision holds there (docs/protocol.md
-    6.3).
-
-    after_us: rows that end by then are beyond the horizon and stay.
-    """
-
-    query: str
-    revision: int
-    node: str
-    from_us: int
-    after_us: int
 
 
 def identity(group: Group, plan: Plan) -> bytes:

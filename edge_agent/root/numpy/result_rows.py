@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.coverage import Coverage
-from edge_agent.root.decision.work import SupersededRows, WithdrawnWindow
+from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow, superseded
 from edge_agent.root.numpy.rows import Row, WindowAnswers
 
 Name = tuple[str, int]  # key, and the end where rows of one start may have several, else 0
@@ -72,29 +72,28 @@ class ResultRows:
 
     def supersede(self, over: SupersededRows) -> Iterator[Row]:
         """Withdraw rows of a revision that turn out to belong to a newer one."""
-        for start_us, named in self.rows.get((over.query, over.node), {}).items():
-            if start_us >= over.from_us:
-                yield from self._withdrawn(named, over.revision, over.after_us)
+        for named in self.rows.get((over.query, over.node), {}).values():
+            for name, row in named.items():
+                mine = row.definition_revision == over.revision and not row.withdrawn
+                if mine and superseded(row.start, row.end, over.from_us, over.after_us):
+                    yield self._withdraw(named, name)
 
     def withdraw(self, gone: WithdrawnWindow) -> Iterator[Row]:
-        """Withdraw the rows of a window between markers that another has joined."""
+        """Withdraw the rows of a window between markers."""
         named = self.rows.get((gone.query, gone.node), {}).get(gone.start_us, {})
-        yield from self._withdrawn(named, gone.revision, gone.end_us - 1, gone.end_us)
+        for name, row in named.items():
+            if row.definition_revision == gone.revision and not row.withdrawn and row.end == gone.end_us:
+                yield self._withdraw(named, name)
 
     def withdraw_row(self, row: Row) -> Row:
         """Withdraw the row of a session."""
-        gone = replace(row, withdrawn=True, revision=row.revision + 1)
-        self.rows[row.query, row.node][row.start][row.key, 0] = gone
-        return gone
+        return self._withdraw(self.rows[row.query, row.node][row.start], (row.key, 0))
 
     @staticmethod
-    def _withdrawn(named: dict[Name, Row], revision: int, after_us: int, upto_us: int | None = None) -> Iterator[Row]:
-        """Withdraw, among the rows with one start, those of a revision with an end in (after, upto]."""
-        for name, row in named.items():
-            mine = row.definition_revision == revision and not row.withdrawn
-            if mine and row.end > after_us and (upto_us is None or row.end <= upto_us):
-                named[name] = replace(row, withdrawn=True, revision=row.revision + 1)
-                yield named[name]
+    def _withdraw(named: dict[Name, Row], name: Name) -> Row:
+        """Mark one of the rows with a start as withdrawn. Reasons: root/decision/withdrawals.py."""
+        named[name] = replace(named[name], withdrawn=True, revision=named[name].revision + 1)
+        return named[name]
 
     def free(self, query: str, node: str, floor_us: int) -> Iterator[Row]:
         """Forget rows that end by then, and return them. Rows are mostly in the order of time: it stops at the first
