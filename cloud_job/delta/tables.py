@@ -135,7 +135,7 @@ POSITIONS: Final = Table(
         "held_from": ("BIGINT", "position of the first reading that a later window may contain"),
         "since": ("BIGINT", "batch of the first row with readings from held_from on"),
         "scale": ("INT", "power of ten of one unit of the values in `held`; null for floats"),
-        "held": ("BINARY", "readings before `position` that are in no row between `since` and this one; internal"),
+        "held": ("BINARY", "readings that this row adds, of batch `since` all from held_from on; internal"),
         "batch": ("BIGINT", "micro-batch that wrote it; the state is the one after this batch"),
     },
     cluster=("query", "key"),

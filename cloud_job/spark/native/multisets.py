@@ -32,7 +32,7 @@ def to_arrow(column: Array) -> pa.Array:
 
 
 def merged(given: pa.Array, scale: int | None) -> Found:
-    """Yields (row numbers, their states) from lists of cells. Leaves out rows without values, or with one beyond 64 bits."""
+    """Yields (row numbers, their states) from lists of cells, except rows without values or with one beyond 64 bits."""
     rows = cell_arrays.MetCells.of(given)
     values, sizes = rows.opened("v", cell_arrays.number(scale))
     counts = _counts(rows, sizes)

@@ -32,7 +32,7 @@ POWERS: Final = (2, 3, 4, 5)  # m2 to m5: sums of powers of distances from the m
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """How a query's results are computed: its aggregates, and the scale (power of ten) of its integers; None: floats."""
+    """How a query's results are computed: aggregates, and the scale (power of ten) of the integers; None: floats."""
 
     aggregates: tuple[Aggregate, ...]
     scale: int | None
