@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run recordings and print their rows. Returns 2 if a file is unreadable, 3 with --strict if a query is left out."""
+    """Run recordings and print their rows. Returns 2 if a file is unreadable; with --strict 3 if a query is refused."""
     spark = args.root == "spark"
     if spark:
         setup("warning")  # the log of the Spark job has the reasons of failures
