@@ -38,7 +38,7 @@ class Lease:
             return
         found = self.place.read(spark, BATCHES).where(f"number = {number}").select("owner").collect()
         if [row["owner"] for row in found] != [self.owner]:
-            raise PortError(f"another root owns the tables {self.place.root} since batch {number}; this one stops")
+            raise PortError(f"another root owns the tables {self.place.root} since batch {number}; this root stops")
 
     def release(self) -> None:
         if self._lock is not None:

@@ -15,7 +15,7 @@ from cloud_job.delta.torn_commits import LOOKED_AT
 
 DIGITS: Final = 20  # length of a version number in a file name
 MOST: Final = 10_000  # versions that one call looks at
-LEAST_AFTER: Final = 2 * LOOKED_AT  # commits after the checkpoint: if these are torn, an older checkpoint is needed
+LEAST_AFTER: Final = 2 * LOOKED_AT  # newest commits may be torn: keep a checkpoint before them
 
 
 def newest(folder: Path) -> int:

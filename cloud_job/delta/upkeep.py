@@ -106,7 +106,7 @@ class Upkeep:
                 "upkeep.failed", extra={"step": step.name, "failed": self.failed, "again_s": again_s, "why": why}
             )
             self._note(why, f"{step.name}, {step.failures} in a row")
-            self._tell(step, root, why)
+            self._declare(step, root, why)
             return
         self.done += 1
         again = found is not None and MORE in found
@@ -117,7 +117,7 @@ class Upkeep:
         else:
             log.info("upkeep.done", extra={"step": step.name, "took_s": took_s, "steps": self.done, **found})
 
-    def _tell(self, step: Step, root: Job, why: str) -> None:
+    def _declare(self, step: Step, root: Job, why: str) -> None:
         """Write a row of 0 readings to ops.gaps, for users who see only the tables. At most one per step and day."""
         now_s = self._clock()
         if step.told_s is not None and now_s - step.told_s < TELL_S:

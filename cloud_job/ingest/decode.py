@@ -321,5 +321,5 @@ def _picked(rows: Partials, span: WindowRange, order: int) -> Partials:
 
 def _named(rows: Partials, order: ReadRequest) -> Partials:
     if len(rows.states) != len(order.basis):
-        raise WireError(f"a part with {len(rows.states)} columns for a plan with {len(order.basis)}")
+        raise WireError(f"a part has {len(rows.states)} columns, its plan {len(order.basis)}")
     return Partials(rows.start, rows.end, rows.key, dict(zip(order.basis, rows.states.values(), strict=True)))

@@ -45,7 +45,9 @@ def loads(
     """The inverse of `dumps`. members: see JobSettings. Raises: WireError for bytes of another version."""
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
     if plain["version"] != VERSION:
-        raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
+        raise WireError(
+            f"ops.batches has a state of version {plain['version']}; this root reads only version {VERSION}"
+        )
     decider = Decider(plain["journal"], grace_us, members)
     decider.restore(plain["decider"], _unpack)
     parts = {(n, e, s): tuple(_part(part) for part in found) for n, e, s, found in plain["parts"]}

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 ONE_FILE_BYTES: Final = 1024 * 1024  # stored frames below this size become one file
-IDLE_S: Final = 600.0  # if no table changes, a row of ops.batches is written after this time, files or bytes
+IDLE_S: Final = 600.0  # after this time, so many files or bytes, a row of ops.batches is written even without changes
 IDLE_FILES: Final = 1_000
 IDLE_BYTES: Final = 1024 * 1024
 FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the steps are those of `_done`

@@ -154,7 +154,7 @@ def base_of(state: bytes, number: int) -> int:
 def _decode(state: bytes) -> dict[str, Any]:
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(state[len(MARK) :]))
     if plain["version"] != VERSION:
-        raise WireError(f"a row of version {plain['version']} in ops.batches: this root reads version {VERSION}")
+        raise WireError(f"ops.batches has a row of version {plain['version']}; this root reads only version {VERSION}")
     return plain
 
 

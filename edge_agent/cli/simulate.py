@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
     queries = [query for query in queries if query.source in known]
     if not queries:
         raise ConfigError(
-            "nothing to simulate: needs a query of a sensor with driver simulated or file, or host with --live"
+            "nothing to simulate: add a query over a sensor of driver simulated or file, or use --live for driver host"
         )
     gateway = Simulated(sensors, queries, horizon_us=LIVE_HORIZON_US if args.live else FAR_US)
     try:

@@ -34,7 +34,7 @@ def mosquitto() -> str:
     """Path of Mosquitto. Raises: PortError if it is not installed."""
     found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin:/usr/local/sbin")
     if found is None:
-        raise PortError("no mosquitto: apt install mosquitto")
+        raise PortError("Mosquitto is not installed; run: apt install mosquitto")
     return found
 
 

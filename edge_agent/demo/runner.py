@@ -202,7 +202,7 @@ class DemoRun:
                 looked = time.monotonic()
                 if there():
                     return
-        raise PortError(f"{what}: not within {seconds:.0f} s; logs are in {self.folder}")
+        raise PortError(f"{what}: did not arrive within {seconds:.0f} s; logs are in {self.folder}")
 
     def _turn(self, watch: BrokerWatch, board: Dashboard, text: str) -> None:
         watch.turn()

@@ -58,7 +58,7 @@ def to_bytes(flat: Array, sizes: Ints) -> pa.Array:
     row = WIDTH * (1 if flat.ndim == 1 else flat.shape[1])
     offsets = np.concatenate([[0], np.cumsum(sizes)]) * row
     if int(offsets[-1]) > MOST_BYTES:
-        raise ValueError(f"{offsets[-1]} bytes in one column of cells")
+        raise ValueError(f"a column of cells has {offsets[-1]} bytes, more than {MOST_BYTES}")
     data = pa.py_buffer(np.ascontiguousarray(flat, flat.dtype.newbyteorder("<")))
     return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets.astype(np.int32)), data])
 

@@ -117,7 +117,9 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
     try:
         keys = KEYS.read_text().split()
     except FileNotFoundError as err:
-        raise ConfigError("gateway.toml has no table [update]: this gateway takes no updates") from err
+        raise ConfigError(
+            "gateway.toml has no table [update], so this gateway refuses updates; `headwater update key` prints one"
+        ) from err
     with args.file.open("rb") as file:
         payload = file.read(MOST_BYTES + 1)
     bundle = unpack(payload[:MOST_BYTES], lambda text, signature: signed(text, signature, keys))
@@ -182,7 +184,7 @@ def _back(store: VersionFolder, args: argparse.Namespace) -> int:
             raise ConfigError("the copy in the image is in force; there is no version before it")
         after = give_up(versions, leaves)
         if choose(after, own(), _spool_form(), store.present()).chosen == leaves:
-            raise ConfigError(f"only {leaves} reads the spool of this gateway: there is no way back from it")
+            raise ConfigError(f"only {leaves} can read the spool of this gateway: there is no way back from it")
         store.write(after)
     _systemctl("restart", "--no-block", UNIT)
     print(f"{leaves} is given up; {after.current or 'the copy in the image'} starts")

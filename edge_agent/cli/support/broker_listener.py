@@ -73,7 +73,9 @@ def listen(
                     case Up():
                         reached = True
                     case Down() if not reached:
-                        raise PortError(f"no broker: {report.why}; check that it runs and that --broker is right")
+                        raise PortError(
+                            f"no broker: {report.why}; check that the broker runs and that --broker is right"
+                        )
                     case Down():
                         print(f"headwater: {report.why}; next attempt in {report.retry_s:.0f} s", file=sys.stderr)
                     case Subscribed():
