@@ -1,9 +1,9 @@
-"""The seven Delta jars that Spark needs beside its own, resolved once into a cache: `python -m cloud_job.jars`.
+"""Downloads the seven Delta jars that Spark needs into a cache, once: `python -m cloud_job.jars`.
 
-delta-spark's closure has 34 jars, but all except these seven are in pyspark's own folder in a newer version; handing
-Spark the old ones beside them breaks it. Each jar is compared with its checksum in jars.sha256. Maven is preferred:
-Spark's own resolver (Ivy) fails when the local Maven repository holds a POM without its jar, and then says only that
-the Java gateway exited.
+delta-spark depends on 34 jars. All except these seven are in pyspark's own folder in a newer version, and Spark breaks
+if it also gets the old ones. Each jar is compared with its checksum in jars.sha256. Maven is preferred, because Spark's
+own resolver (Ivy) fails if the local Maven repository contains a POM without its jar, and then reports only that the
+Java gateway exited.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependency></dependencies>
 </project>
 """
-RESOLVE_TIMEOUT_S: Final = 600  # 3 s on a fast line, 90 MB on a slow one
+RESOLVE_TIMEOUT_S: Final = 600  # 3 s on a fast line; a slow one needs minutes for up to 90 MB
 
 
 def folder() -> Path:
-    """Where the jars are looked for: $HEADWATER_JARS, else the user's cache."""
+    """The folder of the jars: $HEADWATER_JARS, else one in the user's cache."""
     named = os.environ.get("HEADWATER_JARS")
     return Path(named) if named else Path.home() / ".cache" / "headwater" / "jars" / DELTA_VERSION
 
 
 def checksums() -> dict[str, str]:
-    """File name -> SHA-256 of each jar, of the version that everything here was tested with."""
+    """File name -> SHA-256 of each jar, in the version with which Headwater is tested."""
     return {name: digest for digest, name in map(str.split, CHECKSUMS.read_text("ascii").splitlines())}
 
 
 def found(place: Path | None = None) -> tuple[Path, ...]:
     """The seven jars in `place` (default: folder()), or () if one of them is missing.
 
-    Raises: PortError if one is not the published one. Reading all 13 MB takes some 10 ms.
+    Raises: PortError if a checksum is wrong. Reading all 13 MB takes some 10 ms.
     """
     place = place or folder()
     jars = {place / name: digest for name, digest in checksums().items()}
@@ -65,11 +65,11 @@ def _check(jar: Path, wanted: str) -> None:
     with jar.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != wanted:
-        raise PortError(f"{jar} is not the jar that was published: its SHA-256 is {digest}, not {wanted}; remove it")
+        raise PortError(f"{jar} is not the published jar: its SHA-256 is {digest}, expected {wanted}; delete the file")
 
 
 def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
-    """The seven jars, downloaded into folder() if they are not there. Raises: PortError with what to do."""
+    """The seven jars; downloads them into folder() if they are missing. Raises: PortError with what to do."""
     place = folder()
     if jars := found(place):
         return jars
@@ -84,10 +84,10 @@ def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
             say(f"resolving {COORDINATES} with Spark's own resolver into {place}")
             fetched = _with_ivy(Path(scratch))
         for jar in fetched:
-            name = jar.name.removeprefix("io.delta_").removeprefix("io.unitycatalog_")  # Ivy puts the group before
+            name = jar.name.removeprefix("io.delta_").removeprefix("io.unitycatalog_")  # Ivy adds the group
             if name in wanted:
                 _check(jar, wanted[name])
-                part = place / f".{name}.part"  # never a half-copied jar under its own name
+                part = place / f".{name}.part"  # so that a half-copied jar never has the final name
                 shutil.copyfile(jar, part)
                 part.rename(place / name)
     if jars := found(place):
@@ -126,12 +126,12 @@ def _run(command: Sequence[str], cwd: Path) -> None:
         raise PortError(
             f"{Path(command[0]).name} could not fetch {COORDINATES}: "
             f"{lines[0].strip() if lines else 'no reason given'}; "
-            "set HEADWATER_JARS to a folder that holds the jars, or configure a mirror"
+            "set HEADWATER_JARS to a folder with the jars, or configure a mirror"
         )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Resolve and print the folder. Exit code 3 when the jars cannot be had."""
+    """Download the jars if needed, and print their folder. Exit code 3 if they cannot be downloaded."""
     argparse.ArgumentParser(prog="python -m cloud_job.jars", description=__doc__).parse_args(argv)
     try:
         jars = resolve(lambda line: print(line, file=sys.stderr))

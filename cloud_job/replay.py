@@ -1,8 +1,7 @@
-"""Runs the frames of recordings through the job: landing files in a temporary folder, two micro-batches, the rows
-written.
+"""Runs the frames of recordings through the job in a temporary folder, and returns the rows that it writes.
 
-All recordings of a call share the micro-batches, so that several hundred take little longer than one. There are two, so
-that late readings of a recording revise rows that are in the table already.
+All recordings of a call share the micro-batches, so that several hundred take little longer than one. There are two
+micro-batches, so that late readings revise rows that are already in the table.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from edge_agent.wire.landing import SUFFIX
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-BATCHES: Final = 2  # each costs Spark a plan of all functions: seconds
-OF_REVISIONS: Final = 6  # the more batches, the more of what a running job would have shown on the way
-MEMORY_GB: Final = (2, 8)  # of the JVM: half of the machine's, within these. All recordings of a call share two batches
-ENDLESS_US: Final = 10**17  # grace and horizon: nothing in a recording is left out or beyond them
+BATCHES: Final = 2  # in each, Spark plans all functions, which takes seconds
+OF_REVISIONS: Final = 6  # batches with revisions: more batches show more of the rows that a running job would replace
+MEMORY_GB: Final = (2, 8)  # least and most memory of the JVM; in between half of the machine's
+ENDLESS_US: Final = 10**17  # grace and horizon: no child is left out, and no reading is too late
 PARENT: Final = "root"
 
 Sent = Sequence[tuple[str, bytes]]  # the messages of one recording in their order: (node, payload)
@@ -45,8 +44,8 @@ def run(
 ) -> list[ReplayedRow]:
     """Returns the rows of gold.results after all messages. Ids of nodes and queries must differ between recordings.
 
-    received_us: no earlier than any frontier in the messages. journal: the one that the births name. spark: if not
-    given, a session is started. revisions: also return rows that were replaced, in the order in which they appeared.
+    received_us: receive time of all messages, no earlier than any frontier in them. journal: as in the births of the
+    recordings. spark: None: start a session. revisions: also return replaced rows, all in order of appearance.
     Raises: PortError.
     """
     started = spark_session.start("headwater-replay", driver_memory=_memory()) if spark is None else spark
@@ -84,7 +83,7 @@ def _work(
 
 
 def _revisions(spark: SparkSession, place: tables.Place) -> Iterator[Row]:
-    """Every row that the table has held, once. Delta keeps its versions, and each commit of the job makes one."""
+    """Every row that was ever in the table, once: read from all versions of the table, one per commit."""
     path, seen = place.path(tables.RESULTS), set()
     for (version,) in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("version").orderBy("version").collect():
         for row in spark.read.format("delta").option("versionAsOf", version).load(path).collect():
@@ -95,7 +94,7 @@ def _revisions(spark: SparkSession, place: tables.Place) -> Iterator[Row]:
 
 
 def _write(folder: Path, number: int, shares: Sequence[Sent], received_us: int, journal: int) -> None:
-    """One file with the messages of each recording for one batch."""
+    """Write the landing file of one batch. shares: its messages of each recording."""
     records = [landing.encode_tick(received_us, journal, connected=True)]
     for share in shares:
         records += [landing.encode(topics.frames(node, PARENT), received_us, payload) for node, payload in share]

@@ -1,4 +1,4 @@
-"""The Spark session of the root: on a laptop with Delta's jars and local settings, on Databricks the one there is."""
+"""Starts the root's Spark session: on a laptop with Delta's jars and local settings; on Databricks uses its session."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from edge_agent.errors import PortError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEAST_JAVA: Final = 17  # of Spark 4
+LEAST_JAVA: Final = 17  # Spark 4 requires it
 LOG_CONFIG: Final = Path(__file__).with_name("log4j2.xml").as_uri()
 DEFAULT_MASTER: Final = "local[2]"
-DEFAULT_DRIVER_MEMORY: Final = "2g"  # a batch is bounded (job.MAX_BYTES_PER_TRIGGER), Delta's own state is small
+DEFAULT_DRIVER_MEMORY: Final = "2g"  # the size of a batch is limited (landing_loop.MAX_BYTES), Delta's state is small
 
-# Settings that change speed, and the time zone; none changes a result.
+# Settings for speed, and the time zone. None changes a result.
 LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # as many as cores
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # rows here are frames of up to 128 kB, not numbers
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM makes so many tasks: 10 000 unless said
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # a row is a part of a frame, up to 128 kB
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; the default is 10 000
     "spark.sql.files.ignoreMissingFiles": "true",  # only landing files of a committed batch are ever deleted
-    "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 costs 3 s a write on two cores
-    # OPTIMIZE rewrites small files, and cubes of clustered tables until they are so large: by default 1 GB and 100 GB,
-    # which is minutes without a batch
+    "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 takes 3 s per write on two cores
+    # OPTIMIZE merges files and cubes of clustered tables up to these sizes. The defaults (1 GB and 100 GB) would stop
+    # batches for minutes
     "spark.databricks.delta.optimize.maxFileSize": f"{32 * 1024 * 1024}",
     "spark.databricks.delta.optimize.minFileSize": f"{16 * 1024 * 1024}",
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": f"{32 * 1024 * 1024}",
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": f"{64 * 1024 * 1024}",
-    "spark.databricks.delta.optimize.batchSize": str(16 * 1024 * 1024),  # a commit after so much: upkeep may stop there
-    "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # [root] keep_versions says it
-    "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits of each VACUUM, whatever it deletes
+    "spark.databricks.delta.optimize.batchSize": str(16 * 1024 * 1024),  # commit after so much; upkeep may stop there
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # [root] keep_versions sets the retention
+    "spark.databricks.delta.vacuum.logging.enabled": "false",  # it would add two commits per VACUUM
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
 
 def on_databricks() -> bool:
-    """Whether a cluster brought its own session, jars and settings."""
+    """Whether this runs on Databricks, whose clusters have their own session, jars and settings."""
     return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
@@ -58,9 +58,9 @@ def start(
     driver_memory: str = DEFAULT_DRIVER_MEMORY,
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session that reads and writes Delta tables. Raises: PortError with what to do when it cannot be had.
+    """Start a session that reads and writes Delta tables. Raises: PortError, with what to do, if it does not start.
 
-    master: default $HEADWATER_SPARK_MASTER, else local[2]. extra: further settings, later than ours.
+    master: default $HEADWATER_SPARK_MASTER, else local[2]. extra: further settings, which override ours.
     """
     try:
         from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ def start(
     try:
         with _stdout_as_stderr():
             return builder.getOrCreate()
-    except Exception as err:  # py4j raises what the JVM or the launcher gave it; none of it is ours
+    except Exception as err:  # whatever the JVM or its launcher raised
         raise PortError(f"Spark did not start: {_reason(err)}") from err
 
 
@@ -105,7 +105,7 @@ def _stdout_as_stderr() -> Iterator[None]:
 
 
 def check_java() -> None:
-    """Raises: PortError when there is no Java or one too old."""
+    """Raises: PortError if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     hint = f"install Java {LEAST_JAVA} or later (Debian: apt-get install openjdk-17-jre-headless)"
@@ -114,14 +114,15 @@ def check_java() -> None:
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     found = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
     if found is None or int(found.group(1)) < LEAST_JAVA:
-        raise PortError(f"{java} is {found.group(1) if found else 'no Java we know'}, Spark needs {LEAST_JAVA}; {hint}")
+        version = f"version {found.group(1)}" if found else "of an unknown version"
+        raise PortError(f"{java} is {version}, Spark needs Java {LEAST_JAVA} or later; {hint}")
 
 
 def _delta_jars() -> dict[str, str]:
-    """The Delta jars with verified checksums: Spark's own resolver would load any."""
+    """The setting with the Delta jars. Their checksums are verified, which Spark's own resolver does not do."""
     if "HEADWATER_JARS" in os.environ and not jars.found():
         place = os.environ["HEADWATER_JARS"]
-        raise PortError(f"HEADWATER_JARS={place} does not hold the Delta jars ({', '.join(jars.checksums())})")
+        raise PortError(f"HEADWATER_JARS={place} does not contain the Delta jars ({', '.join(jars.checksums())})")
     found = jars.resolve(lambda line: print(line, file=sys.stderr))
     return {"spark.jars": ",".join(str(jar) for jar in found)}
 
@@ -130,5 +131,5 @@ def _reason(err: Exception) -> str:
     """One line from an error of py4j."""
     text = str(err)
     if "JAVA_GATEWAY_EXITED" in text:
-        return "the JVM ended at once; too little memory, or a JAVA_HOME that is not a whole JRE"
+        return "the JVM ended at once: too little memory, or JAVA_HOME is not a complete JRE"
     return next((line.strip() for line in text.splitlines() if line.strip()), type(err).__name__)

@@ -1,4 +1,4 @@
-"""Runs an empty batch in a temporary folder: the first write of a session takes ten seconds, later ones take one."""
+"""Runs an empty batch in a temporary folder, because a session's first write takes ten seconds and later ones one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from edge_agent.root.decision.work import ReadRequest, WindowRange, Work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS: Final = 2  # the second one finds what the first one has compiled
+ROUNDS: Final = 2  # the second round uses the code that the first one compiled
 
 
 def warm(spark: SparkSession) -> None:
-    """Write, read and compute once with made-up tables, so that Spark has loaded and compiled what it needs."""
+    """Write, read and compute with temporary tables, so that Spark has loaded and compiled the code for a batch."""
     aggregates = (Aggregate("avg", "avg"), Aggregate("count", "count"))
     shape = Shape(aggregates, None)
     span = WindowRange("warm", 1, 0, 0, 10, 10, 10, 0, 0, 0, (0,), "", 0, 0, complete=True)

@@ -1,4 +1,4 @@
-"""What is published beside an image: a bill of materials (CycloneDX 1.6), and an entry for Raspberry Pi Imager."""
+"""Writes the files published with an image: a bill of materials (CycloneDX 1.6) and a Raspberry Pi Imager entry."""
 
 import argparse
 import csv
@@ -12,7 +12,9 @@ from typing import Any
 
 
 def bill_of_materials(version: str, packages: list[list[str]], stamp: str) -> dict[str, Any]:
-    """packages: rows of (name, version, architecture, homepage), as dpkg-query prints them."""
+    """The image's bill of materials. packages: rows of (name, version, architecture, homepage), from dpkg-query. stamp:
+    time of the build, ISO 8601.
+    """
     components = [
         {
             "type": "library",
@@ -40,7 +42,9 @@ def bill_of_materials(version: str, packages: list[list[str]], stamp: str) -> di
 
 
 def imager_entry(name: str, image: Path, raw_size: int, raw_sum: str, stamp: str) -> dict[str, Any]:
-    """A repository for `rpi-imager --repo FILE`, with this one image."""
+    """A repository for `rpi-imager --repo FILE` with this image alone. raw_size, raw_sum: bytes and SHA-256 of the
+    uncompressed image.
+    """
     return {
         "os_list": [
             {
@@ -52,7 +56,7 @@ def imager_entry(name: str, image: Path, raw_size: int, raw_sum: str, stamp: str
                 "image_download_size": image.stat().st_size,
                 "image_download_sha256": hashlib.sha256(image.read_bytes()).hexdigest(),
                 "release_date": stamp[:10],
-                "init_format": "none",  # its own customisation is for images with cloud-init; ours is gateway.toml
+                "init_format": "none",  # no customisation by Imager: this image is set up by gateway.toml
                 "devices": ["pi3-64bit", "pi4-64bit", "pi5-64bit"],
             }
         ]

@@ -1,4 +1,4 @@
 """Reads the tables for `headwater audit`, without a JVM.
 
-root_book  the readings in the tables and in the last decision
+root_book  counts the readings in the tables and in the last decision
 """

@@ -1,4 +1,4 @@
-"""The readings in the tables, for `headwater audit`: every row is checked against the decisions. No JVM."""
+"""Counts the readings in the tables, for `headwater audit`. Checks every row against the decisions; needs no JVM."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from edge_agent.root.decision.root_state import RootState
 
-NEVER_TAKEN: Final = (BEGAN, "stopped", "a function failed")  # reasons of gap records for what no gateway has taken
-SHOWN: Final = 5  # rows that stand twice are named
+NEVER_TAKEN: Final = (BEGAN, "stopped", "a function failed")  # reasons of gaps: no gateway accepted the readings
+SHOWN: Final = 5  # at most so many rows that occur twice are named in the report
 
 
 def root_book(folder: str, name: str = "root") -> RootBook:
-    """The root's book, from the tables in a folder. name: the root's id, as its children know it. Raises: PortError."""
+    """Build the root's book from the tables in `folder`. name: the root's id in its children. Raises: PortError."""
     last = _select(folder, "ops.batches", "select number, state from t order by number desc limit 1").to_pylist()
     if not last:
         return RootBook(name)
@@ -45,8 +45,8 @@ def root_book(folder: str, name: str = "root") -> RootBook:
 
 
 def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, ...], int]:
-    """Readings in the rows of bronze.messages: (child -> readings in rows that count, doubled rows, rows without a
-    count).
+    """Count the readings in bronze.messages. Returns (child -> readings in the rows that took effect, names of rows
+    that occur twice, number of rows that took effect without a count of readings).
     """
     found = _rows(folder)
     stored: dict[str, int] = {}
@@ -73,7 +73,9 @@ def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, .
 
 
 def _expired(folder: str) -> list[dict[str, Any]]:
-    """What has been deleted, one row per child (cloud_job/delta/retention.py): readings, and rows without a count."""
+    """The rows that count deleted readings, one per child: node, readings, and rows (deleted rows without a count of
+    readings). cloud_job/delta/retention.py writes them.
+    """
     if "readings" not in {field.name for field in _schema(folder, "bronze.messages")}:
         return []
     sql = "select node, readings, rows from t where kind = 'expired'"
@@ -81,7 +83,7 @@ def _expired(folder: str) -> list[dict[str, Any]]:
 
 
 def _rows(folder: str) -> pa.Table:
-    """Parts of frames: node, epoch, seq, part, batch, owner, readings (-1: there was no such column)."""
+    """Parts of frames: node, epoch, seq, part, batch, owner, readings (-1: stored before the column existed)."""
     import pyarrow as pa
 
     columns = {field.name for field in _schema(folder, "bronze.messages")}
@@ -119,7 +121,7 @@ def _table(folder: str, table: str) -> Any:
     path = f"{folder}/{table.replace('.', '/')}"
     if "://" not in folder and not (Path(path) / "_delta_log").is_dir():
         raise PortError(
-            f"no table {table} in {folder}: `headwater root` makes them; --tables FOLDER names another folder"
+            f"no table {table} in {folder}: `headwater root` creates it; --tables FOLDER names another folder"
         )
     try:
         return DeltaTable(path)

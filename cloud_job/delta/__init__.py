@@ -2,14 +2,14 @@
 
 tables               schemas, paths, creation, appends
 durable              makes the files of tables durable
-torn_commits         sets aside commits that a power cut has torn
-lease                one writer at a time
+torn_commits         renames commits that a power cut has damaged
+lease                allows one writer at a time
 upkeep               the steps that keep the tables small while the root runs, and when they are due
-expiring             which readings no result can need any more
-retention            deletes these, and old rows about batches
-vacuum               deletes files of old versions, some in a step
+expiring             finds the readings that no result can need any more
+retention            deletes these readings, and old rows about batches
+vacuum               deletes files of old versions, a limited number per step
 log_files            deletes old commits of a table's log
-maintain             does the same once, while no root runs
+maintain             maintains the tables once, while no root runs
 late_and_quarantine  rows of ops.late and ops.quarantine
 plugin_failures      failures of installed functions, in ops.gaps
 """

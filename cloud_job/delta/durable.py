@@ -18,7 +18,7 @@ LOG: Final = "_delta_log"
 
 
 class DurableTables:
-    """Knows which commits of each table are on the disk."""
+    """Tracks which commits of each table are on the disk, and makes new ones durable."""
 
     def __init__(self, place: Place) -> None:
         """Treats all files that exist as durable: one call of `os.sync` makes them so."""
@@ -53,7 +53,7 @@ def _sync_commit(folder: Path, commit: Path) -> None:
 
 
 def _sync_with_sums(path: Path) -> None:
-    """Fsync a file and the checksum file that Hadoop wrote beside it: Hadoop trusts that file later."""
+    """Fsync a file and Hadoop's checksum file for it, because Hadoop compares both when it reads."""
     _sync(path)
     _sync(path.with_name(f".{path.name}.crc"))
 
@@ -61,7 +61,7 @@ def _sync_with_sums(path: Path) -> None:
 def _sync(path: Path) -> None:
     try:
         handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:  # a file that a later commit of the same step has removed already
+    except FileNotFoundError:  # there is no checksum file, or a later commit of the same step removed the file
         return
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
 """Decides which rows of bronze.messages no result can need any more (docs/protocol.md 8.4). Pure.
 
-Rows expire by plan. Rows of windows between markers that overlap or cut one stream stay while a node serves their
-group, because a later row of such a group may need readings from any time before it.
+Rows expire by plan. An exception are windows between markers that overlap, or whose markers cut one common stream: a
+later window may need readings from any earlier time, so their rows stay while a node serves the group.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Expiring = tuple[str, int, int, int]  # node, epoch, plan, time
 
 
 def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]:
-    """Returns (node, epoch, plan, time): parts of the plan that end before the time are needed by no result any more.
+    """Returns (node, epoch, plan, time) for each plan: no result needs parts of this plan that end before the time.
 
-    parts: of the frames that have not taken effect.
+    parts: heads of the frames that have not taken effect.
     """
     waiting: dict[EpochKey, int] = {}
     for (node, epoch, _seq), found in parts.items():
@@ -42,8 +42,7 @@ def expiring(decider: Decider, state: RootState, parts: Parts) -> list[Expiring]
 def over(decider: Decider, state: RootState, parts: Parts) -> list[EpochKey]:
     """Returns the epochs that have ended and whose rows no result can need any more.
 
-    Rows of some windows between markers stay, as in `expiring`. parts: of the frames that have not taken
-    effect.
+    Rows of some windows between markers stay, as in `expiring`. parts: heads of the frames that have not taken effect.
     """
     waiting, found = {EpochKey(node, epoch) for node, epoch, _seq in parts}, []
     for line, dictionary in decider.parent.dictionaries.items():

@@ -23,9 +23,9 @@ _PARTS: Final = arrow("node string, epoch bigint, seq bigint, part int")
 
 
 def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
-    """Rows of ops.quarantine: what could not be read on arrival, and what was refused when it would take effect.
+    """Rows of ops.quarantine: messages that could not be read, and frames refused when they were to take effect.
 
-    frames: bronze.messages. owner: of the batch.
+    frames: bronze.messages. owner: the run of the job that decided the batch.
     """
     spark = frames.sparkSession
     unread = (F.col("batch") == work.number) & (F.col("owner") == owner) & (F.col("kind") != "frame")
@@ -40,10 +40,10 @@ def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
 
 
 def parts_of(frames: DataFrame, beyond: Sequence[TooLate], number: int) -> pa.Table:
-    """The parts with such readings: node, epoch, seq, part, plan, payload. Such parts are rare.
+    """The parts that contain too-late readings (rare): node, epoch, seq, part, plan, payload.
 
-    number: of the batch in which they took effect, which stored most of them: only for those that waited is all of
-    bronze.messages read.
+    number: the batch in which they took effect. It also stored most of them, so its rows are searched first; the whole
+    of bronze.messages is read only if some parts were stored by earlier batches.
     """
     places = {(b.node, b.epoch, b.seq, b.part) for b in beyond}
     found = _found(frames.where(F.col("batch") == number), places)
@@ -60,7 +60,7 @@ def _found(frames: DataFrame, places: set[tuple[str, int, int, int]]) -> pa.Tabl
 def late(
     parts: pa.Table, work: Work, pages: Mapping[EpochKey, EpochView], bases: Mapping[bytes, tuple[str, ...]]
 ) -> pa.Table:
-    """The rows of ops.late that work.beyond describes. parts: as parts_of gives. bases: columns by hash of the plan."""
+    """The rows of ops.late for work.beyond. parts: as `parts_of` returns them. bases: hash of a plan -> its columns."""
     before = {(b.node, b.epoch, b.seq, b.part): b for b in work.beyond}
     made = []
     for node, epoch, seq, part, plan, payload in {row[:4]: row for row in _rows(parts)}.values():

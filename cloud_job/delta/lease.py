@@ -1,8 +1,9 @@
-"""Ensures that one run owns the tables (docs/protocol.md 8.5): by a file lock on this machine, else by the decision.
+"""Ensures that only one run of the job writes the tables (docs/protocol.md 8.5).
 
-A lock is free, ends with its process and excludes all others from the start, so that writes need no guard. On a
-cluster all owners append the decision of batch n under one transaction id. Delta accepts exactly one of them and
-silently ignores the others, so each owner reads which one was accepted, and stops if it is not its own.
+On this machine a file lock does it: the lock costs nothing, ends with its process and excludes other roots from the
+start, so that writes need no guard. On a cluster all runs append the decision of batch n under one transaction id.
+Delta accepts one of these appends and silently ignores the others, so each run reads the accepted decision, and stops
+if another run wrote it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ LOCK: Final = ".root.lock"
 
 
 class Lease:
-    """Held by one run of the job."""
+    """The right of one run of the job to write the tables."""
 
     def __init__(self, place: Place, owner: str) -> None:
-        """Raises: PortError where another root of this machine holds the folder."""
+        """Raises: PortError if another root on this machine has locked the folder."""
         self.place, self.owner = place, owner
         self._lock: TextIO | None = None
         if not place.guarded:
@@ -37,7 +38,7 @@ class Lease:
             return
         found = self.place.read(spark, BATCHES).where(f"number = {number}").select("owner").collect()
         if [row["owner"] for row in found] != [self.owner]:
-            raise PortError(f"another root owns the tables {self.place.root} since batch {number}; this one stops")
+            raise PortError(f"another root owns the tables {self.place.root} since batch {number}; this root stops")
 
     def release(self) -> None:
         if self._lock is not None:

@@ -1,7 +1,7 @@
 """Deletes commits of a table's log that a checkpoint covers, in folders of this machine.
 
-Delta deletes them itself, but only by whole days and when it writes a checkpoint. At three commits a batch, a day is
-some hundred thousand files, and every reader lists them.
+Delta deletes such commits too, but only in whole days and when it writes a checkpoint. At three commits a batch, the
+log of one day has some hundred thousand files, and every reader lists all of them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from cloud_job.delta.durable import LOG
 from cloud_job.delta.torn_commits import LOOKED_AT
 
-DIGITS: Final = 20  # of a version in the name of a file
-MOST: Final = 10_000  # versions of one call
-LEAST_AFTER: Final = 2 * LOOKED_AT  # commits after the checkpoint: those may be torn, and then it is needed
+DIGITS: Final = 20  # length of a version number in a file name
+MOST: Final = 10_000  # versions that one call looks at
+LEAST_AFTER: Final = 2 * LOOKED_AT  # newest commits may be torn: keep a checkpoint before them
 
 
 def newest(folder: Path) -> int:
-    """The newest version of the table in a folder, -1 where there is none."""
+    """The newest version of the table in a folder; -1 if there is none."""
     return max((int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal()), default=-1)
 
 
@@ -37,7 +37,7 @@ def cut(folder: Path, keep_us: int, most: int = MOST) -> int:
             if path.suffix == ".json":
                 versions.add(int(digits))
     last = max(versions, default=-1)
-    # of one part only: of several Delta may have written some
+    # only checkpoints of a single file: of one with several files, some may be missing
     whole = [v for v, paths in files.items() if any(p.name == f"{v:020d}.checkpoint.parquet" for p in paths)]
     covered = max((v for v in whole if v <= last - LEAST_AFTER), default=-1)
     before_s = time.time() - keep_us / 1e6
@@ -46,7 +46,7 @@ def cut(folder: Path, keep_us: int, most: int = MOST) -> int:
         commit = log / f"{version:020d}.json"
         if version >= covered or (commit.exists() and commit.stat().st_mtime > before_s):
             break
-        for path in sorted(files[version], key=lambda path: path == commit):  # the commit last: it says how old it is
+        for path in sorted(files[version], key=lambda path: path == commit):  # the commit last: its time is the age
             path.unlink(missing_ok=True)
         gone += 1
     return gone

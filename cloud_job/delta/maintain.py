@@ -18,12 +18,12 @@ from cloud_job.spark.job import Job, JobSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KEPT_HOURS: Final = 7 * 24  # of old versions, for readers under way and time travel
+KEPT_HOURS: Final = 7 * 24  # how long old versions stay, for readers that have begun and for time travel
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of maintaining a table."""
+    """The result of maintaining a table: its number of files before and after."""
 
     table: str
     files_before: int
@@ -38,15 +38,16 @@ def maintain(
     *,
     tables: Sequence[Table] = TABLES,
 ) -> list[Done]:
-    """Expire, and compact and vacuum these tables, as the root that owns them.
+    """Delete expired readings, then compact and vacuum these tables, as the root that owns them.
 
-    Raises: PortError where a root runs: Delta's log in a folder is safe in one process only.
+    say: receives one line of text per step. keep_hours: versions younger than this stay.
+    Raises: PortError if a root is running, because Delta's log in a folder is safe with one process only.
     """
     root = Job(spark, place, JobSettings(landing=""))
     if place.guarded:
         say("readings stay: a root on another machine may need them")
     else:
-        root.open()  # carries the last decision out: rows that it still owed need their readings
+        root.open()  # carries out the last decision: results that are not written yet need their readings
     try:
         if not place.guarded and root.state.number >= 0:
             expire(root, say)
@@ -60,11 +61,11 @@ def maintain(
 def expire(root: Job, say: Callable[[str], None]) -> None:
     """Delete readings that no result can need any more, and states of old batches (docs/protocol.md 8.4).
 
-    root: opened, between two batches.
+    root: open, and between two batches.
     """
     number, found = root.state.number, expiring(root.decider, root.state, root.parts)
     if found:
-        root.forget_work()  # else the next start would carry it out again, and that may need them
+        root.forget_work()  # else the next start would carry out the last decision again, which may need the readings
         root.committed("work")
         say(f"{MESSAGES.name}: {retention.expire(root, found, number)} rows expire")
         root.committed("expired")

@@ -1,6 +1,6 @@
-"""Reports failures of other packages' functions at the root, once each: in the log and in ops.gaps (docs/extend.md).
+"""Reports failures of installed functions at the root, each once: in the log and in ops.gaps (docs/extend.md).
 
-Spark's tasks write a failure into `details` of the rows that they compute, where nobody would look for it.
+Spark's tasks write a failure only into `details` of the rows that they compute, where it would be overlooked.
 """
 
 from __future__ import annotations
@@ -26,22 +26,20 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Query
 
 log = logging.getLogger("headwater")
-FAILED: Final = "a function failed"  # reason in ops.gaps, as nodes give it
+FAILED: Final = "a function failed"  # reason in ops.gaps, the same as in the gap records of nodes
 MOST: Final = 100  # reports in one run
-_ROWS: Final = 20  # read of a batch
+_ROWS: Final = 20  # rows with failures that are read per batch, at most
 
 
 class PluginFailures:
-    """Reports of one run of the job."""
+    """Reports each failure once in a run of the job."""
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
         self._spark, self._place = spark, place
         self._reported: set[tuple[str, str, str]] = set()  # query, aggregate, reason without its numbers
 
     def report(self, queries: Iterable[Query], batch: int) -> None:
-        """Report the failures in the rows of a batch that are new. Reads the rows only if a query uses a package's
-        function.
-        """
+        """Report new failures in the rows of a batch. Reads the rows only if a query uses an installed function."""
         for failure in packages.news():  # of functions that ran on the driver
             log.warning("package.failed", extra={"what": failure.text, "hint": failure.hint})
         groups = {q.id: q.group for q in queries if any(a.fn in aggregates.PLUGINS for a in q.aggregates)}
@@ -58,7 +56,7 @@ class PluginFailures:
                     continue
                 self._reported.add(kind)
                 log.warning("package.failed", extra={"query": query, "aggregate": name, "why": why})
-                detail = f"{name} of query {query}: {why}"  # no reading is lost: results are
+                detail = f"{name} of query {query}: {why}"  # the gap has 0 readings: only the result is lost
                 gaps.append(("", Gap((groups[query],), start, end, 0, (), FAILED, detail=detail)))
         if gaps:
             rows = tables.rows(self._spark, tables.GAPS, [*ops_rows.gaps(gaps, batch)])

@@ -1,7 +1,7 @@
-"""Deletes rows of the tables that nothing needs any longer. Each function makes one commit or none.
+"""Deletes rows that nothing needs any longer. Each call makes at most one commit in a table.
 
-Ages are measured on the lander's times of receipt, which ops.batches holds. The number of deleted rows stays in a row
-of their table, written in the same commit, so that `headwater audit` still balances (docs/protocol.md 9.1).
+Ages are measured by the lander's receive times in ops.batches. Where readings are deleted, one row of the same table
+counts them; the same commit writes it, so that `headwater audit` still balances (docs/protocol.md 9.1).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from cloud_job.spark.job import Job
 
-KEPT_STATES: Final = 100  # batches whose state stays: the last one is needed, a few more help to see what happened
-MARKED: Final = 1_000  # every so many batches one row stays as long as results do: it says how old they are
-EXPIRED: Final = "expired"  # kind of the row of bronze.messages that counts what has been deleted of a child
+KEPT_STATES: Final = 100  # batches whose state is kept: a start needs the last one, the others help to find causes
+MARKED: Final = 1_000  # the row of every 1000th batch is kept as long as results: it gives their age
+EXPIRED: Final = "expired"  # kind of the row of bronze.messages that counts a child's deleted readings
 NO_EPOCH: Final = -1
 EXPIRED_PLAN: Final = -2
 _EXPIRING: Final = arrow("of_node string, of_epoch bigint, of_plan int, before bigint, had bigint, unknown int")
@@ -46,7 +46,7 @@ _OWNERS: Final = arrow("by string, first bigint, until bigint")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How long rows and versions stay. results_us None: for ever."""
+    """How long rows and versions stay. ops_us: rows of the ops tables. results_us: None means for ever."""
 
     versions_us: int
     ops_us: int
@@ -54,7 +54,7 @@ class Kept:
 
 
 def kept_of(root: RootTable) -> Kept:
-    """Takes these times from a root's settings."""
+    """Reads these times from a root's settings."""
     return Kept(root.keep_versions_us, root.keep_ops_us, root.keep_results_us)
 
 
@@ -66,7 +66,7 @@ def old_batch(root: Job, keep_us: int) -> int:
 
 
 def states(root: Job) -> None:
-    """Delete the states of old batches, except the last ones and those that a start needs."""
+    """Delete the states of old batches. The last ones stay, and those that a start needs."""
     old = f"state IS NOT NULL AND number < {min(root.state.number - KEPT_STATES, root.needed_from)}"
     sql = f"UPDATE {root.place.sql(BATCHES)} SET state = NULL, work = NULL WHERE {old}"  # noqa: S608 - our own names
     _unless_none(root, BATCHES, old, sql)
@@ -83,7 +83,7 @@ def batches(root: Job, kept: Kept) -> None:
 
 
 def positions(root: Job) -> None:
-    """Delete rows of silver.positions that the latest row of their key does not need."""
+    """Delete the rows of silver.positions whose readings the latest row of their key does not need."""
     name = root.place.sql(POSITIONS)
     latest = f"SELECT query, node, key, max_by(since, batch) AS since FROM {name} GROUP BY query, node, key"  # noqa: S608
     same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in ("query", "node", "key"))
@@ -91,11 +91,11 @@ def positions(root: Job) -> None:
 
 
 def ops(root: Job, kept: Kept) -> None:
-    """Delete old rows of the tables about single messages. Rows about late readings and losses are added up instead."""
+    """Delete old rows of ops.quarantine and of messages without readings; sum up old rows of ops.late and ops.gaps."""
     old = old_batch(root, kept.ops_us)
     gone = f"batch <= {old}"
     _delete(root, QUARANTINE, gone)
-    # what has no readings: heartbeats, births, what could not be read
+    # rows without readings: births, and messages that could not be read
     _delete(root, MESSAGES, f"part = 0 AND batch BETWEEN 0 AND {old}")
     late = "node, source, '' AS key, min(start) AS start, max(`end`) AS `end`, sum(readings) AS readings, reason"
     _added_up(root, LATE, old, late, "node, source, reason")
@@ -122,10 +122,10 @@ def results(root: Job, kept: Kept) -> None:
 
 
 def expire(root: Job, found: list[Expiring], number: int) -> int:
-    """Delete rows of readings that no result can need any more (docs/protocol.md 8.4). Returns how many.
+    """Delete rows of readings that no result can need any more (docs/protocol.md 8.4). Returns the number of rows.
 
-    found: what `expiring` returned after batch `number`. That must not be the last batch, which a start carries out
-    again.
+    found: what `expiring` returned after batch `number`. This must not be the last batch: a start carries out the last
+    batch again and may need the rows.
     """
     if not found:
         return 0
@@ -165,7 +165,9 @@ def expire(root: Job, found: list[Expiring], number: int) -> int:
 
 
 def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
-    """Counts the rows to be deleted by child: readings in rows that count, rows without a count, and all rows."""
+    """Counts the rows to be deleted, per child (node): `had` readings in rows that took effect, `unknown` such rows
+    without a count of readings, and `all` rows.
+    """
     from pyspark.sql import functions as F
 
     state, spark = root.state, root.spark

@@ -1,7 +1,8 @@
-"""The Delta tables: columns with their meaning, where they lie, how they are made. All schemas are defined here.
+"""The Delta tables: schemas with the meaning of each column, paths, creation and appends. schemas/tables.md is
+generated from this file.
 
-On a laptop a table is a folder below one root (`<root>/gold/results`); on a cluster it is `<catalog>.<schema>.<table>`
-with the prefix as configuration. schemas/tables.md is the same for people.
+On a laptop a table is a folder below one root (`<root>/gold/results`). On a cluster it is `<catalog>.<schema>.<table>`,
+and the prefix is configured.
 """
 
 from __future__ import annotations
@@ -21,15 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 log = logging.getLogger("headwater.root")
-CONFLICT: Final = "DELTA_CONCURRENT"  # begins the names of Delta's errors for it
+CONFLICT: Final = "DELTA_CONCURRENT"  # prefix of Delta's names for conflicts between two commits
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. columns: name -> (type, meaning). cluster: columns of liquid clustering, () for none.
-
-    properties: Delta's own, each for a reason given beside it.
+    """One table. columns: name -> (type, meaning). cluster: columns of liquid clustering, () for none. properties:
+    Delta's table properties.
     """
 
     name: str
@@ -40,16 +40,16 @@ class Table:
 
 
 def _tuned(*columns: str) -> dict[str, str]:
-    """Properties of tables that every batch writes. columns: those with statistics, by which readers choose files. A
-    checkpoint every 10 commits, Delta's default, would cost noticeable time.
+    """Properties of tables that every batch writes. columns: get statistics, with which readers skip files. Checkpoints
+    every 50 commits: Delta's default of 10 takes noticeable time.
     """
     return {"delta.checkpointInterval": "50", "delta.dataSkippingStatsColumns": ",".join(columns)}
 
 
 MESSAGES: Final = Table(
     "bronze.messages",
-    "Frames as they came, a row per part: rows of one plan and one hour, late and on time apart; part 0 is what a "
-    "frame says beside its rows. A row counts only under the (batch, owner) that ops.batches names.",
+    "Frames as received, one row per part. A part contains the rows of one plan and one hour, either late or on time; "
+    "part 0 is the frame without its rows. A row takes effect only if ops.batches names its (batch, owner).",
     {
         "batch": ("BIGINT", "micro-batch that stored it"),
         "owner": ("STRING", "run of the job that stored it"),
@@ -57,12 +57,12 @@ MESSAGES: Final = Table(
         "epoch": ("BIGINT", "epoch of the child, 32 bits; -1 where no envelope could be read"),
         "seq": ("BIGINT", "number within the epoch; -1 where no envelope could be read"),
         "part": ("INT", "0, or a part of the frame's rows from 1"),
-        "kind": ("STRING", "frame, or what could not be read: body, envelope; expired: counts deleted rows"),
+        "kind": ("STRING", "frame; body, envelope: this could not be read; expired: the row counts deleted rows"),
         "group": ("INT", "number of the group in the epoch, -1 in part 0"),
         "plan": ("INT", "number of the plan in the epoch, -1 in part 0"),
-        "late": ("BOOLEAN", "rows of readings that came late"),
-        "rows": ("INT", "rows of partials; where expired: deleted rows without a count of readings"),
-        "readings": ("BIGINT", "readings in these rows; null where it was stored before there was such a column"),
+        "late": ("BOOLEAN", "whether the readings came late"),
+        "rows": ("INT", "rows of partials; if expired: deleted rows without a count of readings"),
+        "readings": ("BIGINT", "readings in these rows; null if stored before this column existed"),
         "start": ("BIGINT", "lowest start of a row, microseconds; null in part 0"),
         "end": ("BIGINT", "latest end of a row, microseconds; null in part 0"),
         "received_us": ("BIGINT", "when the lander received it, microseconds"),
@@ -74,8 +74,8 @@ MESSAGES: Final = Table(
 )
 RESULTS: Final = Table(
     "gold.results",
-    "One row per query, node, key and start, between markers (unless they join) per end too. Withdrawn rows stay, "
-    "marked.",
+    "Results: one row per (query, node, key, start); windows between markers that do not join may differ in their end "
+    "alone. Withdrawn rows stay and are marked.",
     {
         "query": ("STRING", "id of the query"),
         "definition_revision": ("BIGINT", "revision of the query in force at the start of the window"),
@@ -86,16 +86,16 @@ RESULTS: Final = Table(
         "end": ("BIGINT", "end, exclusive"),
         "window_start": ("TIMESTAMP", "start"),
         "window_end": ("TIMESTAMP", "end, exclusive"),
-        "values": ("MAP<STRING, DOUBLE>", "by name of the aggregate"),
-        "details": ("STRING", "JSON: what is no number, integers beyond 2^53 in full"),
-        "readings": ("BIGINT", "readings in it"),
-        "revision": ("INT", "0 for the first row, then one more for each change"),
-        "withdrawn": ("BOOLEAN", "no longer a result"),
-        "late": ("BIGINT", "readings in it that came late"),
-        "complete": ("BOOLEAN", "every expected gateway is in it and nothing was lost"),
+        "values": ("MAP<STRING, DOUBLE>", "name of the aggregate -> value"),
+        "details": ("STRING", "JSON: results that are not one number, and integers beyond 2^53 in full"),
+        "readings": ("BIGINT", "readings in the window"),
+        "revision": ("INT", "0 for the first row, one more with each change"),
+        "withdrawn": ("BOOLEAN", "the row is no longer a result"),
+        "late": ("BIGINT", "readings in the window that came late"),
+        "complete": ("BOOLEAN", "every expected gateway is included and nothing was lost"),
         "expected": ("INT", "gateways expected"),
-        "received": ("INT", "gateways in it"),
-        "coverage_id": ("STRING", "names the missing ones in ops.coverage"),
+        "received": ("INT", "gateways included"),
+        "coverage_id": ("STRING", "identifies the missing gateways in ops.coverage"),
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
     cluster=("query", "start"),
@@ -103,68 +103,70 @@ RESULTS: Final = Table(
 )
 BATCHES: Final = Table(
     "ops.batches",
-    "A row per micro-batch that writes: its decision, and who may write. What follows is a function of the tables.",
+    "Decisions: one row per micro-batch that writes. It names the run that may write; all other rows of the batch "
+    "follow from the tables and this row.",
     {
-        "number": ("BIGINT", "from 0; not Spark's batch id"),
-        "owner": ("STRING", "run of the job that decided it: the one that may go on"),
-        "decided_us": ("BIGINT", "newest receive time of the lander it has seen, microseconds"),
-        "files": ("ARRAY<STRING>", "landing files it holds"),
+        "number": ("BIGINT", "number of the batch, from 0; not Spark's batch id"),
+        "owner": ("STRING", "run of the job that decided the batch; only this run may continue"),
+        "decided_us": ("BIGINT", "newest receive time of the lander in the batch or before, microseconds"),
+        "files": ("ARRAY<STRING>", "landing files that the batch read"),
         "messages": ("BIGINT", "frames stored"),
         "effects": ("BIGINT", "frames that took effect"),
         "frontiers": ("STRING", "JSON: source, filter, key and frontier of every group"),
         "work": ("BINARY", "the windows that close or are revised; internal"),
         "state": (
             "BINARY",
-            "the state after it, whole, or the input of the batch; internal; null for old batches",
+            "the whole state after the batch, or the input of the batch; internal; null for old batches",
         ),
     },
     properties=_tuned("number"),
 )
 POSITIONS: Final = Table(
     "silver.positions",
-    "Central order: how far every key of a query of count or state windows is. The row of the latest batch holds, with "
-    "the readings of the rows since `since`; earlier ones wait for `headwater maintain` to remove them.",
+    "State of the queries with count or state windows, per key. The current state is the row of the latest batch, and "
+    "the readings in the rows since batch `since`. Upkeep deletes earlier rows.",
     {
         "query": ("STRING", "id of the query"),
         "node": ("STRING", "gateway of local windows, '' for global ones"),
         "key": ("STRING", "canonical text of the labels"),
-        "definition_revision": ("BIGINT", "revision that took the last reading"),
-        "base": ("BIGINT", "position from which windows of that revision count"),
-        "position": ("BIGINT", "readings that have a position; the next one gets this one"),
-        "held_from": ("BIGINT", "position of the first reading that windows to come may still hold"),
-        "since": ("BIGINT", "batch of the first row with readings from there on"),
-        "scale": ("INT", "power of ten of one unit of the values held; null for floats"),
-        "held": ("BINARY", "the last readings before the position, those that no earlier row holds; internal"),
-        "batch": ("BIGINT", "micro-batch after which this held"),
+        "definition_revision": ("BIGINT", "revision that gave the last reading its position"),
+        "base": ("BIGINT", "position at which the windows of this revision begin"),
+        "position": ("BIGINT", "number of readings that have a position; also the position of the next reading"),
+        "held_from": ("BIGINT", "position of the first reading that a later window may contain"),
+        "since": ("BIGINT", "batch of the first row with readings from held_from on"),
+        "scale": ("INT", "power of ten of one unit of the values in `held`; null for floats"),
+        "held": ("BINARY", "readings that this row adds, of batch `since` all from held_from on; internal"),
+        "batch": ("BIGINT", "micro-batch that wrote it; the state is the one after this batch"),
     },
     cluster=("query", "key"),
     properties=_tuned("query", "key", "batch"),
 )
 COVERAGE: Final = Table(
     "ops.coverage",
-    "Which gateways are missing where a result names this coverage_id. A coverage without a row here lacks nothing.",
+    "The gateways that are missing in results with this coverage_id. Without a row here, no gateway is missing.",
     {
         "coverage_id": ("STRING", "as in gold.results"),
         "leaf": ("STRING", "gateway that is missing"),
         "reason": (
             "STRING",
-            "behind: not that far yet; lost: a gap record covers a part; began, ended: serves a part of it",
+            "behind: not that far yet; lost: a gap record covers a part; began, ended: serves only a part",
         ),
-        "batch": ("BIGINT", "micro-batch that used it first"),
+        "batch": ("BIGINT", "micro-batch that first used the coverage"),
     },
 )
 GAPS: Final = Table(
     "ops.gaps",
-    "Declared losses: of readings, and (of none) of the answers of a function of another package that failed.",
+    "Declared losses of readings. Rows of 0 readings report failures that lost no reading: of installed functions and "
+    "of the upkeep of the tables.",
     {
         "node": ("STRING", "child whose frames declared it"),
         "sources": ("ARRAY<STRING>", "sources concerned"),
         "start": ("BIGINT", "first event time concerned, microseconds"),
-        "end": ("BIGINT", "end of it, exclusive"),
-        "readings": ("BIGINT", "readings lost, -1 if not known; of old records added up, -n: n not known"),
-        "nodes": ("ARRAY<STRING>", "gateways concerned, none: all"),
+        "end": ("BIGINT", "end of the event times concerned, exclusive"),
+        "readings": ("BIGINT", "readings lost, -1 if not known; in a sum of n old records: -n if not known"),
+        "nodes": ("ARRAY<STRING>", "gateways concerned; empty: all"),
         "reason": ("STRING", "why"),
-        "detail": ("STRING", "such as the hash of a message given up, or what a function raised"),
+        "detail": ("STRING", "more about the reason: the hash of a discarded message, the error of a function"),
         "batch": ("BIGINT", "micro-batch in which it took effect"),
     },
 )
@@ -176,14 +178,15 @@ QUARANTINE: Final = Table(
         "epoch": ("BIGINT", "epoch, -1 where the envelope could not be read"),
         "seq": ("BIGINT", "number, -1 where the envelope could not be read"),
         "received_us": ("BIGINT", "when the lander received it, microseconds"),
-        "reason": ("STRING", "what was wanted and what came"),
+        "reason": ("STRING", "what was expected and what was received"),
         "payload": ("BINARY", "the message"),
-        "batch": ("BIGINT", "micro-batch that settled it"),
+        "batch": ("BIGINT", "micro-batch that rejected it"),
     },
 )
 LATE: Final = Table(
     "ops.late",
-    "Readings in no result: when they came they were older than the correction horizon, or their place was past.",
+    "Readings in no result: on arrival they were older than the correction horizon, or later readings of their key "
+    "already had positions.",
     {
         "node": ("STRING", "child that sent them"),
         "source": ("STRING", "source"),
@@ -202,10 +205,10 @@ QUERIES: Final = Table(
         "query": ("STRING", "id; '' where this version cannot read the definition"),
         "revision": ("BIGINT", "of the definition; -1 where this version cannot read it"),
         "source": ("STRING", "source of its readings"),
-        "by": ("ARRAY<STRING>", "labels that make its keys"),
+        "by": ("ARRAY<STRING>", "labels that form its keys"),
         "aggregates": ("ARRAY<STRING>", "names of its values"),
         "definition": ("STRING", "JSON"),
-        "batch": ("BIGINT", "micro-batch in which it came"),
+        "batch": ("BIGINT", "micro-batch in which it was first received"),
     },
 )
 SENSORS: Final = Table(
@@ -217,31 +220,31 @@ SENSORS: Final = Table(
         "unit": ("STRING", "of its readings"),
         "labels": ("MAP<STRING, STRING>", "as configured"),
         "definition": ("STRING", "JSON"),
-        "batch": ("BIGINT", "micro-batch in which it came"),
+        "batch": ("BIGINT", "micro-batch in which it was first received"),
     },
 )
 NODES: Final = Table(
     "ops.nodes",
-    "Every gateway in every group: how far it is. Written when one came, went, fell behind or caught up, and at most "
-    "twice a minute where frontiers moved; a large table less often.",
+    "The progress of every gateway in every group. Rewritten when a gateway joins, leaves, falls behind or catches up, "
+    "and at most twice a minute when frontiers move; less often if the table is large.",
     {
         "node": ("STRING", "gateway"),
         "source": ("STRING", "source of the group"),
         "where": ("STRING", "filter of the group"),
         "by": ("ARRAY<STRING>", "key of the group"),
         "frontier": ("BIGINT", "no older reading follows, microseconds; null before the gateway's first reading"),
-        "behind": ("BOOLEAN", "its frontier lies below the group's"),
-        "behind_by": ("BIGINT", "by so many microseconds; null before a first reading"),
+        "behind": ("BOOLEAN", "its frontier is below the group's"),
+        "behind_by": ("BIGINT", "how far below, microseconds; null before the gateway's first reading"),
         "why": (
             "STRING",
             "why it is behind or left out: silent, clock, catching up, never heard; for a day: second device, copy",
         ),
-        "group_frontier": ("BIGINT", "windows that end there or before are complete, microseconds; null as there"),
-        "decided_us": ("BIGINT", "receive time of the lander up to which this holds"),
+        "group_frontier": ("BIGINT", "windows that end here or before are complete, microseconds; null as `frontier`"),
+        "decided_us": ("BIGINT", "receive time of the lander that the row describes, microseconds"),
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
 )
-GROWN: Final = frozenset({MESSAGES.name, NODES.name})  # tables with columns that those of an earlier version lack
+GROWN: Final = frozenset({MESSAGES.name, NODES.name})  # tables that had fewer columns in an earlier version
 TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
 
 
@@ -249,8 +252,8 @@ TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTI
 class Place:
     """Where the tables are: a folder, or a prefix such as `main.` of three-part names.
 
-    guarded: other roots may write there too, so that a repeated append must have no effect. Folders of
-    this machine need no guard: their owner holds a lock (cloud_job/delta/lease.py).
+    guarded: another root may write there too, so Delta must ignore a repeated append. Folders of this machine need no
+    guard, because the root has locked them (cloud_job/delta/lease.py).
     """
 
     root: str
@@ -258,11 +261,11 @@ class Place:
     guarded: bool = False
 
     def path(self, table: Table) -> str:
-        """Folder of a table. Only where tables are folders."""
+        """Folder of a table. Only for tables that are folders."""
         return f"{self.root}/{table.name.replace('.', '/')}"
 
     def sql(self, table: Table) -> str:
-        """The table as SQL names it."""
+        """The table's name in SQL."""
         return f"{self.root}{table.name}" if self.named else f"delta.`{self.path(table)}`"
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
@@ -272,9 +275,9 @@ class Place:
         return spark.read.format("delta").load(self.path(table))
 
     def append(self, table: Table, rows: DataFrame, step: str, number: int) -> None:
-        """Append. If guarded, Delta ignores a second append of the same (step, number).
+        """Append rows. If guarded, Delta ignores a second append with the same (step, number).
 
-        The guard makes Delta read the whole state of the table, which takes 0.2 s, or 2 s on a busy machine.
+        number: of the batch. The guard makes Delta read the whole state of the table: 0.2 s, or 2 s on a busy machine.
         """
         writer = rows.write.format("delta").mode("append")
         self._write(writer, table, step, number)
@@ -284,9 +287,7 @@ class Place:
         self._write(rows.write.format("delta").mode("overwrite"), table, "all", number)
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> None:
-        """Replace the rows for which the condition is true by these rows, in one commit. It must be true for the new
-        rows.
-        """
+        """Replace the rows for which `where` is true, in one commit. `where` must be true for the new rows too."""
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
         if self.named:
             writer.saveAsTable(f"{self.root}{table.name}")
@@ -303,11 +304,11 @@ class Place:
 
 
 def committed(write: Callable[[], object]) -> None:
-    """Perform a write, and try again after a pause if another commit came first: the write then had no effect."""
+    """Perform a write. If another commit came first, the write had no effect and is tried again after a pause."""
     for pause_s in PAUSES_S:
         try:
             write()
-        except Exception as err:  # py4j gives what the JVM raised
+        except Exception as err:  # whatever the JVM raised
             if CONFLICT not in str(err):
                 raise
             log.warning("root.conflict", extra={"why": str(err).splitlines()[0][:200], "again_s": pause_s})
@@ -318,9 +319,9 @@ def committed(write: Callable[[], object]) -> None:
 
 
 def place(root: str) -> Place:
-    """A folder if `root` looks like one (it holds a slash or is a dot), else a prefix of names.
+    """A folder if `root` contains a slash or begins with a dot, else a prefix of table names.
 
-    Raises: PortError when the folder cannot be made or written.
+    Raises: PortError if the folder cannot be created or written.
     """
     if "/" not in root and not root.startswith("."):
         return Place(root, named=True, guarded=True)
@@ -338,9 +339,9 @@ def place(root: str) -> Place:
 
 
 def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES) -> None:
-    """Create missing tables, and columns that a table of an earlier version lacks.
+    """Create missing tables, and columns that are missing in tables of an earlier version.
 
-    Raises: PortError if one cannot be created.
+    Raises: PortError if a table cannot be created.
     """
     for table in tables:
         if not where.named and (Path(where.path(table)) / "_delta_log").is_dir():
@@ -356,14 +357,14 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
                 f"CREATE TABLE IF NOT EXISTS {where.sql(table)} ({columns}) USING delta{clustered} "
                 f"COMMENT {_quoted(table.meaning)} TBLPROPERTIES ('headwater.version' = '1'{properties})"
             )
-        except Exception as err:  # whatever Spark, Delta or the file system has against it
-            raise PortError(f"cannot make {where.sql(table)}: {str(err).splitlines()[0]}") from err
+        except Exception as err:  # whatever Spark, Delta or the file system raises
+            raise PortError(f"cannot create the table {where.sql(table)}: {str(err).splitlines()[0]}") from err
         if where.named:
             _add_columns(spark, where, table)
 
 
 def _add_columns(spark: SparkSession, where: Place, table: Table) -> None:
-    """Add the columns that a table lacks; its rows have null there. Looks only at tables in GROWN."""
+    """Add missing columns to a table; its existing rows get null there. Only tables in GROWN can need it."""
     if table.name not in GROWN:
         return
     there = set(where.read(spark, table).columns)
@@ -380,7 +381,7 @@ def schema(table: Table) -> StructType:
 
 
 def struct(columns: Mapping[str, str]) -> StructType:
-    """Columns name -> type as a Spark type; Spark's own reader of types wants a session."""
+    """Turn columns (name -> type) into a Spark type. Spark's own parser of types would need a session."""
     from pyspark.sql import types as T
 
     simple: dict[str, DataType] = {
@@ -401,7 +402,7 @@ def struct(columns: Mapping[str, str]) -> StructType:
     kinds = {**simple, **composed}
 
     def read(kind: str) -> DataType:
-        if kind.startswith("struct<"):  # of scalars: a cell (cloud_job/spark/native/cell_arrays.py)
+        if kind.startswith("struct<"):  # a cell, a struct of scalars (cloud_job/spark/native/cell_arrays.py)
             return struct(dict(field.split(":") for field in kind[len("struct<") : -1].split(",")))
         return kinds[kind.upper()]
 
@@ -416,7 +417,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 
 def arrow(columns: str) -> pa.Schema:
-    """An Arrow schema in Spark's words: `query string, revision bigint`."""
+    """An Arrow schema from a text with Spark's type names, such as `query string, revision bigint`."""
     import pyarrow as pa
 
     kinds = {
@@ -431,14 +432,14 @@ def arrow(columns: str) -> pa.Schema:
 
 
 def rows(spark: SparkSession, table: Table, content: list[dict[str, object]]) -> DataFrame:
-    """Rows made on the driver, a dict a row, in the table's columns."""
+    """Rows made on the driver, one dict per row, with the table's columns."""
     import pyarrow as pa
 
     return one_file(spark, table, pa.Table.from_pylist(content, schema=arrow_schema(table)))
 
 
 def of_columns(spark: SparkSession, table: Table, content: Mapping[str, list[object]]) -> DataFrame:
-    """The same, a list a column."""
+    """Rows made on the driver, one list per column, with the table's columns."""
     import pyarrow as pa
 
     return one_file(spark, table, pa.Table.from_pydict(dict(content), schema=arrow_schema(table)))
@@ -450,13 +451,13 @@ def one_file(spark: SparkSession, table: Table, content: pa.Table) -> DataFrame:
 
 
 def frame(spark: SparkSession, content: pa.Table, kinds: StructType) -> DataFrame:
-    """Rows made on the driver, as one chunk: Spark reads nothing behind an empty chunk."""
+    """Rows made on the driver, as one chunk, because Spark ignores what follows an empty chunk."""
     return spark.createDataFrame(content.combine_chunks(), kinds)
 
 
 def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
-    """Rows made on the driver, for a join. Values that change in every batch are data here, so that Spark's plan stays
-    the same.
+    """Rows made on the driver, for a join. Joining values that change in every batch keeps them out of Spark's plan,
+    which can then be reused.
     """
     import pyarrow as pa
 

@@ -1,10 +1,11 @@
-"""Sets aside commits that a power cut has torn, so that Delta can read the tables again.
+"""Renames commits that a power cut has damaged ("torn" commits), so that Delta can read the tables again.
 
-Spark and Delta write without fsync; durable.py makes the commits of each step durable before anything depends on them.
-So a torn commit belongs to the last step and nothing refers to it: its landing files or its decision still exist, and
-the batch is done again. Delta cannot read a table whose newest commit is cut short or whose files are missing. Checked
-are the newest commits of each table: their JSON, the size and the ends of the files that they add, and Hadoop's
-checksums of these files; without checksums, whether the files can be read.
+Delta cannot read a table whose newest commit is cut short or whose files are missing. Spark and Delta write without
+fsync; durable.py makes the commits of each step durable before anything depends on them. So a torn commit belongs to
+the last step and nothing depends on it: its landing files or its decision still exist, and the batch is repeated.
+
+For the newest commits of each table, this module checks the JSON, the size and the first and last bytes of the added
+files, and Hadoop's checksums of these files. If a file has no checksums, it is read as a whole.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ log = logging.getLogger("headwater.root")
 
 LOG: Final = "_delta_log"
 LAST: Final = "_last_checkpoint"
-LOOKED_AT: Final = 20  # newest commits of a table; a step makes a few
-SUMMED_BYTES: Final = 64 * 1024 * 1024  # a larger file is known by its size and its ends alone
-PARQUET: Final = b"PAR1"  # its first and last bytes
-HEADER: Final = struct.Struct(">4si")  # of a checksum file of Hadoop: magic, bytes a sum; then a CRC-32 each
+LOOKED_AT: Final = 20  # newest commits of a table that are checked; a step makes fewer
+SUMMED_BYTES: Final = 64 * 1024 * 1024  # of a larger file, only the size and the first and last bytes are checked
+PARQUET: Final = b"PAR1"  # the first and the last bytes of a Parquet file
+HEADER: Final = struct.Struct(">4si")  # of Hadoop's checksum files: magic, bytes per block; a CRC-32 per block follows
 MAGIC: Final = b"crc\0"
 
 
 def repair(place: Place) -> int:
-    """Set aside the commits that cannot be read, in tables that are folders of this machine. Returns how many."""
+    """Rename the commits that cannot be read, if the tables are folders of this machine. Returns how many."""
     if place.guarded:
         return 0
     return sum(_repair(Path(place.path(table))) for table in TABLES)
@@ -44,9 +45,9 @@ def _repair(folder: Path) -> int:
     numbers = sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
     first, later = numbers[-1] + 1 if numbers else 0, set[str]()
     for number in range(first - 1, first - 1 - len(numbers[-LOOKED_AT:]), -1):
-        actions = _actions(_commit(folder, number))  # of a number that is missing too: then later ones are of no use
+        actions = _actions(_commit(folder, number))  # None if the commit is missing too: Delta needs all numbers
         if actions is None or not all(_whole(folder, add) for add in _of(actions, "add") if add["path"] not in later):
-            first, later = number, set()  # what later commits have removed may be gone; those are torn too
+            first, later = number, set()  # later commits go too, so the files that they removed must exist again
         else:
             later |= {remove["path"] for remove in _of(actions, "remove")}
     torn = [number for number in numbers if number >= first]
@@ -54,19 +55,22 @@ def _repair(folder: Path) -> int:
     _summaries(folder / LOG, first)
     for number in reversed(torn):
         _set_aside(_commit(folder, number))
-    for sums in (folder / LOG).glob(".*.crc"):  # of a name that is not there: Hadoop would believe them of the next one
+    for sums in (folder / LOG).glob(".*.crc"):  # checksums without a file: Hadoop would apply them to the next file
         if not sums.with_name(sums.name[1 : -len(".crc")]).exists():
             sums.unlink()
     if torn:
         log.warning("root.torn_commits", extra={"table": str(folder), "from": first, "commits": len(torn)})
-        if len(torn) == len(numbers):  # not even its first one: the table is made again
+        if len(torn) == len(numbers):  # no commit is left: the root creates the table again
             _set_aside(folder / LOG)
         _sync(folder / LOG if (folder / LOG).exists() else folder)
     return len(torn)
 
 
 def _checkpoints(folder: Path, first: int) -> None:
-    """Set aside checkpoints that are torn or of torn commits, and the file that names them. Delta needs none."""
+    """Rename checkpoints that are torn or belong to torn commits, and `_last_checkpoint` if its checkpoint is gone.
+
+    Delta can read a table without these files.
+    """
     for path in folder.glob("*.checkpoint*.parquet"):
         if int(path.name[:20]) >= first or not _sound(path) or not _has_ends(path):
             _set_aside(path)
@@ -82,7 +86,7 @@ def _checkpoints(folder: Path, first: int) -> None:
 
 
 def _summaries(folder: Path, first: int) -> None:
-    """Set aside Delta's summaries of versions (`N.crc`) that are torn or of no commit: delta-rs refuses a table with
+    """Delete Delta's summaries of versions (`N.crc`) that are torn or have no commit: delta-rs refuses a table with
     such a file.
     """
     for path in folder.glob("[0-9]*.crc"):
@@ -99,7 +103,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _actions(path: Path) -> list[dict[str, Any]] | None:
-    """The actions of a commit; None if it is not whole."""
+    """The actions of a commit; None if the file is missing or damaged."""
     if not _sound(path):
         return None
     try:
@@ -114,7 +118,7 @@ def _of(actions: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def _whole(folder: Path, add: dict[str, Any]) -> bool:
-    """Whether a file that a commit adds is there with all its bytes."""
+    """Whether a file that a commit adds exists and is undamaged."""
     path = folder / unquote(add["path"])
     try:
         if path.stat().st_size != add["size"] or not _has_ends(path):
@@ -149,7 +153,7 @@ def _has_ends(path: Path) -> bool:
 
 
 def _sound(path: Path) -> bool:
-    """Whether the file agrees with the checksums beside it; true where there are none, or none that can be used."""
+    """Whether the file agrees with its checksum file. True if there are no usable checksums."""
     sums = _drop_bad_sums(path)
     if sums is None:
         return True
@@ -159,7 +163,10 @@ def _sound(path: Path) -> bool:
 
 
 def _drop_bad_sums(path: Path) -> bytes | None:
-    """Delete the checksum file of a file if it is cut short: Hadoop would trust it."""
+    """Returns the content of a file's checksum file; None if there is none or the file is large.
+
+    Deletes a checksum file that is cut short, because Hadoop would trust it.
+    """
     beside = path.with_name(f".{path.name}.crc")
     try:
         size = path.stat().st_size
@@ -171,7 +178,7 @@ def _drop_bad_sums(path: Path) -> bytes | None:
     if len(sums) >= HEADER.size:
         magic, each = HEADER.unpack_from(sums)
         if magic == MAGIC and each > 0 and len(sums) >= HEADER.size + -(-size // each) * 4:
-            return sums  # of more than there is: then the file is cut short
+            return sums  # perhaps of more blocks than the file has: then the file is cut short, and `_sound` says so
     beside.unlink(missing_ok=True)
     return None
 

@@ -1,8 +1,8 @@
-"""Keeps the tables small while the root runs: step by step, between batches, in the root's own thread.
+"""Keeps the tables small while the root runs: in small steps, between batches, in the root's own thread.
 
-It is no process of its own: with two JVMs on one folder Delta loses commits. It does not run beside a batch: of two
-writers in one JVM one fails. A step works on one table. A step that fails is logged, counted and tried again later, and
-batches continue.
+Upkeep is not a process of its own, because Delta loses commits when two JVMs write one folder. It does not run during a
+batch, because of two writers in one JVM one fails. A step works on one table. A step that fails is logged, counted and
+tried again later, while batches continue.
 """
 
 from __future__ import annotations
@@ -31,39 +31,34 @@ if TYPE_CHECKING:
     from cloud_job.spark.job import Job
 
 log = logging.getLogger("headwater.root")
-SHARE: Final = 4  # after a step so many times as long none: batches have four fifths of the time
-RETRY_S: Final = 60.0  # after a failure; doubled with each further one
+SHARE: Final = 4  # pause after a step, in multiples of its duration: batches have four fifths of the time
+RETRY_S: Final = 60.0  # delay after a failure; doubled with each further failure in a row
 MOST_RETRY_S: Final = 3_600.0
 VERSIONS: Final = 50  # commits of a table after which it is worth compacting
-LONGEST_S: Final = 20.0  # of merging files, about; the next batch waits for so long
-LOOK_S: Final = 0.5
-TELL_S: Final = 86_400.0
+LONGEST_S: Final = 20.0  # about how long one step may merge files, because the next batch waits for it
+LOOK_S: Final = 0.5  # interval at which a running merge is checked against this limit
+TELL_S: Final = 86_400.0  # interval between two rows in ops.gaps about one failing step
 FAILED: Final = "upkeep failed"  # reason in ops.gaps
-MORE: Final = "more"  # of what there is to tell: a part is done, and the rest is due after the pause
-MOST_EXPIRING: Final = 20_000  # plans of epochs a step
+MORE: Final = "more"  # key in a step's figures: the step is not finished, and its next part is due after the pause
+MOST_EXPIRING: Final = 20_000  # (node, epoch, plan) handled by one step
 HOUR_US: Final = 3_600_000_000
 Figures = Mapping[str, object]
 
 
 @dataclass(slots=True)
 class Step:
-    """One piece of work, repeated at an interval. act: returns the figures for the log, None if there was nothing to
-    do.
-    """
+    """A task repeated at an interval. act: returns figures for the log; None if there was nothing to do."""
 
     name: str
     every_s: float
     act: Callable[[Job], Figures | None]
     due_s: float = 0.0
     failures: int = 0
-    told_s: float | None = None  # when it was last told in ops.gaps that it failed
+    told_s: float | None = None  # when its failure was last written to ops.gaps
 
 
 class Upkeep:
-    """All steps, and when they are due.
-
-    done, failed: counted since the start.
-    """
+    """Runs the steps when they are due. done, failed: runs of steps since the start."""
 
     def __init__(
         self,
@@ -73,14 +68,14 @@ class Upkeep:
         steps: list[Step] | None = None,
         note: Callable[[str, str], None] = lambda why, step: None,
     ) -> None:
-        """every_us: the interval between two runs of a step. clock: seconds. steps: all, if not given. note: receives
-        the reason of a failure.
+        """every_us: shortest interval between two runs of a step. clock: seconds. steps: default `steps_of`. note: is
+        called with the reason of a failure and the step.
         """
         self._clock, self._pause_until_s, self._note = clock, 0.0, note
         self.done = self.failed = 0
         self.steps = steps_of(kept, every_us) if steps is None else steps
         begin_s, order = clock(), random.sample(self.steps, len(self.steps))
-        for at, step in enumerate(order):  # not all at once; each comes to its turn where starts follow one another
+        for at, step in enumerate(order):  # spread over the interval; a random order, so that all run despite restarts
             step.due_s = begin_s + every_us / 1e6 * (at + 1) / len(order)
 
     def between(self, root: Job) -> None:
@@ -99,8 +94,8 @@ class Upkeep:
         try:
             found = step.act(root)
             root.committed("upkeep")
-        except Exception as err:  # a conflict, a full disk, whatever Spark raises: the line goes on
-            if jvm_is_gone(err):  # nothing does: without batches nobody else would notice
+        except Exception as err:  # a conflict, a full disk, whatever Spark raises: batches continue
+            if jvm_is_gone(err):  # the root cannot continue; while no messages arrive, nothing else would notice
                 raise
             self.failed += 1
             step.failures += 1
@@ -111,7 +106,7 @@ class Upkeep:
                 "upkeep.failed", extra={"step": step.name, "failed": self.failed, "again_s": again_s, "why": why}
             )
             self._note(why, f"{step.name}, {step.failures} in a row")
-            self._tell(step, root, why)
+            self._declare(step, root, why)
             return
         self.done += 1
         again = found is not None and MORE in found
@@ -122,8 +117,8 @@ class Upkeep:
         else:
             log.info("upkeep.done", extra={"step": step.name, "took_s": took_s, "steps": self.done, **found})
 
-    def _tell(self, step: Step, root: Job, why: str) -> None:
-        """A row of ops.gaps, of no readings: who has the tables only sees it. At most one a step and day."""
+    def _declare(self, step: Step, root: Job, why: str) -> None:
+        """Write a row of 0 readings to ops.gaps, for users who see only the tables. At most one per step and day."""
         now_s = self._clock()
         if step.told_s is not None and now_s - step.told_s < TELL_S:
             return
@@ -133,7 +128,7 @@ class Upkeep:
             rows = tables.rows(root.spark, tables.GAPS, [*ops_rows.gaps([("", gap)], number)])
             root.place.append(tables.GAPS, rows, f"upkeep {step.name}", number)
             root.committed("upkeep")
-        except Exception as err:  # what made the step fail may do so here too
+        except Exception as err:  # the cause of the step's failure may prevent this write too
             if jvm_is_gone(err):
                 raise
             log.warning("upkeep.not_told", extra={"step": step.name, "why": type(err).__name__})
@@ -142,9 +137,9 @@ class Upkeep:
 
 
 def steps_of(kept: Kept, every_us: int) -> list[Step]:
-    """The steps of a root, in their order.
+    """The steps of a root.
 
-    Steps that delete rows run seldom, because a deletion rewrites files that hold other rows too.
+    Steps that delete rows run seldom, because a deletion also rewrites the other rows of the same files.
     """
     every_s = every_us / 1e6
     hourly_s = max(every_us, min(HOUR_US, kept.versions_us // 4)) / 1e6
@@ -180,11 +175,12 @@ class WhenWritten:
 
 @dataclass(slots=True)
 class Expiry:
-    """Deletes rows of readings that no result can need any more, one batch after they were found.
+    """Deletes rows of readings that no result can need any more, at least one batch after they were found.
 
-    The delay is needed because a start carries out the last decision again, and that may need rows which became useless
-    with it. Once the last row of an ended epoch is deleted the epoch is forgotten too; so is a run of the root. done:
-    (node, epoch, plan) -> the time before which rows have been deleted in this run.
+    The delay is needed because a start carries out the last decision again, which may still need these rows. When the
+    last row of an ended epoch is deleted, the epoch is removed from the state; runs of the job without rows are too.
+
+    number: the batch after which `found` was computed. done: (node, epoch, plan) -> rows before this time are deleted.
     """
 
     number: int = -1
@@ -192,7 +188,7 @@ class Expiry:
     done: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def __call__(self, root: Job) -> Figures | None:
-        if root.place.guarded:  # a root on another machine may read them
+        if root.place.guarded:  # a root on another machine may still read the rows
             return None
         rows = 0
         if self.found and root.state.number > self.number:
@@ -213,14 +209,14 @@ class Expiry:
 
 @dataclass(slots=True)
 class Compaction:
-    """Merges the small files of a table once it has had enough commits; very many files take several steps.
+    """Merges the small files of a table after every VERSIONS commits; very many files take several steps.
 
-    longest_s: about how long one step may take.
+    version: the table's version after the last complete merge. longest_s: about how long one step may take.
     """
 
     table: Table
     kept: Kept
-    version: int | None = None  # after the last time
+    version: int | None = None
     tuned: bool = False
     longest_s: float = LONGEST_S
 
@@ -239,11 +235,10 @@ class Compaction:
 
 @dataclass(slots=True)
 class Cleaning:
-    """Deletes files and commits of old versions of a table, until none can be left.
+    """Deletes files and commits of old versions of a table. Does nothing while the table has no old versions.
 
-    clock: seconds. version: the newest version at the last run; seen_s: when it was seen first. clean: no older version
-    is left.
-    after: the file at which the last step ended, where there are very many.
+    clock: seconds. version: the newest version at the last run; seen_s: when this version was first seen. clean: no
+    older version is left. after: the name of the file at which the last step stopped; '' if it finished.
     """
 
     table: Table
@@ -260,9 +255,9 @@ class Cleaning:
             self.version, self.seen_s, self.clean = version, now_s, False
         if self.clean:
             return None
-        began = self.after  # of what a step before has looked at some may be too old by now
+        began = self.after  # if not '', files that earlier steps looked at may have become too old since
         commits, self.after = clean(root, self.table, self.kept, began, vacuum.MOST_FILES)
-        self.version = version_of(root.spark, root.place, self.table)  # on a cluster Delta notes this as commits
+        self.version = version_of(root.spark, root.place, self.table)  # on a cluster VACUUM itself adds commits
         whole = commits < log_files.MOST and not began and not self.after
         self.clean = whole and now_s - self.seen_s > self.kept.versions_us / 1e6
         more = {MORE: True} if self.after else {}
@@ -270,13 +265,12 @@ class Cleaning:
 
 
 def clean(root: Job, table: Table, kept: Kept, after: str = "", most: int | None = None) -> tuple[int, str]:
-    """Delete files and commits of versions that are too old. Returns how many commits went, and where to go on.
-
-    after, most: see `vacuum`.
+    """Delete files and commits of versions that are too old. Returns (number of commits deleted, `after` for the next
+    call; '' if this one finished). after, most: see `vacuum`.
     """
     more = vacuum.vacuum(root, table, kept.versions_us / HOUR_US, after, most)
     root.committed("vacuum")
-    if root.place.guarded:  # Delta cuts the log itself there, by days
+    if root.place.guarded:  # there Delta itself deletes old commits, in whole days
         return 0, more
     return log_files.cut(Path(root.place.path(table)), kept.versions_us), more
 
@@ -284,8 +278,8 @@ def clean(root: Job, table: Table, kept: Kept, after: str = "", most: int | None
 def compact(spark: SparkSession, place: Place, table: Table, longest_s: float | None = None) -> tuple[int, int, bool]:
     """Merge the small files of a table. Returns (files before, files after, whether all were merged).
 
-    longest_s: after about this time it stops at the next commit, and what is merged by then stays; None: it runs to its
-    end.
+    longest_s: after about this time, merging stops at the next commit; files merged by then stay merged. None: no
+    limit.
     """
     before, whole = files_of(spark, place, table), True
     if before > 1 and longest_s is not None and not place.guarded:
@@ -296,9 +290,7 @@ def compact(spark: SparkSession, place: Place, table: Table, longest_s: float | 
 
 
 def _optimized(spark: SparkSession, place: Place, table: Table, longest_s: float) -> bool:
-    """Run OPTIMIZE for about `longest_s`. Returns whether it finished. A thread stops it, because the call blocks until
-    the end.
-    """
+    """Run OPTIMIZE for about `longest_s`. Returns whether it finished. OPTIMIZE blocks, so a second thread stops it."""
     ended, lock, stopped = threading.Event(), threading.Lock(), False
     folder = Path(place.path(table))
     first = log_files.newest(folder)
@@ -306,11 +298,11 @@ def _optimized(spark: SparkSession, place: Place, table: Table, longest_s: float
     def stop() -> None:
         nonlocal stopped
         ended.wait(longest_s)
-        while not ended.wait(LOOK_S):  # each time a part of it has been merged at least
+        while not ended.wait(LOOK_S):  # stop after the first commit, so that every step makes progress
             with lock:
                 if not ended.is_set() and log_files.newest(folder) > first:
                     stopped = True
-                    spark.sparkContext.cancelAllJobs()  # there are no others between two batches
+                    spark.sparkContext.cancelAllJobs()  # between two batches there are no other jobs
 
     watch = threading.Thread(target=stop, name="upkeep", daemon=True)
     watch.start()
@@ -333,14 +325,14 @@ def files_of(spark: SparkSession, place: Place, table: Table) -> int:
 
 
 def version_of(spark: SparkSession, place: Place, table: Table) -> int:
-    """The newest version."""
+    """The newest version of the table."""
     if not place.guarded:
         return log_files.newest(Path(place.path(table)))
     return int(spark.sql(f"DESCRIBE HISTORY {place.sql(table)} LIMIT 1").first()["version"])  # type: ignore[index]
 
 
 def tune(spark: SparkSession, place: Place, table: Table, kept: Kept) -> None:
-    """Set how long Delta keeps its notes of deleted files and its log, from the root's own settings."""
+    """Set Delta's retention of its log and of deleted files to the root's `keep_versions`, if it differs."""
     interval = f"interval {max(1, kept.versions_us // 1_000_000)} seconds"
     wanted = dict.fromkeys(("delta.deletedFileRetentionDuration", "delta.logRetentionDuration"), interval)
     row = spark.sql(f"DESCRIBE DETAIL {place.sql(table)}").first()

@@ -1,7 +1,7 @@
-"""Deletes files of versions that are too old, so many of a folder in one step that the next batch does not wait long.
+"""Deletes files of versions that are too old, in steps short enough that the next batch does not wait long.
 
-VACUUM lists all files of a table and deletes what it can. Given an inventory, it looks at the files in that only: so a
-folder is gone through in the order of names, some at a time.
+Without an inventory, VACUUM looks at all files of a table. With an inventory it looks only at the files listed there.
+So each step passes the next files of the folder, in the order of their names.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from cloud_job.delta.tables import Table
     from cloud_job.spark.job import Job
 
-MOST_FILES: Final = 10_000  # of one step
+MOST_FILES: Final = 10_000  # files that one step looks at
 VIEW: Final = "headwater_inventory"
 _INVENTORY: Final = arrow("path string, length bigint, isDir boolean, modificationTime bigint")
 
 
 def vacuum(root: Job, table: Table, hours: float, after: str = "", most: int | None = None) -> str:
-    """Delete files of versions older than that whose names come after one. Returns where to go on; '': it is done.
+    """Delete files of versions older than `hours`. Returns the last name looked at, for `after` of the next call; '' if
+    none are left.
 
-    most: files that are looked at; None: all.
+    after: look only at files whose names sort after this one. most: number of files to look at; None: all.
     """
     retain = f"RETAIN {hours:.6f} HOURS"
     found = [] if most is None or root.place.guarded else data_files(Path(root.place.path(table)))
@@ -44,6 +45,6 @@ def vacuum(root: Job, table: Table, hours: float, after: str = "", most: int | N
 
 
 def data_files(folder: Path) -> list[os.DirEntry[str]]:
-    """Files of a table's folder in the order of their names, without its log; our tables have no partitions."""
+    """Data files of a table, sorted by name. They all lie in its own folder, because our tables have no partitions."""
     with os.scandir(folder) as entries:
         return sorted((each for each in entries if each.is_file()), key=lambda each: each.path)

@@ -1,9 +1,9 @@
 """Decodes parts of frames to rows of windows or pieces of sessions, on the executors: once per batch of messages, never
 once per row.
 
-Rows are assigned to their windows and combined here, by the algebra of the edge, before Spark sees them: the partials
-of one window mostly lie in one file, and rows that leave Python are expensive. Pieces of a session are joined in the
-same way; its beginning and end are known only when all its pieces have met (cloud_job/spark/islands.py).
+Rows are assigned to their windows and combined here, with the edge's algebra, before they go to Spark: most partials of
+a window lie in one file, and every row that leaves Python is expensive. Pieces of a session are joined in the same way;
+its start and end are known only when all its pieces are together (cloud_job/spark/islands.py).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class EpochView:
-    """The meaning of the numbers of one (node, epoch), and the seqs that took effect (inclusive ranges in order).
+    """The keys, nodes and plans of one (node, epoch) by their numbers, and which of its frames and rows count.
 
-    repeats: plan number -> which of its rows count, for plans of which some rows are repeats. too_late: (seq, identity
-    of a plan) -> which rows of the frame are in no result.
+    plans: number -> identity. applied: seqs that took effect, as sorted inclusive ranges. repeats: plan number -> which
+    rows are repeats, if some are. too_late: (seq, identity of a plan) -> which rows of the frame are in no result.
     """
 
     keys: Sequence[str]
@@ -56,16 +56,16 @@ class EpochView:
     too_late: Mapping[tuple[int, bytes], TooLate] = field(default_factory=dict)
 
     def took_effect(self, seq: int) -> bool:
-        """Whether the frame counts."""
+        """Whether the frame with this seq took effect."""
         i = bisect_right(self.applied, (seq, 2**63))
         return i > 0 and self.applied[i - 1][1] >= seq
 
     def counting(self, rows: Partials, seq: int, plan: int) -> Partials:
-        """The rows of a frame that count: those that are no repeats."""
+        """The rows of a frame without repeats."""
         return self.repeats[plan].of(rows, seq) if plan in self.repeats else rows
 
     def in_time(self, rows: Partials, seq: int, plan: int) -> Partials:
-        """The rows of a frame that are in some result."""
+        """The rows of a frame without those that came too late for any result."""
         beyond = self.too_late.get((seq, self.plans[plan]))
         return rows if beyond is None else rows.take(~beyond.concerns(rows.start, rows.end))
 
@@ -74,10 +74,11 @@ class EpochView:
 class Lookup:
     """Everything that decoding needs besides the bytes.
 
-    owners: (first batch, owner) in order. orders: read requests by identity of a plan. ranges: order -> [low, high) of
-    event time in which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the wanted
-    windows in the order of their numbers, empty for sessions; bases: of the spans, by shape. nodes: the ids of all
-    nodes of the pages, in bytewise order. A node's place in it is its number in all tasks (docs/protocol.md 7.3).
+    owners: (first batch, owner) in order. orders: identity of a plan -> its read requests. ranges: number of a read
+    request -> ranges [low, high) of event time in which its rows are wanted. columns: state columns of the result, name
+    -> Spark type. spans: the wanted windows in the order of their numbers, empty for sessions. bases: state columns of
+    each shape. nodes: the ids of all nodes of the pages, in bytewise order; a node's index here is its number in all
+    tasks (docs/protocol.md 7.3).
     """
 
     pages: Mapping[EpochKey, EpochView]
@@ -91,12 +92,12 @@ class Lookup:
 
     @property
     def windows(self) -> dict[str, str]:
-        """Columns of the rows that `windows_of` makes: name -> Spark type."""
+        """Columns of the rows that `windows_of` returns: name -> Spark type."""
         return {**WINDOWS, **self.columns}
 
     @property
     def pieces(self) -> dict[str, str]:
-        """Columns of the rows that `pieces_of` makes: name -> Spark type."""
+        """Columns of the rows that `pieces_of` returns: name -> Spark type."""
         return {**PIECES, **self.columns}
 
     def owned(self, batch: int, owner: str) -> bool:
@@ -143,7 +144,7 @@ def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Count
                 continue
             try:
                 rows = _named(heads.rows(sent.payload), orders[0])
-            except WireError:  # contradicts a plan that came after it: none of its rows can be trusted
+            except WireError:  # contradicts a plan that was defined later: none of its rows can be trusted
                 continue
             rows = page.in_time(page.counting(rows, sent.seq, sent.plan), sent.seq, sent.plan)
             if len(rows):
@@ -173,7 +174,9 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A part that took effect. orders: at least one. page: of its epoch; rows use the numbers of that epoch."""
+    """A part that took effect. page: the view of its epoch; `rows` use the numbers of this epoch. orders: the read
+    requests for its plan, at least one.
+    """
 
     sent: MessageRow
     page: EpochView
@@ -206,9 +209,9 @@ class _Decoding:
                 self._store(order, part.sent.late).add(chosen)
 
     def _wanted(self, rows: Partials, order: ReadRequest) -> Ints | None:
-        """Rows within the ranges of an order; None for all of them."""
+        """Indices of the rows in the ranges of a read request; None for all rows."""
         mask = np.zeros(len(rows), np.bool_)
-        whole = order.kind != "session"  # a session that only reaches into a range counts too
+        whole = order.kind != "session"  # for sessions an overlap with a range is enough
         for low, high in self.lookup.ranges[order.number]:
             mask |= (rows.start >= low) & (rows.end <= high) if whole else (rows.start < high) & (rows.end > low)
         return None if mask.all() else np.flatnonzero(mask)
@@ -251,8 +254,8 @@ class _Decoding:
     def _batches(
         self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """Splits rows into batches, so that Spark takes one while the next is made. Cells of all windows may be many
-        megabytes.
+        """Splits rows into batches, because the cells of all windows may take many megabytes. Spark consumes one batch
+        while the next is computed.
         """
         texts = (self.numbers.keys.texts, self.numbers.nodes.texts)
         for first, last in blocks(rows):
@@ -270,9 +273,10 @@ def batch_of(
     columns: Mapping[str, str],
     texts: tuple[Sequence[str], Sequence[str]],
 ) -> pa.RecordBatch:
-    """Rows as Spark reads them: with `about` and `columns` (name -> Spark type), null where they have no such state.
+    """Rows as an Arrow batch for Spark. A state column that the rows do not have is null.
 
-    about: `span`; or `order` and `end`. scale: of the states. texts: of the keys and of the nodes, by number.
+    about: the columns `span`, or `order` and `end`. scale: of the states. columns: all state columns, name -> Spark
+    type. texts: (keys by number, node ids by number).
     """
     keys, nodes = texts
     n = len(rows)
@@ -294,14 +298,15 @@ def batch_of(
 
 
 def same(number: int, rows: Partials) -> pa.Array:
-    """The number of a span or order beside each row."""
+    """A column with the same number in each row."""
     return pa.array(np.full(len(rows), number, np.int32))
 
 
 def _picked(rows: Partials, span: WindowRange, order: int) -> Partials:
-    """The rows of a read request that lie in a window between markers, under the bounds of that window.
+    """The rows of a read request that lie in a window between markers, with the bounds of this window.
 
-    rows: sorted by start. A binary search replaces a mask: the markers of all nodes cut many windows out of many rows.
+    rows: sorted by start. order: number of the read request. A binary search is used instead of a mask, because there
+    may be many windows and many rows.
     """
     wanted = [NO_INTS]
     for number, low, high in span.picks:
@@ -316,5 +321,5 @@ def _picked(rows: Partials, span: WindowRange, order: int) -> Partials:
 
 def _named(rows: Partials, order: ReadRequest) -> Partials:
     if len(rows.states) != len(order.basis):
-        raise WireError(f"a part with {len(rows.states)} columns for a plan with {len(order.basis)}")
+        raise WireError(f"a part has {len(rows.states)} columns, its plan {len(order.basis)}")
     return Partials(rows.start, rows.end, rows.key, dict(zip(order.basis, rows.states.values(), strict=True)))

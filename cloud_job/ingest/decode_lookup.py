@@ -1,4 +1,4 @@
-"""Builds the Lookup that decoding needs after a decision: numberings of epochs, read requests, ranges."""
+"""Builds the `Lookup` that decoding needs after a decision: numberings of epochs, read requests, ranges."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from edge_agent.root.decision.work import ReadRequest, WindowRange, Work, identi
 
 @dataclass(frozen=True, slots=True)
 class DecodeLookups:
-    """dictionaries: of the epochs. state: as the last decision left it."""
+    """Builds lookups. dictionaries: the numberings of each epoch. state: after the last decision."""
 
     dictionaries: Mapping[EpochKey, EpochDictionary]
     state: RootState
 
     def page(self, line: EpochKey) -> EpochView | None:
-        """The meaning of an epoch's numbers; None if none of its frames has taken effect."""
+        """The view of an epoch; None if none of its frames has taken effect."""
         dictionary, applied = self.dictionaries.get(line), self.state.applied.get(line)
         if dictionary is None or applied is None:
             return None
@@ -33,7 +33,7 @@ class DecodeLookups:
         return EpochView(dictionary.keys, dictionary.nodes, plans, applied, repeats, too_late)
 
     def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[EpochKey, EpochView]:
-        """The pages of all epochs with rows in the ranges."""
+        """The views of all epochs with rows in these ranges of event time."""
         pages = {}
         for line, (first_us, latest_us) in self.state.extent.items():
             if any(low < latest_us and first_us < high for low, high in ranges):
@@ -43,7 +43,7 @@ class DecodeLookups:
         return pages
 
     def known(self, pages: Mapping[EpochKey, EpochView]) -> Lookup:
-        """A Lookup with these pages, without read requests."""
+        """A Lookup with these views of epochs, without read requests."""
         return Lookup(pages, tuple(self.state.owners), {}, {}, {})
 
     def of_windows(self, work: Work, spans: Sequence[WindowRange]) -> Lookup:
@@ -55,8 +55,8 @@ class DecodeLookups:
         return self.of(work, {number: ranges_of(mine) for number, mine in found.items()}, spans)
 
     def of(self, work: Work, ranges: Mapping[int, Ranges], spans: Sequence[WindowRange] = ()) -> Lookup:
-        """The Lookup for some read orders. ranges: where rows of each order are wanted. spans: the windows made of
-        them.
+        """The Lookup for some read requests. ranges: number of a request -> ranges of event time. spans: the windows to
+        compute from these rows.
         """
         pages = self.pages([span for found in ranges.values() for span in found])
         orders: dict[bytes, tuple[ReadRequest, ...]] = {}

@@ -1,6 +1,6 @@
-"""Reads landing files: decodes envelopes and heads, leaves rows as bytes, skips messages that are known.
+"""Reads landing files: decodes envelopes and heads, leaves rows as bytes, skips messages that were received before.
 
-It runs on the driver, once per message: the decision needs every head in order, and rows are not decoded here.
+This runs on the driver, once per message, because the decision needs every head in order. Rows are not decoded here.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("headwater.root")
-SHOWN: Final = 300  # characters of what an exception says
-NONE: Final = -1  # epoch, seq, group or plan where there is none
+SHOWN: Final = 300  # characters of an exception's text that are shown
+NONE: Final = -1  # stands for a missing epoch, seq, group or plan
 _COLUMNS: Final = tuple(tables.MESSAGES.columns)
 
 
 class RecordError(Exception):
-    """Handling a record raised. State may be half changed, so the batch begins again without this record."""
+    """Handling a record raised an exception. The state may be half changed, so the batch is repeated without it."""
 
     def __init__(self, record: landing.Record, error: Exception) -> None:
-        """error: its text goes into the reason for which the record is left out."""
+        """error: the exception; its text becomes the reason in ops.quarantine."""
         super().__init__(f"cannot be handled: {type(error).__name__}: {str(error)[:SHOWN]}")
         self.record = record
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A record that is not handled.
+    """Why a record is not handled.
 
-    settled: its frame is settled as unusable, so that its child's line continues at once. Otherwise the line continues
-    after the grace time, by what the lander states that it has received.
+    settled: the record's frame is settled as unusable, so that later frames of its epoch can take effect at once.
+    Otherwise they wait for the grace time and for the lander's statement of the frames that it received.
     """
 
     why: str
     settled: bool = True
 
 
-Leave = Mapping[landing.Record | str, LeftOut]  # single records, all of a topic, and whole files by name
+Leave = Mapping[landing.Record | str, LeftOut]  # by record; by topic: all its records; by file name: the whole file
 NOTHING: Final[Leave] = {}
 
 
@@ -69,11 +69,11 @@ class Received:
 class Intake:
     """Reads the messages of one batch.
 
-    rows: for bronze.messages, one list per column. parts: heads of frames that have not taken effect. now_us: the
-    lander's time at its last tick; before the first tick the newest time of receipt, 0 if there is none. ticked: a tick
-    has come. messages: counts new frames, bad ones included; unread: messages that could not be read; again: messages
-    that were known. left_out: records that are not handled. most: how many records are read, None for all. last: the
-    newest record read.
+    rows: for bronze.messages, one list per column. parts: heads of the parts of frames that have not taken effect.
+    now_us: the lander's time at its last tick; before the first tick the newest receive time, 0 if there is none.
+    ticked: whether a tick was read. messages: number of new frames, unusable ones included; unread: messages that could
+    not be read; again: messages received before. left_out: records that are not handled. most: how many records to
+    read, None for all. last: the newest record read.
     """
 
     decider: Decider
@@ -85,7 +85,7 @@ class Intake:
     messages: int = 0
     unread: int = 0
     again: int = 0
-    _stated: tuple[tuple[str, Receipt], ...] = ()  # what the lander has received, says the file that is being read
+    _stated: tuple[tuple[str, Receipt], ...] = ()  # frames that the lander received, from the current file's last tick
     ticked: bool = False
     left_out: Leave = field(default_factory=lambda: NOTHING)
     most: int | None = None
@@ -136,7 +136,7 @@ class Intake:
             return
         try:
             envelope = frames.envelope(payload)
-        except Exception:  # whatever the decoder raises
+        except Exception:  # the payload may be anything, and so may the decoder's exception
             self._bad(came, "envelope", out.why)
             return
         if envelope.seq is None or not self._known(node, envelope.epoch, envelope.seq):
@@ -148,10 +148,10 @@ class Intake:
             return
         if not self.ticked:
             self.now_us = max(self.now_us, received_us)
-        received_us = min(received_us, self.now_us)  # by a clock that has stepped back since
+        received_us = min(received_us, self.now_us)  # the lander's clock may have been set back since
         found = topics.parse(topic)
         if found is None or found.what != "frame":
-            self._bad(Received("", received_us, payload), "envelope", f"no topic of frames: {topic[:200]!r}")
+            self._bad(Received("", received_us, payload), "envelope", f"not a topic of frames: {topic[:200]!r}")
             return
         try:
             envelope = frames.envelope(payload)
@@ -164,7 +164,7 @@ class Intake:
         self._message(found.node, envelope, received_us, payload)
 
     def _tick(self, received_us: int, payload: bytes) -> None:
-        """The lander's own record: its journal, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
+        """Handle the lander's own record: its journal, and whether it has a broker connection (protocol 3.7, 4.4)."""
         try:
             tick = landing.tick(payload)
         except WireError as err:
@@ -187,7 +187,7 @@ class Intake:
         except WireError as err:
             self._unusable(came, seq, str(err))
             return
-        except Exception as err:  # nothing has changed yet
+        except Exception as err:  # the state has not changed yet, so only this message is affected
             self._unusable(came, seq, f"cannot be handled: {type(err).__name__}: {str(err)[:SHOWN]}")
             return
         if isinstance(message, Heartbeat):
@@ -196,7 +196,7 @@ class Intake:
         if parts:
             self.parts[node, epoch, message.seq] = tuple(replace(part, body=b"") for part in parts)
         self.decider.take(node, message, received_us)
-        if not self._known(node, epoch, message.seq):  # a birth for another journal: the sender will be born again
+        if not self._known(node, epoch, message.seq):  # refused: a birth for another journal; the sender repeats it
             self.parts.pop((node, epoch, message.seq), None)
             return
         self.messages += 1
@@ -208,8 +208,8 @@ class Intake:
             self._row(came, part)
 
     def _unusable(self, came: Received, seq: int | None, why: str) -> None:
-        """Quarantine a frame or heartbeat (seq None) without usable content. A frame is settled at its place in the
-        epoch.
+        """Quarantine a frame or heartbeat (seq None) that cannot be used. A frame is settled, so that later ones can
+        take effect.
         """
         self._bad(replace(came, seq=NONE if seq is None else seq), "body", why)
         if seq is not None:

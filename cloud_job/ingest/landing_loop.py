@@ -1,7 +1,7 @@
-"""The root's loop: lists landing files by name and hands them to the job, in micro-batches.
+"""The root's loop: lists landing files by name and passes them to the job, in micro-batches.
 
-Only the job's decision says which files have been read (docs/protocol.md 8.1): the loop keeps no state and does not
-look at file times. It skips a file that the last decision names, and deletes older ones.
+Only the job's decisions record which files have been read (docs/protocol.md 8.1). The loop itself keeps no state and
+ignores file times. It skips files that the last decision names; the job deletes files of earlier decisions.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cloud_job.spark.job import Job
 from edge_agent.errors import PortError
 from edge_agent.wire.landing import SUFFIX
 
-MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch: it passes through the driver, some three times over
-POLL_S: Final = 0.5  # between two looks at a folder without new files, at most
+MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch; the driver needs about three times as much memory for it
+POLL_S: Final = 0.5  # longest interval between two listings of a folder without new files
 
 
 class LandingLoop:
@@ -33,9 +33,9 @@ class LandingLoop:
         max_bytes: int = MAX_BYTES,
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        """trigger_us: between the starts of two micro-batches. max_bytes: a batch of this size takes no further file.
-
-        between: called after each batch, and about every POLL_S while there is none; it may take some seconds.
+        """once: stop when the files that exist at the start are read. trigger_us: shortest interval between the starts
+        of two micro-batches. max_bytes: no file is added to a batch of this size. between: called after each batch, and
+        about every POLL_S while there are no files; it may take some seconds.
 
         Raises: PortError if the landing folder cannot be listed.
         """
@@ -45,7 +45,7 @@ class LandingLoop:
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """End after the batch under way; may be called from a signal handler."""
+        """End after the current batch; may be called from a signal handler."""
         self._stopping.set()
 
     def run(self, alive: Callable[[], None] = lambda: None) -> None:
@@ -53,7 +53,7 @@ class LandingLoop:
 
         Raises: PortError.
         """
-        there = frozenset(self._names()) if self.once else None  # a lander goes on writing: those that come later wait
+        there = frozenset(self._names()) if self.once else None  # a lander may keep writing: newer files are not read
         while not self._stopping.is_set():
             alive()
             due_s = time.monotonic() + self.trigger_us / 1e6
@@ -72,7 +72,7 @@ class LandingLoop:
             alive()
 
     def turn(self, names: Sequence[str] | None = None) -> int:
-        """Make one batch of the first of these files (None: of all new ones). Returns how many files it took."""
+        """Make one batch of the first of these files (None: of all new files). Returns how many files it contains."""
         files: list[tuple[str, bytes]] = []
         left = self.max_bytes
         for name in self._names() if names is None else names:
@@ -85,7 +85,7 @@ class LandingLoop:
         return len(files)
 
     def _names(self) -> list[str]:
-        """New files in the order of their names, which is that of writing."""
+        """Names of the new files, sorted; this is also the order in which they were written."""
         try:
             found = [path.name for path in self.folder.glob(f"*{SUFFIX}") if not path.name.startswith(".")]
         except OSError as err:
@@ -102,12 +102,12 @@ class LandingLoop:
 def _folder(landing: str) -> Path:
     if "://" in landing or landing.startswith("dbfs:"):
         raise PortError(
-            f"landing files are read from a folder of the file system, and {landing} is none: mount it (on Databricks "
-            "/Volumes/… is mounted), and write its path as [lander] folder"
+            f"landing files are read from a folder of the file system, and {landing} is not one: mount it (on "
+            "Databricks /Volumes/… is mounted), and set its path as [lander] folder"
         )
     folder = Path(landing)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        raise PortError(f"cannot make the landing folder {folder}: {err.strerror}; name another one") from err
+        raise PortError(f"cannot create the landing folder {folder}: {err.strerror}; name another folder") from err
     return folder

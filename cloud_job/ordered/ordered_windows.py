@@ -1,7 +1,7 @@
 """Count and state windows: joins chunks of readings with the state of their key, and assigns positions.
 
-Rules: docs/protocol.md 7.4. Order and windows come from edge_agent/root/positions.py, which the numpy root uses too:
-one call for each task and query, for all keys. This module brings the readings to it and turns its results into rows.
+Rules: docs/protocol.md 7.4. edge_agent/root/positions.py orders readings and forms windows, with one call per task and
+query for all keys; the numpy root uses it too. This module passes the readings to it and turns its results into rows.
 The state of a key is in silver.positions (cloud_job/ordered/position_rows.py).
 """
 
@@ -49,17 +49,17 @@ MADE: Final = {
     "complete": "boolean",
 }
 _NO_ROWS: Final = arrow(", ".join(f"{name} {kind.replace(' ', '')}" for name, kind in MADE.items())).empty_table()
-_ROWS: Final = 65_536  # of one batch that goes back to Spark
+_ROWS: Final = 65_536  # rows of one batch that is returned to Spark
 _PLACES: Final = arrow("of_query string, of_node string, number int")
 
 
 def places(orderings: Sequence[Ordering]) -> list[PlaceOf]:
-    """(query, node) of everything that gets positions, sorted; revisions of a query continue each other's positions."""
+    """The (query, node) pairs of these orderings, sorted. All revisions of a query share the positions of a pair."""
     return sorted({(ordering.query, ordering.node) for ordering in orderings})
 
 
 def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> DataFrame:
-    """The states before a batch, as chunks. The number of a chunk is -1 - the index of its place.
+    """The states before batch `number`, as chunks. A chunk's own number is -1 - (index in `places`).
 
     positions: silver.positions.
     """
@@ -73,8 +73,8 @@ def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> D
 
 
 def standing(positions: DataFrame) -> DataFrame:
-    """The current rows of silver.positions: for every key the row of its latest batch, and the rows whose readings that
-    one needs.
+    """The current rows of silver.positions: for every key the row of its latest batch, and the earlier rows whose
+    readings this row needs.
     """
     since = F.max_by("since", "batch").over(Window.partitionBy("query", "node", "key"))
     return positions.withColumn("needed", since).where(F.col("batch") >= F.col("needed")).drop("needed")
@@ -100,7 +100,7 @@ def shown(rows: DataFrame, batch: int) -> DataFrame:
 
 
 def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int) -> tuple[Reader, Reader]:
-    """Two functions for mapInArrow after `together`: to rows with the columns MADE, and to rows with STATES."""
+    """Two functions for mapInArrow after `together`: one returns rows with the columns MADE, one with STATES."""
 
     def made_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()
@@ -117,9 +117,9 @@ def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int
 def advanced(
     batches: Sequence[pa.RecordBatch], orderings: Sequence[Ordering], queries: Sequence[Query], number: int
 ) -> tuple[pa.Table, pa.Table]:
-    """(windows with the columns MADE; changed states with the columns STATES) from chunks and states of all keys.
+    """Returns (windows with the columns MADE, changed states with the columns STATES).
 
-    number: of the batch.
+    batches: chunks of readings and states. number: of the batch.
     """
     raw, held = met(batches)
     made, states = [], []
@@ -149,7 +149,7 @@ def _raw(chunks: Chunks, target: int | None) -> UnorderedReadings:
     value = np.concatenate([np.zeros(0, np.float64 if target is None else np.int64), *found])
     readings = np.concatenate([part.readings for part in parts])
     key = np.concatenate([part.spread(part.key) for part in parts])
-    if len(parts) > 1:  # back into the order of (epoch, seq, row)
+    if len(parts) > 1:  # restore the order of (epoch, seq, row)
         came = [np.repeat(np.flatnonzero(chunks.scale == s), p.sizes) for p, s in zip(parts, scales, strict=True)]
         order = np.argsort(np.concatenate(came), kind="stable")
         value, readings, key = value[order], readings[order], key[order]
@@ -172,12 +172,13 @@ def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) 
         "values": _values(made, n),
         "details": _details(made, n),
         "readings": pa.array(made.readings),
-        **{name: _told(ordering.cells, name, cell) for name in ("coverage_id", "expected", "received", "complete")},
+        **{name: _coverage(ordering.cells, name, cell) for name in ("coverage_id", "expected", "received", "complete")},
     }
     return pa.table([columns[name] for name in MADE], list(MADE))
 
 
-def _told(cells: Sequence[CoverageCell], name: str, cell: Ints) -> pa.Array:
+def _coverage(cells: Sequence[CoverageCell], name: str, cell: Ints) -> pa.Array:
+    """A column of coverage. cell: index in `cells` of each row."""
     kinds = {"coverage_id": pa.string(), "complete": pa.bool_()}
     return pa.array([getattr(each, name) for each in cells], kinds.get(name, pa.int32())).take(pa.array(cell))
 
@@ -193,7 +194,7 @@ def _values(made: Windows, n: int) -> pa.Array:
 
 
 def _details(made: Windows, n: int) -> pa.Array:
-    """A JSON object of results that a double cannot represent, or null."""
+    """Results that a double cannot represent, as a JSON object per row; null if there are none."""
     texts: list[str | None] = [None] * n
     for name, answer in made.answers.items():
         for row, text in enumerate(answer.details or ()):

@@ -1,7 +1,7 @@
-"""Rows of silver.positions: in each batch a key gets a row of its new readings, sometimes a row with all of them.
+"""Converts states of keys from and to rows of silver.positions.
 
-So a batch writes little, however many readings a window counts, and reads few rows. The state at the start of a batch
-follows from earlier rows; `since` names the first batch that is needed.
+In each batch a key gets a row with its new readings, now and then a row with all readings that it keeps. So a batch
+writes and reads little, however many readings a window counts. A state consists of the rows since batch `since`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.root.positions import KeyPositions
 
-PlaceOf = tuple[str, str]  # query and node: what positions are of
+PlaceOf = tuple[str, str]  # (query, node): positions are counted per key within such a pair
 STATES: Final = {name: kind for name, (kind, _) in POSITIONS.columns.items() if name != "batch"}
-AS_CHUNKS: Final = {  # column of a chunk -> of a state, where they differ
+AS_CHUNKS: Final = {  # column of a chunk -> column of silver.positions, if the names differ
     "epoch": "definition_revision",
     "seq": "position",
     "row": "base",
     "kept": "held_from",
     "body": "held",
 }
-CHAIN: Final = 32  # rows of a key before one holds all its readings again: so much less is written a batch
+CHAIN: Final = 32  # after so many rows of a key, a row repeats all its readings: a start reads no more rows than that
 
 
 @dataclass(frozen=True, slots=True)
 class KnownStates:
     """The states in the table before a batch.
 
-    positions: one row per key. rows, since, scale: for each key, how many rows hold it, the first batch of these, and
-    the scale of its values.
+    positions: one row per key. rows, since, scale: for each key, the number of rows that its state consists of, the
+    first batch of these rows, and the scale of its values.
     """
 
     positions: KeyPositions
@@ -81,10 +81,10 @@ def _of_one_scale(chunks: Chunks, scale: int) -> KeyPositions:
 
 
 def changed(known: KnownStates, now: KeyPositions, name: PlaceOf, keys: Sequence[str], number: int) -> pa.Table:
-    """Rows of silver.positions for a batch: for each key its new readings, or all that it holds.
+    """Rows of silver.positions for a batch: for each key its new readings, or all readings that it keeps.
 
-    known: the states before batch `number`. now: the states of the keys that changed. name, keys: the meaning of their
-    codes.
+    known: the states before batch `number`. now: the new states of the keys that changed. name: query and node. keys:
+    key texts by code.
     """
     n, (query, node) = len(now), name
     before, rows, since, scale = known.of(now.key)

@@ -1,6 +1,6 @@
-"""Keeps the rows of silver.positions on the driver while they are few.
+"""Assigns positions batch by batch, and keeps the current rows of silver.positions on the driver while they are few.
 
-They equal the latest rows of the table, so that a small batch reads nothing back. A restart reads the table first.
+With this copy a small batch does not read the table. After a restart the copy is read from the table.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
     from edge_agent.algebra.query.query import Query
 
-MOST_ROWS: Final = 100_000  # of all queries; beyond them, or these bytes, states stay in the table
+MOST_ROWS: Final = 100_000  # of all queries; with more rows or bytes, states are read from the table for each batch
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedRows:
-    """The result of giving positions.
+    """The result of assigning positions.
 
-    rows: of gold.results. states: rows of silver.positions without `batch`; None: none. here: these states once more,
-    if they were made on the driver.
+    rows: of gold.results. states: rows of silver.positions without `batch`. None: no rows. here: `states` as an Arrow
+    table, if they were computed on the driver.
     """
 
     rows: DataFrame | None = None
@@ -48,16 +48,16 @@ class OrderedRows:
 
 
 class OrderedQueries:
-    """Assigns positions, batch by batch, in one run of the job."""
+    """Assigns positions, batch by batch, during one run of the job."""
 
     def __init__(self, spark: SparkSession, place: Place, most_rows: int = MOST_ROWS) -> None:
-        """most_rows: up to how many rows are kept on the driver; 0: everything is done in Spark."""
+        """most_rows: limit of the rows kept on the driver; 0: everything is computed in Spark."""
         self.spark, self.place = spark, place
         self._states = PositionStore(most_rows)
-        self._done = -1  # the last batch whose states stand in the table
+        self._done = -1  # the last batch whose states are in the table
 
     def open(self, number: int) -> None:
-        """Begin with the rows of the table. number: of the last decision, which may not have been carried out."""
+        """Read the rows of the table. number: of the last decision, which may not have been carried out."""
         table = self.place.read(self.spark, POSITIONS)
         latest = table.agg(F.max("batch")).collect()[0][0]
         self._done = number if latest == number else number - 1
@@ -65,9 +65,10 @@ class OrderedQueries:
             self._states.read(table)
 
     def made(self, work: Work, lookup: Lookup, queries: Sequence[Query], parts: pa.Table | None) -> OrderedRows:
-        """Carry out work.ordering; empty if that has been done before. queries: the definition of each.
+        """Carry out work.ordering. Returns empty rows if it was carried out before.
 
-        parts: columns READ of all parts in these ranges, if they are on the driver.
+        queries: the definition for each ordering. parts: the columns READ of all parts in the ranges of the orderings,
+        if they are on the driver.
         """
         if work.number <= self._done:
             return OrderedRows()
@@ -107,10 +108,10 @@ class OrderedQueries:
 
 
 class PositionStore:
-    """The current rows of silver.positions by query and node, for batches as chunks."""
+    """The current rows of silver.positions by query and node, or nothing if there are too many."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
-        """Empty until `read` or the first `took`: a new table has no rows."""
+        """Empty at first, like a new table."""
         self._most_rows = most_rows
         self._tables: dict[PlaceOf, pa.Table] | None = {} if most_rows else None
 
@@ -126,7 +127,7 @@ class PositionStore:
             self._add(found.select(list(position_rows.STATES)), found["batch"])
 
     def before(self, orderings: Sequence[Ordering]) -> list[pa.RecordBatch] | None:
-        """The states before a batch as chunks, numbered as `known` in ordered_windows.py does; None: read the table."""
+        """The states before a batch as chunks, numbered as by `known` in ordered_windows.py. None: read the table."""
         if self._tables is None:
             return None
         out: list[pa.RecordBatch] = []
@@ -141,7 +142,7 @@ class PositionStore:
         return out
 
     def took(self, states: pa.Table, number: int) -> None:
-        """Take the states that a batch changed: columns STATES. number: of the batch."""
+        """Add the states that a batch changed. states: columns STATES. number: of the batch."""
         self._add(states, pa.chunked_array([pa.array(np.full(len(states), number, np.int64))]))
 
     def _add(self, states: pa.Table, batch: pa.ChunkedArray) -> None:
@@ -163,10 +164,10 @@ def _of(states: pa.Table, place: PlaceOf) -> pa.Table:
 
 
 def _standing(states: pa.Table) -> pa.Table:
-    """For every key the row of its latest batch, and the rows whose readings that one needs."""
+    """For every key the row of its latest batch, and the earlier rows whose readings this row needs."""
     code = states["key"].combine_chunks().dictionary_encode().indices.to_numpy()
     batch, since = (states[name].to_numpy() for name in ("batch", "since"))
     last = np.zeros(int(code.max()) + 1, np.int64)
     order = np.argsort(batch, kind="stable")
-    last[code[order]] = order  # of equal indexes the last one stays
+    last[code[order]] = order  # numpy keeps the last assignment to an index: the latest batch
     return states.filter(pa.array(batch >= since[last][code])).combine_chunks()

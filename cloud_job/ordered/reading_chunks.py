@@ -1,7 +1,7 @@
-"""Packs raw readings into chunks, one row per chunk and key; the state of a key travels as one more chunk.
+"""Packs raw readings into chunks, one per row of a frame. The state of a key is transported as a chunk too.
 
-The readings of a chunk are words of 64 bits side by side in one binary value, so that a shuffle moves few rows and
-numpy opens a whole column of chunks at once.
+The readings of a chunk are words of 64 bits in one binary value, so that a shuffle moves few rows and numpy unpacks a
+whole column of chunks at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.root.decision.work import Ordering
 
-COLUMNS: Final = {  # number: place of the ordering, below 0 a row of silver.positions, whose own the next five are
+COLUMNS: Final = {  # number: index of the ordering; below 0: a row of silver.positions (AS_CHUNKS names its columns)
     "number": "int",
     "key": "string",
     "epoch": "bigint",
@@ -34,16 +34,16 @@ COLUMNS: Final = {  # number: place of the ordering, below 0 a row of silver.pos
     "body": "binary",
 }
 SCHEMA: Final = arrow(", ".join(map(" ".join, COLUMNS.items())))
-WORDS: Final = 4  # of a reading: time, value (float64 bit for bit where scale is null), place of its node, arrival
-HELD_WORDS: Final = 2  # of one that a state holds: time, value
-FLOATS: Final = -128  # a scale that says: floats
+WORDS: Final = 4  # of a new reading: time, value (the bits of a float64 if scale is null), node's index, arrival
+HELD_WORDS: Final = 2  # of a reading in a state: time, value
+FLOATS: Final = -128  # used as the scale of floats
 _OWN: Final = ("number", "key", "epoch", "seq", "row", "kept", "since", "scale")  # integer columns of Chunks
-_LATE: Final = 2**32  # rows of late readings come after the others of their frame
-_MOST_WORDS: Final = 2 * 1024 * 1024  # of one batch of chunks: 16 MB
+_LATE: Final = 2**32  # added to the row number of late readings: they follow the other rows of their frame
+_MOST_WORDS: Final = 2 * 1024 * 1024  # in one batch of chunks: 16 MB
 
 
 def chunks_of(lookup: Lookup, orderings: Sequence[Ordering]) -> Reader:
-    """For mapInArrow: batches with the columns READ to chunks (COLUMNS). number: place in `orderings`."""
+    """For mapInArrow: batches with the columns READ to chunks (COLUMNS). Numbers are indices in `orderings`."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()
@@ -80,7 +80,8 @@ class _Open:
     def add(self, part: Counted, nodes: Ints, fed: Mapping[int, Sequence[tuple[int, Ordering]]]) -> None:
         """Add the readings of a part that get their positions now, one chunk per row.
 
-        nodes: place of each node number. fed: number of a read order -> what is made of its rows.
+        nodes: a node's number in the epoch -> its index in lookup.nodes. fed: number of a read request -> the orderings
+        that need its rows, with their numbers.
         """
         if not any(order.number in fed for order in part.orders):
             return
@@ -108,12 +109,12 @@ class _Open:
 
 
 def bodies(readings: Ints, sizes: Ints) -> pa.Array:
-    """One binary value a chunk. readings: shape (n, words). sizes: how many each chunk has."""
+    """One binary value per chunk. readings: shape (n, words). sizes: number of readings in each chunk."""
     return cell_arrays.to_bytes(readings, sizes)
 
 
 def opened(column: pa.Array, words: int) -> tuple[Ints, Ints]:
-    """(readings of all chunks one after the other, how many each has): the inverse of `bodies`."""
+    """The inverse of `bodies`: (readings of all chunks one after the other, number of readings in each chunk)."""
     flat, sizes = cell_arrays.opened(column, cell_arrays.INTS)
     return flat.reshape(-1, words), sizes // words
 
@@ -124,9 +125,9 @@ def _bits(value: Array) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks of one key: one row per chunk, and all their readings one after the other, shape (n, words).
+    """Chunks as columns: one row per chunk, and the readings of all chunks one after the other, shape (n, words).
 
-    key: code of each chunk's key in `keys`. sizes: readings of each. scale: FLOATS for floats.
+    key: index of each chunk's key in `keys`. sizes: readings of each chunk. scale: FLOATS for floats.
     """
 
     keys: list[str]
@@ -142,7 +143,7 @@ class Chunks:
     readings: Ints
 
     def only(self, number: int) -> Chunks:
-        """The chunks with that number, in the order of (epoch, seq, row)."""
+        """The chunks with this number, in the order of (epoch, seq, row)."""
         mine = np.flatnonzero(self.number == number)
         return self.take(mine[np.lexsort((self.row[mine], self.seq[mine], self.epoch[mine]))])
 
@@ -159,13 +160,13 @@ class Chunks:
         return np.repeat(column, self.sizes)
 
     def values(self, scale: int) -> Array:
-        """The values, all of one scale."""
+        """The values of all readings. scale: the one scale of all chunks."""
         value = np.ascontiguousarray(self.readings[:, 1])
         return value.view(np.float64) if scale == FLOATS else value
 
 
 def met(batches: Sequence[pa.RecordBatch]) -> tuple[Chunks, Chunks]:
-    """Split batches with the columns SCHEMA into (readings, states). Both use the same codes of keys."""
+    """Split batches with the columns SCHEMA into (readings, states). Both share one list of keys."""
     table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
     keys = table["key"].combine_chunks().dictionary_encode()
     texts, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy().astype(np.int64)

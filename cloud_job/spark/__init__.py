@@ -1,16 +1,17 @@
 """The Spark job.
 
-batch_guard          leaves out records and files with which no batch can be made
-prepared_batch       the decision of a batch, as far as it goes without Spark
+batch_guard          leaves out records and files that make a batch fail
+prepared_batch       the part of a batch that needs no Spark: the decision
 job                  `Job`: one micro-batch; the order of its commits
-possible_work        the part of a decision that can be carried out, if some of its rows cannot be made
-row_sources          computes rows of results from the nearest copy of their parts
-results              transforms from parts to rows of gold.results
-islands              the same for sessions
-upsert               rows that are revised or withdrawn
-recent_parts         parts of the last batches, on the driver
-slice_cache          decoded slices, on the driver; slice_cache_plan: of which plans
+possible_work        leaves out the parts of a decision whose rows cannot be computed
+row_sources          computes rows of results from parts on the driver or in the table
+results              transforms parts to rows of gold.results
+islands              transforms pieces of sessions to rows of gold.results
+upsert               replaces and withdraws rows of gold.results
+recent_parts         keeps the parts of the last batches on the driver
+slice_cache          keeps decoded slices on the driver
+slice_cache_plan     chooses the plans whose slices are kept
 decision_checkpoint  the state of the decision as bytes
-state_log            the state in ops.batches: whole now and then, else the input of a batch
-native/              states as Spark expressions
+state_log            stores in ops.batches now and then the whole state, else the input of a batch
+native/              aggregates as native Spark expressions
 """

@@ -1,13 +1,15 @@
-"""Leaves out the landing file, or the record of one, with which no batch can be made; all others are processed.
+"""Leaves out records and landing files that make a batch fail, so that all others are processed.
 
-Whatever a batch raises, the run ends and another run begins from the last decision, as after a kill: nothing is half
-done. Records that raise when they are read, or that make the decision impossible, are found by trying on copies of the
-state. The batch is made without them: their bytes go to ops.quarantine, and a frame is settled as unusable, so that its
-content is declared lost (docs/protocol.md 3.6). A batch that fails for another reason is tried again, then file by
-file; a file that fails alone is left out as a whole. If a decision exists and cannot be carried out, the parts of it
-that raise are left out (possible_work.py). If the cause is outside the data (a disk, the JVM), no file is at fault: the
-process ends, and systemd starts it again. After a start that was killed, files are processed one by one. A file with
-which five starts in a row were killed is moved to the folder `aside`.
+If a batch raises, the run of the job ends and another run begins from the last decision, as after a kill. Then:
+
+- Records that raise when read, or with which no decision can be taken, are found by trying on copies of the state. The
+  batch is repeated without them: their bytes go to ops.quarantine, and their frames are settled as unusable, so that
+  their content is declared lost (docs/protocol.md 3.6).
+- A batch that fails for another reason is repeated, then processed file by file. A file that fails alone is left out.
+- If a decision was written and cannot be carried out, its parts that raise are left out (possible_work.py).
+- If the cause is outside the data (a disk, the JVM), the process ends and systemd starts it again.
+- After a start that was killed, files are processed one by one. A file during which five starts in a row were killed is
+  moved to the folder `aside`.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from edge_agent.wire import landing
 log = logging.getLogger("headwater.root")
 
 TRIES: Final = 3  # of a batch of several files, and of one file
-PAUSES_S: Final = (0.5, 2.0)  # between them
-MOST_OF_TOPIC: Final = 5  # records of a topic at fault; then all of it is left out of the batch
-MOST_IN_A_ROW: Final = 3  # whole files left out without one between them that was not: then it is not the files
-ASIDE: Final = "aside"  # below the landing folder
+PAUSES_S: Final = (0.5, 2.0)  # between these tries
+MOST_OF_TOPIC: Final = 5  # failing records of one topic; with more, all its records are left out of the batch
+MOST_IN_A_ROW: Final = 3  # whole files left out in a row; with more, the cause is not in the files
+ASIDE: Final = "aside"  # subfolder of the landing folder
 FATAL: Final = "several starts in a row were killed while it was processed"
 Note = Callable[[str, str], None]
 
@@ -53,7 +55,7 @@ class BatchGuard:
     def __init__(
         self, make: Callable[[], Job], note: Note = lambda why, example: None, starts: Starts | None = None
     ) -> None:
-        """make: returns a run that is open. note: receives what is left out, with its name."""
+        """make: returns a new, open run. note: is called with (reason, name) of everything that is left out."""
         self._make, self._note, self._starts = make, note, starts
         self.job = self._begun()
         self._in_a_row = 0
@@ -73,7 +75,7 @@ class BatchGuard:
         self.job.close()
 
     def process(self, files: Iterable[File]) -> None:
-        """Make one batch, as `Job.process`. Raises: errors outside the data, and errors that every file raises."""
+        """Process one batch like `Job.process`. Raises: errors outside the data, and errors that every file causes."""
         found = list(files)
         starts = self._starts
         if starts is None or not (starts.careful or starts.fatal):
@@ -114,7 +116,7 @@ class BatchGuard:
                 self._passed(left_out)
                 return None
             self._begin_again()
-            if all(self.job.took(name) for name, _ in files):  # it had been decided, and is carried out now
+            if all(self.job.took(name) for name, _ in files):  # the decision was written, and the new run completed it
                 self._passed(left_out)
                 return None
             self._search(files, left_out)
@@ -123,7 +125,7 @@ class BatchGuard:
         return error
 
     def _begun(self) -> Job:
-        """Begin a run, which carries out the last decision; report the parts of it that were impossible."""
+        """Begin a run, which carries out the last decision, and report the parts that could not be carried out."""
         job = self._make()
         for found in job.impossible:
             self._note(f"{REASON}: {found.why}", found.name)
@@ -133,23 +135,23 @@ class BatchGuard:
         idle = self.job.idle
         self.job.close()
         self.job = self._begun()
-        if idle:  # they came before the files of this batch
+        if idle:  # these files precede those of this batch
             self._process(idle)
 
     def _passed(self, left_out: dict[landing.Record | str, LeftOut]) -> None:
         self._in_a_row = 0
-        self._tell(left_out)
+        self._report(left_out)
 
-    def _tell(self, left_out: dict[landing.Record | str, LeftOut]) -> None:
+    def _report(self, left_out: dict[landing.Record | str, LeftOut]) -> None:
         for record, out in left_out.items():
             name = record if isinstance(record, str) else f"{record[0]}, {len(record[2])} bytes, received {record[1]}"
             log.error("record.left_out", extra={"record": name, "why": out.why})
             self._note(out.why, name)
 
-    # --- which records -------------------------------------------------------------------------------------------
+    # --- find the records that fail ------------------------------------------------------------------------------
 
     def _search(self, files: Sequence[File], left_out: dict[landing.Record | str, LeftOut]) -> None:
-        """Leave out records until a batch of these files succeeds as far as it goes without Spark."""
+        """Leave out records until the part of a batch that needs no Spark succeeds with these files."""
         while True:
             intake, error = self.job.attempt(files, left_out)
             if error is None:
@@ -164,9 +166,9 @@ class BatchGuard:
     def _last_of_shortest(
         self, files: Sequence[File], left_out: dict[landing.Record | str, LeftOut], whole: Intake, error: Exception
     ) -> landing.Record:
-        """The last record of the shortest beginning of these files for which no decision can be taken.
+        """The first record of these files with which no decision can be taken, found by binary search.
 
-        Raises: the error, if it occurs without any record.
+        whole: the intake of all records. Raises: `error`, if it occurs without any record.
         """
         fits, fails = 0, whole.count
         if self.job.attempt(files, left_out, 0)[1] is not None or whole.last is None:
@@ -184,7 +186,7 @@ class BatchGuard:
     # --- a whole file --------------------------------------------------------------------------------------------
 
     def _without(self, file: File, error: Exception) -> None:
-        """Make a batch of a file that fails alone, without its records except the lander's own."""
+        """Process a file that fails alone: only the lander's own records in it are handled."""
         self._in_a_row += 1
         if self._in_a_row > MOST_IN_A_ROW:
             raise error
@@ -197,10 +199,10 @@ class BatchGuard:
             self._begin_again()
             self._move_aside(file[0], why)
         else:
-            self._tell(left_out)
+            self._report(left_out)
 
     def _move_aside(self, name: str, why: str) -> None:
-        """Move a file aside unread: its content is declared once the lander states that it has received it."""
+        """Move a file to `aside` unread. Its content is declared lost once the lander states that it was received."""
         folder = Path(self.settings.landing)
         aside = folder / ASIDE
         aside.mkdir(mode=0o700, exist_ok=True)
@@ -208,14 +210,14 @@ class BatchGuard:
             (folder / name).rename(aside / name)
         left_out: dict[landing.Record | str, LeftOut] = {name: LeftOut(why)}
         self.job.process([(name, b"")], left_out)
-        self._tell(left_out)
+        self._report(left_out)
 
 
 def _leave_out(
     left_out: dict[landing.Record | str, LeftOut], record: landing.Record, why: str, error: Exception
 ) -> None:
-    """Leave out a record. A record that raises again is left out entirely, so that its line waits for the grace
-    time.
+    """Add a record to `left_out`. If it is there already and still fails, it is no longer settled as unusable (see
+    LeftOut). Raises: `error`, if it fails even then.
     """
     for known in (record, record[0]):
         out = left_out.get(known)
@@ -237,11 +239,11 @@ def _topics(content: bytes) -> list[str]:
     try:
         for topic, _, _ in landing.iterate(content):
             found[topic] = None
-    except Exception:  # whatever its bytes raise: the records before are known
+    except Exception:  # damaged bytes: the topics of the records before them are known
         log.warning("landing.damaged", extra={"size_bytes": len(content)})
     return [topic for topic in found if topic != landing.TICK_TOPIC]
 
 
 def _raise_if_of_the_world(error: Exception) -> None:
-    """Raise an error that no file has caused."""
+    """Raise the error again if its cause is outside the data."""
     raise_if_of_the_world(error, error.__cause__ if isinstance(error, RecordError) else None)

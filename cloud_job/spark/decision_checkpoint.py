@@ -24,11 +24,11 @@ from edge_agent.wire import frames, snapshot
 from edge_agent.wire.heads import Part, Parts, bare
 
 VERSION: Final = 1
-_PART_FIELDS: Final = 9  # of a part before its body
+_PART_FIELDS: Final = 9  # fields of a Part before its body
 
 
 def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
-    """Everything that the next decision needs."""
+    """Encode everything that the next decision needs."""
     plain = {
         "version": VERSION,
         "decider": decider.snapshot(_pack),
@@ -42,10 +42,12 @@ def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
 def loads(
     content: bytes, limits: RootLimits, grace_us: int, members: Iterable[str] = ()
 ) -> tuple[Decider, RootState, Parts]:
-    """The inverse of `dumps`. members: see Job's settings. Raises: WireError for bytes of another version."""
+    """The inverse of `dumps`. members: see JobSettings. Raises: WireError for bytes of another version."""
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
     if plain["version"] != VERSION:
-        raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
+        raise WireError(
+            f"ops.batches has a state of version {plain['version']}; this root reads only version {VERSION}"
+        )
     decider = Decider(plain["journal"], grace_us, members)
     decider.restore(plain["decider"], _unpack)
     parts = {(n, e, s): tuple(_part(part) for part in found) for n, e, s, found in plain["parts"]}
@@ -53,7 +55,7 @@ def loads(
 
 
 def _bare_part(part: Part) -> list[object]:
-    """A part without its body, which bronze.messages holds."""
+    """A part as plain values, without its body, which is in bronze.messages."""
     found = list(astuple(part))
     return [*found[:_PART_FIELDS], *found[_PART_FIELDS + 1 :]]
 
@@ -64,7 +66,7 @@ def _part(plain: list[Any]) -> Part:
 
 
 def _pack(message: Frame | BadFrame) -> object:
-    """A frame that waits, without rows, which bronze.messages holds."""
+    """A waiting frame as plain values, without its rows, which are in bronze.messages."""
     if isinstance(message, BadFrame):
         return [message.epoch, message.seq, message.reason, message.run, message.since_us]
     heads = [[part.group, _heads(part.sections), _heads(part.late)] for part in message.groups]

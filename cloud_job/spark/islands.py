@@ -1,8 +1,8 @@
-"""Sessions from their pieces: islands between gaps, native expressions all the way.
+"""Computes sessions from their pieces, with native Spark expressions. An island is a session that may still grow.
 
-Rules (docs/protocol.md): pieces within one gap are one island (5.3, 5.4), cut at the multiples of a maximum duration
-(5.5); an island gets its row when the bound of its key lies past last + gap (5.1). What changes from batch to batch
-stands in small broadcast tables, as for windows (cloud_job/spark/results.py).
+Rules (docs/protocol.md): pieces that are no further apart than the gap form one island (5.3, 5.4), cut at multiples of
+a maximum duration (5.5). An island gets its row when its last reading + gap is below the bound of its key (5.1). Values
+that change from batch to batch are in small broadcast tables, so that Spark's plan stays the same.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _LIMITS: Final = arrow("query string, definition_revision bigint, limit bigint")
 
 
 def closing_ranges(found: Sequence[Islands]) -> dict[int, Ranges]:
-    """Ranges of the pieces whose islands get their first rows, by index in `found`; each reaches to the newest
-    piece.
+    """Ranges of event time of the pieces whose islands get their first rows, by index in `found`. Each range extends to
+    the newest piece.
     """
     return {i: [(islands.low_us, FAR_US)] for i, islands in enumerate(found) if islands.low_us is not None}
 
 
 def lowest_us(ranges: Mapping[int, Ranges]) -> int:
-    """The start of the first of these ranges."""
+    """The earliest start of these ranges."""
     return min(low for found in ranges.values() for low, _ in found)
 
 
 def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> tuple[dict[int, Ranges], dict[int, int]]:
-    """Ranges of the pieces whose islands are made again, and how far such a row reaches from its start at most.
+    """Returns (ranges of event time of the pieces whose islands are computed again, longest duration of such a row).
 
-    Both by index in `found`. A range contains the rows that are touched, as far as they reach, and the pieces that
-    touch them. results: gold.results.
+    Both by index in `found`. A range covers the rows of `results` (gold.results) that touch late pieces, and these
+    pieces.
     """
     wanted: list[tuple[object, ...]] = []
     reach: dict[int, tuple[int, int]] = {}
@@ -84,7 +84,7 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> tuple[dict[
     ends = (F.min("start"), F.max("end"), F.max(F.col("end") - F.col("start")))
     for i, low, high, lasted in known.join(asked, touching, how="inner").groupBy("w_span").agg(*ends).collect():
         reach[i] = (min(reach[i][0], low), max(reach[i][1], high))
-        longest[i] += 2 * lasted  # one on either side
+        longest[i] += 2 * lasted  # the pieces may join one row before them and one after
     out: dict[int, Ranges] = {}
     for i, (low, high) in reach.items():
         if low <= high:
@@ -96,9 +96,10 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> tuple[dict[
 
 
 def sessions(pieces: DataFrame, work: Work, ranges: Mapping[int, Ranges], *, revising: bool) -> DataFrame:
-    """Rows of gold.results for islands that close or, if `revising`, are made again. ranges: by index in work.islands.
+    """Rows of gold.results for islands that close or, if `revising`, are computed again.
 
-    pieces: those of the read orders of these queries in these ranges (cloud_job/ingest/decode.py).
+    pieces: decoded for the read requests of these queries in these ranges (cloud_job/ingest/decode.py). ranges: index
+    in work.islands -> ranges of event time.
     """
     shapes = [plan.Shape(aggregates, scale) for aggregates, scale in work.shapes]
     spark = pieces.sparkSession
@@ -133,7 +134,7 @@ def _block(name: str) -> Column:
 
 
 def due(islands: DataFrame, about: DataFrame, keyed: DataFrame, *, revising: bool) -> DataFrame:
-    """The islands that get a row now, with the columns of their query and key; `until` is the end of the row."""
+    """The islands that get a row in this batch, with the columns of their query and key; `until`: end of the row."""
     rows = islands.join(F.broadcast(about), F.col("span") == F.col("of_span"), how="inner")
     same = (F.col("span") == F.col("k_span")) & (F.col("key") == F.col("k_key"))
     rows = rows.join(F.broadcast(keyed), same, how="left")
@@ -142,13 +143,14 @@ def due(islands: DataFrame, about: DataFrame, keyed: DataFrame, *, revising: boo
     shut = F.coalesce("k_shut", "q_shut")
     own = F.coalesce((F.col("start") <= F.col("k_touch_high")) & (until >= F.col("k_touch_low")), F.lit(False))
     shared = F.coalesce((F.col("start") <= F.col("q_touch_high")) & (until >= F.col("q_touch_low")), F.lit(False))
-    whole = (F.col("start") >= F.col("q_cut_high")) | (until < F.col("q_cut_high"))  # else its end was not read
+    whole = (F.col("start") >= F.col("q_cut_high")) | (until < F.col("q_cut_high"))  # else its end may be missing
     wanted = F.col("due") & (own | (shared & (until < shut))) & whole if revising else (until >= shut) & ~own
     served = (F.col("start") >= F.col("q_start_from")) & (F.col("start") < F.col("q_start_until"))
     return rows.where((until < bound) & wanted & served & (until <= F.col("q_end_until")))
 
 
 def covered(rows: DataFrame, cells: DataFrame) -> DataFrame:
+    """Add the columns of coverage to islands."""
     named = rows.withColumn("cell", F.when(F.col("k_cells"), F.concat(F.lit("="), F.col("key"))).otherwise(F.lit("")))
     here = (F.col("span") == F.col("c_span")) & (F.col("cell") == F.col("c_key"))
     here = here & (F.col("start") >= F.col("c_first_low")) & (F.col("start") < F.col("c_first_high"))
@@ -157,9 +159,9 @@ def covered(rows: DataFrame, cells: DataFrame) -> DataFrame:
 
 
 def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], number: int) -> DataFrame:
-    """The rows of gold.results that an island made again has joined (root/decision/withdrawals.py).
+    """The rows of gold.results that are part of an island computed again (root/decision/withdrawals.py).
 
-    made: rows from `sessions`, of these queries. number: of the batch.
+    made: rows from `sessions` for the queries in `found`. number: of the batch.
     """
     other = made.select(*(F.col(name).alias(f"m_{name}") for name in ("query", "definition_revision", "node", "key")),
                         F.col("start").alias("m_start"), F.col("end").alias("m_end"))  # fmt: skip

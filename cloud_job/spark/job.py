@@ -1,11 +1,11 @@
-"""The root: one micro-batch after the other, from landing files to results.
+"""The root: processes micro-batches from landing files to results.
 
 A batch commits in this order (docs/protocol.md 8.1): frames to bronze.messages; the decision to ops.batches, which is
-also the lease; results; revisions; other tables where they change; then the landing files of the batch before go.
-Whatever follows the decision is a function of the tables and of that row, and each step is passed over where it has
-been done: after a crash the last decision is carried out again, and nothing counts twice.
+also the lease; results; revisions; other tables if they change. Its landing files are deleted just before the next
+decision is written. Everything after the decision is a function of the tables and of the decision's row, and a step
+that was done before is skipped. So after a crash the last decision is carried out again, and nothing counts twice.
 
-One run owns the tables (cloud_job/delta/lease.py). Frames that a run stored for a batch it did not decide do not count.
+One run owns the tables (cloud_job/delta/lease.py). Frames stored for a batch that another run decided do not count.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("headwater.root")
-ONE_FILE_BYTES: Final = 1024 * 1024
-IDLE_S: Final = 600.0  # a row of ops.batches at the latest after so long, so many files or bytes of them
+ONE_FILE_BYTES: Final = 1024 * 1024  # stored frames below this size become one file
+IDLE_S: Final = 600.0  # after this time, so many files or bytes, a row of ops.batches is written even without changes
 IDLE_FILES: Final = 1_000
 IDLE_BYTES: Final = 1024 * 1024
 FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the steps are those of `_done`
@@ -60,9 +60,9 @@ FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the ste
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """landing: folder of the landing files. grace_us: of the children, on the lander's receive times.
+    """landing: folder of the landing files. grace_us: grace time of the children, by the lander's receive times.
 
-    members: children expected before they are heard; retired: nodes that will not come back (protocol 4.5, 1.5).
+    members: children expected before their first message; retired: nodes that will not return (protocol 4.5, 1.5).
     """
 
     landing: str
@@ -77,10 +77,10 @@ class JobSettings:
 
 
 class Job:
-    """One run. Make it, `open` it, give it the landing files in order."""
+    """One run of the job. Call `open`, then `process` with the landing files in order."""
 
     def __init__(self, spark: SparkSession, place: Place, settings: JobSettings) -> None:
-        """Nothing is read or written before `open`."""
+        """Reads and writes nothing before `open`."""
         self.spark, self.place, self.settings = spark, place, settings
         self.owner = uuid.uuid4().hex[:16]
         self.decider, self.state, self.parts = self._fresh()
@@ -92,17 +92,17 @@ class Job:
         self._failures = PluginFailures(spark, place)
         self._nodes = NodeRows()
         self._log = StateLog(settings.rules)
-        self._began_from = 0  # the row with the whole state from which the last one before this run followed
-        self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is due
-        self._idle: list[tuple[File, ...]] = []  # since then: files of each time when nothing was to be written
+        self._began_from = 0  # number of the row with the whole state from which this run began
+        self._files: frozenset[str] = frozenset()  # of the last decision; deleted when the next one is written
+        self._idle: list[tuple[File, ...]] = []  # files of the decisions since then that changed no table
         self._idle_names: set[str] = set()
         self._idle_bytes, self._wrote_s = 0, time.monotonic()
-        self.impossible: list[Impossible] = []  # of the last decision of the run before
+        self.impossible: list[Impossible] = []  # parts of the previous run's last decision that cannot be carried out
 
     def open(self) -> None:
-        """Take the tables, create missing ones, and carry out the rest of the last decision.
+        """Take the lease, create missing tables, and complete the last decision.
 
-        Raises: PortError if another root has the tables or they cannot be made.
+        Raises: PortError if another root owns the tables or they cannot be created.
         """
         self._lease = Lease(self.place, self.owner)
         torn_commits.repair(self.place)
@@ -116,7 +116,7 @@ class Job:
     def _fresh(self) -> tuple[Decider, RootState, Parts]:
         """The state before the first decision."""
         decider = Decider(0, self.settings.grace_us, self.settings.members)
-        # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
+        # not connected, until a tick of the lander says that it has a broker connection (docs/protocol.md 4.4)
         decider.parent.children.link(0, up=False)
         return decider, RootState(self.settings.limits), {}
 
@@ -125,7 +125,7 @@ class Job:
             decider.parent.children.retire(node)
 
     def _last(self) -> list[dict[str, Any]]:
-        """The last decision, preceded by the decisions since the last one with a whole state."""
+        """The rows of ops.batches from the last one with a whole state to the last decision."""
         batches = self.place.read(self.spark, BATCHES)
         rows = [row.asDict() for row in batches.orderBy("number", ascending=False).limit(1).collect()]
         base = state_log.base_of(bytes(rows[0]["state"]), rows[0]["number"]) if rows else 0
@@ -135,11 +135,11 @@ class Job:
 
     @property
     def needed_from(self) -> int:
-        """The number of the last row of ops.batches with a whole state: a start needs it and all later rows."""
+        """The number of the last row of ops.batches with a whole state: a start needs this row and all later ones."""
         return self._began_from if self._log.base < 0 else self._log.base
 
     def _recalled(self, rows: Sequence[Mapping[str, Any]]) -> tuple[Decider, RootState, Parts]:
-        """The state after these rows, which `_last` returned."""
+        """The state after these rows. rows: from `_last`."""
         return state_log.recall(rows, self.settings.rules) if rows else self._fresh()
 
     def _resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -152,18 +152,18 @@ class Job:
         log.info("root.resumed", extra={"batch": self.state.number})
 
     def took(self, name: str) -> bool:
-        """Whether the last decision names a landing file, or the next one will."""
+        """Whether a landing file has been read: the last decision names it, or the next one will."""
         return name in self._files or name in self._idle_names
 
     @property
     def idle(self) -> list[File]:
-        """Files read since the last decision that changed no table: another run reads them first."""
+        """Files read since the last decision that changed no table. A new run has to read them first."""
         return [file for files in self._idle for file in files]
 
     def process(self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING) -> None:
-        """Make one micro-batch. files: names and content in order; files of the last decision are skipped.
+        """Process one micro-batch. files: names and content in order; files that have been read are skipped.
 
-        left_out: records that are not handled. After an exception the run is at an end: close it and open another.
+        left_out: records that are not handled. After an exception this run is unusable: close it and open another.
         """
         self._since_s = time.monotonic()
         intake = self._intake(left_out)
@@ -177,9 +177,9 @@ class Job:
     def attempt(
         self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING, most: int | None = None
     ) -> tuple[Intake, Exception | None]:
-        """`process` as far as it goes without Spark, on a copy of the state. Returns what was read and the exception.
+        """Try the part of `process` that needs no Spark, on a copy of the state. Returns (intake, exception or None).
 
-        most: how many records are read; None: all.
+        most: how many records to read; None: all.
         """
         decider, state, parts = self._recalled(self._last())
         self._retire(decider)
@@ -190,14 +190,14 @@ class Job:
             for name, content in files:
                 intake.read(content, name)
             row_of(decided(intake, state), intake, (), decision_checkpoint.dumps(decider, state, parts))
-        except Exception as err:  # whatever it is
+        except Exception as err:  # the caller judges it
             return intake, err
         return intake, None
 
     def forget_work(self) -> None:
-        """Note that the last decision has been carried out, so that no start does it again. Only after `open`.
+        """Clear the work of the last decision in its row, so that no start carries it out again. Only after `open`.
 
-        The same commit writes the whole state into the row: deciding again would not give the same work.
+        The same commit writes the whole state into the row, because deciding again would not give the cleared work.
         """
         number, (*_, last) = self.state.number, self._last()
         state = decision_checkpoint.dumps(self.decider, self.state, self.parts)
@@ -206,22 +206,22 @@ class Job:
         self._log, self._began_from = StateLog(self.settings.rules), number
 
     def forget_epochs(self, lines: Sequence[EpochKey]) -> None:
-        """Forget epochs that have ended and have no rows in the tables. The next decision notes it."""
+        """Remove ended epochs without rows in the tables from the state. The next decision records it."""
         state_log.forget(self.decider, self.state, lines)
         self._log.forgotten(lines)
 
     def forget_runs(self, first: int) -> None:
-        """Forget runs all of whose batches lie before `first`: the tables have no rows of them. The next decision notes
-        it.
+        """Remove runs of the job from the state whose batches are all before `first`: the tables have no rows of them.
+        The next decision records it.
         """
         if len(self.state.owners) > 1:
             self.state.disown(first)
             self._log.without_rows(first)
 
     def committed(self, step: str) -> None:
-        """Make a step outside a batch durable. Afterwards nothing needs the files that it replaced."""
+        """Make a step outside a batch durable."""
         self._done(step, self.state.number)
-        self.steps.pop(step)  # of no batch
+        self.steps.pop(step)  # the times are reported per batch
 
     def finish(self) -> None:
         """Write deferred revisions (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
@@ -237,7 +237,7 @@ class Job:
 
     def _held(self) -> Lease:
         if self._lease is None:
-            raise ProtocolError("a batch without a lease: open() comes first")
+            raise ProtocolError("a batch without a lease: call open() first")
         return self._lease
 
     def _intake(self, left_out: Leave = NOTHING) -> Intake:
@@ -245,8 +245,8 @@ class Job:
         return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us, left_out=left_out)
 
     def _batch(self, intake: Intake, given: BatchInput) -> None:
-        """Take the decision on the messages read, and write the results. If no table changes, the files stay for a
-        while.
+        """Take the decision on the messages of the intake and write the results. If no table would change, nothing is
+        written, and the files are kept for a later decision.
         """
         number = intake.batch
         made = decided(intake, self.state, flush=given.flush)
@@ -258,7 +258,7 @@ class Job:
             self._idle_bytes += sum(len(content) for _, content in given.files)
             return
         given, names = given._replace(idle=tuple(self._idle)), [name for name, _ in (*self.idle, *given.files)]
-        self._remove(self._files)  # they stand in the last decision, and this one names others
+        self._remove(self._files)  # the decision that read them has been carried out
         row = row_of(made, intake, names, self._kept(number, given))
         self._done("decide", number)
         self._write(made, row, nodes)
@@ -277,7 +277,7 @@ class Job:
         )
 
     def _write(self, made: Decided, row: TableRow, nodes: dict[str, list[object]] | None) -> None:
-        """Make all commits of a batch. nodes: columns of ops.nodes, None if they stay as they are."""
+        """Make all commits of a batch. nodes: columns of ops.nodes; None: no change."""
         work, number = made.work, made.work.number
         if made.stored is not None:
             self.place.append(MESSAGES, self._stored(made.stored), self.owner, number)
@@ -293,7 +293,7 @@ class Job:
         self._rows.forget(self.state.needed_us)
 
     def _may_wait(self, made: Decided, given: BatchInput) -> bool:
-        """Whether a decision changes no table, so that its files may stay for a while, until a decision does."""
+        """Whether a decision changes no table and need not be written yet."""
         if given.flush or given.left_out or not made.changes_nothing or time.monotonic() - self._wrote_s > IDLE_S:
             return False
         return len(self._idle_names) < IDLE_FILES and self._idle_bytes < IDLE_BYTES
@@ -314,7 +314,7 @@ class Job:
         self._held().check(self.spark, number)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
-        """Carry out everything that follows the decision. again: a part may have been done before a crash."""
+        """Carry out the decision. again: parts may have been done before a crash."""
         number, lookups = work.number, self._lookups()
         ordered = self._rows.ordered(work, lookups)
         self._append_results(work, lookups, ordered, again=again)
@@ -327,7 +327,7 @@ class Job:
         self._done("tables", number)
 
     def _carry_out(self, work: Work) -> None:
-        """Carry out a decision of which a part may have been done. Parts that raise again are declared instead."""
+        """Carry out a decision that may be partly done. Parts that raise are left out, and ops.gaps declares them."""
         try:
             self._perform(work, again=True)
         except Exception as err:
@@ -350,7 +350,7 @@ class Job:
                 rows.write.format("noop").mode("overwrite").save()
 
     def _show(self, nodes: dict[str, list[object]], number: int) -> None:
-        """Write ops.nodes. No decision holds it: a run that starts writes it anew."""
+        """Write ops.nodes. Its rows are in no decision: every run writes them again at its start."""
         self.place.overwrite(tables.NODES, tables.of_columns(self.spark, tables.NODES, nodes), number)
         self._done("nodes", number)
 
@@ -394,7 +394,7 @@ class Job:
             merge_sessions(self.spark, self.place, made, gone, islands.lowest_us(ranges))
 
     def _append_others(self, work: Work, lookups: DecodeLookups, *, again: bool) -> None:
-        """Append rows to the tables about the batch."""
+        """Append rows to ops.coverage, gaps, queries, sensors, quarantine and late."""
         number = work.number
         coverage = self._not_covered(work.coverage) if self.state.covers_full else work.coverage
         for table, rows in (
@@ -426,7 +426,7 @@ class Job:
         return tables.one_file(self.spark, tables.LATE, late(parts, work, pages, bases))
 
     def _not_covered(self, rows: tuple[TableRow, ...]) -> tuple[TableRow, ...]:
-        """The rows whose coverage is not in ops.coverage. The state knows only the newest ones."""
+        """The rows whose coverage is not in ops.coverage yet. The state contains only the newest coverages."""
         if not rows:
             return rows
         ids = F.col("coverage_id").isin(sorted({str(row["coverage_id"]) for row in rows}))
@@ -435,11 +435,11 @@ class Job:
         return tuple(row for row in rows if row["coverage_id"] not in there)
 
     def _done_before(self, table: Table, number: int) -> bool:
-        """Whether a batch has written to a table: an append is there completely or not at all."""
+        """Whether a batch has written to a table. An append is complete or has no effect."""
         return bool(self.place.read(self.spark, table).where(f"batch = {number}").limit(1).count())
 
     def _stored(self, content: pa.Table) -> DataFrame:
-        """Frames as rows; a large batch as several files, which are read in parallel."""
+        """Rows of bronze.messages. A large batch becomes several files, which can be read in parallel."""
         if content.nbytes < ONE_FILE_BYTES:
             return tables.one_file(self.spark, MESSAGES, content)
         return tables.frame(self.spark, content, tables.schema(MESSAGES))
@@ -448,7 +448,7 @@ class Job:
         return DecodeLookups(self.decider.parent.dictionaries, self.state)
 
     def _done(self, step: str, number: int) -> None:
-        """Make a step durable and note how long it took. Crash tests end the process here."""
+        """Make a step durable and record its duration. Crash tests end the process here."""
         if self._durable is not None:
             self._durable.sync()
         now_s = time.monotonic()

@@ -1,8 +1,8 @@
-"""Finds the part of a decision that can be carried out, if some of its rows cannot be made.
+"""Finds the parts of a decision that cannot be carried out, because computing their rows raises.
 
 A decision in ops.batches must be carried out before the next one is taken, so one window whose rows raise would stop
-the root at each start. The windows that raise are therefore found by trying, left out, logged and declared: they get no
-rows, and ops.gaps says so.
+the root at each start. Such windows are found by trying, logged and left out: they get no rows, and ops.gaps declares
+this.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import Islands, Ordering, TableRow, WindowRange, Work
 
-GONE: Final = (  # what errors say where there is no JVM any more
+GONE: Final = (  # texts of errors after the JVM has ended
     "An error occurred while trying to connect to the Java server",
     "Answer from Java side is empty",
     "Error while sending or receiving",
     "Error while receiving",
     "cannot call methods on a stopped SparkContext",
 )
-WORLD: Final = (  # what errors that come through the JVM say when nothing that was read is at fault
+WORLD: Final = (  # texts of errors from the JVM whose cause is outside the data
     "No space left on device",
     "OutOfMemoryError",
     "Read-only file system",
@@ -32,11 +32,11 @@ WORLD: Final = (  # what errors that come through the JVM say when nothing that 
     "Permission denied",
     *GONE,
 )
-PIECES: Final = ("closing", "revising", "islands", "ordering", "beyond", "refused")  # of Work: each entry gets rows
-MOST_TRIES: Final = 100  # of one field; then all that has not been made by then is left out
-REASON: Final = "its rows could not be made"  # of a row of ops.gaps
+PIECES: Final = ("closing", "revising", "islands", "ordering", "beyond", "refused")  # fields of Work: entries get rows
+MOST_TRIES: Final = 100  # per field; entries that have not succeeded by then are left out
+REASON: Final = "its rows could not be made"  # in ops.gaps
 CAUSE: Final = "Caused by: "
-SHOWN: Final = 200  # characters of what an exception says
+SHOWN: Final = 200  # characters of an exception's text that are shown
 
 
 class Impossible(NamedTuple):
@@ -58,7 +58,7 @@ class Impossible(NamedTuple):
         return f"frame {self.piece.epoch:08x}/{self.piece.seq} of {self.piece.node}"
 
     def row(self, state: RootState, number: int) -> TableRow | None:
-        """Its row of ops.gaps; None if no result lacks anything."""
+        """The row of ops.gaps; None if no result is affected."""
         piece = self.piece
         if not isinstance(piece, WindowRange | Islands | Ordering):
             return None
@@ -78,9 +78,9 @@ class Impossible(NamedTuple):
 
 
 def possible(work: Work, make: Callable[[Work], None]) -> tuple[Work, list[Impossible]]:
-    """Splits a work into (the work without the parts that raise, these parts).
+    """Split a work into (the work without the parts that raise, these parts).
 
-    make: computes the rows of a work and writes none. Raises: errors outside the data.
+    make: computes the rows of a work without writing them. Raises: errors outside the data.
     """
     none: dict[str, Any] = dict.fromkeys(PIECES, ())
     nothing = replace(work, unread=0, **none)
@@ -92,7 +92,7 @@ def possible(work: Work, make: Callable[[Work], None]) -> tuple[Work, list[Impos
 def _good(
     name: str, pieces: tuple[Any, ...], nothing: Work, make: Callable[[Work], None], impossible: list[Impossible]
 ) -> tuple[Any, ...]:
-    """The entries of one field that can be made. Halves are tried, and of a half that raises its halves."""
+    """The entries of one field whose rows can be computed, found by halving. Adds the others to `impossible`."""
     good: list[Any] = []
     waiting = [pieces] if pieces else []
     tries = 0
@@ -120,7 +120,7 @@ def _good(
 
 
 def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
-    """The range of event time of a piece's rows, in us."""
+    """(start, end) of a piece's rows in event time, us."""
     match piece:
         case WindowRange():
             slide_us, after_us = max(piece.slide_us, 1), piece.low_us - piece.offset_us
@@ -135,18 +135,18 @@ def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
 
 
 def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) -> None:
-    """Raise an error that no reading has caused: of a disk or the JVM. cause: of the error, if that only wraps it."""
+    """Raise the error again if its cause is outside the data: a disk or the JVM. cause: the exception it wraps."""
     if isinstance(cause or error, PortError | OSError) or any(text in str(error) for text in WORLD):
         raise error
 
 
 def jvm_is_gone(error: Exception) -> bool:
-    """Whether the JVM has ended. Then every later call raises too, and only a new process helps."""
+    """Whether the error says that the JVM has ended. Then every later call raises too: only a new process helps."""
     return isinstance(error, ConnectionError | EOFError) or any(text in str(error) for text in GONE)
 
 
 def text_of(error: Exception) -> str:
-    """The first line of an error; of one that comes through the JVM, the line that names the cause."""
+    """The first line of an error; of an error from the JVM, the line that names the last cause."""
     lines = str(error).splitlines() or [""]
     causes = [line.removeprefix(CAUSE) for line in lines if line.startswith(CAUSE)]
     return causes[-1][:SHOWN] if causes else f"{type(error).__name__}: {lines[0][:SHOWN]}"

@@ -1,6 +1,6 @@
-"""A micro-batch as far as it goes without Spark: the decision on the messages read, and its row of ops.batches.
+"""The part of a micro-batch that needs no Spark: the decision on the messages read, and its row of ops.batches.
 
-Nothing is written here, so it can be tried on a copy of the state (cloud_job/spark/batch_guard.py).
+Nothing is written here, so a batch can be tried on a copy of the state (cloud_job/spark/batch_guard.py).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ log = logging.getLogger("headwater.root")
 
 
 class Decided(NamedTuple):
-    """A decision and its work. stored: rows for bronze.messages, None for none. applied: parts of frames that took
-    effect.
+    """A decision and its work. stored: rows for bronze.messages; None: no rows. applied: frames that took effect ->
+    heads of their parts.
     """
 
     stored: pa.Table | None
@@ -37,12 +37,12 @@ class Decided(NamedTuple):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether no table changes besides ops.batches and ops.nodes: nothing is stored, took effect or is due."""
+        """Whether no table changes besides ops.batches and ops.nodes."""
         return self.stored is None and not self.decision.effects and self.work.nothing
 
 
 def decided(intake: Intake, state: RootState, *, flush: bool = False) -> Decided:
-    """Take the decision on the messages of the intake. Changes the state, the decider and its parts."""
+    """Take the decision on the messages of the intake. Changes the state, and the intake's decider and parts."""
     decider, parts = intake.decider, intake.parts
     stored = intake.table() if intake.rows["batch"] else None
     applied: Parts = {}
@@ -60,7 +60,7 @@ def decided(intake: Intake, state: RootState, *, flush: bool = False) -> Decided
 
 
 def row_of(made: Decided, intake: Intake, names: Sequence[str], state: bytes) -> TableRow:
-    """The row of ops.batches. names: of the files that were read. state: see state_log."""
+    """The row of ops.batches. names: of the files that were read. state: content of that column, see state_log.py."""
     decision, work = made.decision, made.work
     frontiers = [
         {"source": g.source, "where": g.where, "by": g.by, "frontier": view.frontier_us}

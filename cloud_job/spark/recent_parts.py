@@ -1,7 +1,7 @@
-"""Keeps recently stored parts on the driver: most windows close on them, and a read from the table costs a query.
+"""Keeps recently stored parts on the driver: most closing windows need only these, and reading the table costs a query.
 
-They equal their rows in bronze.messages, and a request is served only if no other part can overlap it. So results do
-not depend on where parts are read from. A restart begins empty and reads the table.
+The parts equal their rows in bronze.messages, and a request is answered only if no other part can overlap its ranges.
+So results do not depend on where parts are read from. After a restart there are no parts here, and the table is read.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cloud_job.ingest.decode import READ
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.wire.heads import Parts
 
-MOST_BYTES: Final = 32 * 1024 * 1024  # kept; more is read from the table, side by side on all cores
-MOST_ASKED_BYTES: Final = 4 * 1024 * 1024  # answered: more is quicker on all cores too
+MOST_BYTES: Final = 32 * 1024 * 1024  # of all parts kept; older parts are read from the table
+MOST_ASKED_BYTES: Final = 4 * 1024 * 1024  # of one answer: more is faster from the table, in parallel on all cores
 _KEPT: Final = (*READ, "start", "end")
 
 
 class RecentParts:
-    """The newest parts, one Arrow table per batch."""
+    """The newest stored parts, one Arrow table per batch."""
 
     def __init__(self, older_end_us: int) -> None:
-        """older_end_us: parts stored earlier end by then."""
+        """older_end_us: the latest end of the parts that were stored before."""
         self._older_end_us = older_end_us
         self._batches: list[pa.Table] = []
 
@@ -40,7 +40,7 @@ class RecentParts:
             self._drop(self._batches.pop(0))
 
     def forget(self, before_us: int) -> None:
-        """Drop batches whose parts all end by then."""
+        """Drop batches whose parts all end at `before_us` or earlier."""
         kept = []
         for batch in self._batches:
             if int(_numbers(batch, "end").max()) <= before_us:
@@ -50,7 +50,7 @@ class RecentParts:
         self._batches = kept
 
     def within(self, ranges: Sequence[tuple[int, int]]) -> pa.Table | None:
-        """The columns READ of all parts that overlap one of [low, high); None: ask the table."""
+        """The columns READ of all parts that overlap a range [low, high); None: they have to be read from the table."""
         if not ranges or min(low for low, _ in ranges) < self._older_end_us:
             return None
         found = []
@@ -70,7 +70,7 @@ class RecentParts:
 
 
 def stored_end_us(extents: Iterable[tuple[int, int]], waiting: Parts) -> int:
-    """The latest end of all stored parts: of those applied, given as (start, end), and of those that still wait."""
+    """The latest end of all stored parts. extents: (start, end) of parts that took effect. waiting: all other parts."""
     ends = [end for _, end in extents]
     return max([*ends, *(part.latest_end_us for parts in waiting.values() for part in parts)], default=NEVER_US)
 

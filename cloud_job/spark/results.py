@@ -1,7 +1,7 @@
-"""Transforms rows of frames to rows of gold.results, with native expressions.
+"""Transforms parts of frames to rows of gold.results, with native Spark expressions.
 
-Values that change from batch to batch stand in one literal and not in the shape of the plan, so that Spark compiles a
-plan once.
+Values that change from batch to batch are in one literal and do not change the structure of Spark's plan, so that Spark
+compiles a plan once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Formed = Sequence[pa.RecordBatch]  # rows on the driver
 RESULT_COLUMNS: Final = tuple(tables.RESULTS.columns)
-WINDOW: Final = ("span", "start", "key")  # what names a row while it is made
-ABOUT: Final = {  # what a row takes from its span: column -> its type; one literal, in the order of the spans
+WINDOW: Final = ("span", "start", "key")  # identifies a row of a window
+ABOUT: Final = {  # columns that a row takes from its WindowRange ("span") -> type
     "shape": "int",
     "query": "string",
     "definition_revision": "bigint",
@@ -38,13 +38,13 @@ ABOUT: Final = {  # what a row takes from its span: column -> its type; one lite
     "received": "int",
     "complete": "boolean",
 }
-_OF_SPAN: Final = {"definition_revision": "revision", "length": "length_us"}  # fields of other names
+_OF_SPAN: Final = {"definition_revision": "revision", "length": "length_us"}  # column -> field of WindowRange
 
 
 def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
-    """The rows of lookup.spans. frames: bronze.messages, or a part of it that holds all their rows.
+    """The rows of gold.results for lookup.spans. frames: bronze.messages, or the part of it with all their rows.
 
-    formed: windows of spans without read orders, made elsewhere: columns lookup.windows.
+    formed: windows computed elsewhere, of spans without read requests: columns lookup.windows.
     """
     near = frames.transform(between, ranges_of([span for span in lookup.spans if span.orders or not formed]))
     windows = near.transform(decoded, windows_of(lookup), lookup.windows)
@@ -54,7 +54,7 @@ def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) 
 
 
 def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
-    """The same from parts on the driver: columns READ, all parts that overlap the spans."""
+    """Like `results`, from parts on the driver. parts: columns READ of all parts that overlap the spans."""
     batches = windows_of(lookup)(iter(parts.to_batches()))
     return finished(local([*formed, *batches], spark, lookup.windows), work, lookup)
 
@@ -66,7 +66,7 @@ def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
 
 
 def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
-    """The parts that may have rows in the ranges; Delta skips files by these conditions."""
+    """The parts that may have rows in the ranges. Delta uses this condition to skip files."""
     wanted = F.lit(False)
     for low, high in ranges:
         wanted = wanted | ((F.col("start") < high) & (F.col("end") > low))
@@ -74,7 +74,7 @@ def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
 
 
 def ranges_of(spans: Sequence[WindowRange]) -> list[tuple[int, int]]:
-    """Ranges [low, high) of event time that hold all rows of the spans: at most four."""
+    """At most four ranges [low, high) of event time that contain all rows of the spans."""
     return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
 
 
@@ -84,7 +84,7 @@ def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> Da
 
 
 def local(batches: Formed, spark: SparkSession, columns: Mapping[str, str]) -> DataFrame:
-    """Rows on the driver, with these columns, for Spark."""
+    """Turn rows on the driver, with these columns, into a DataFrame."""
     kinds = tables.struct(columns)
     if not batches:  # one empty batch rather than none: pyspark cannot convert a list column without chunks
         batches = [pa.RecordBatch.from_pylist([], schema=to_arrow_schema(kinds))]
@@ -108,7 +108,7 @@ def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes:
 def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, prefix: str = "") -> DataFrame:
     """Rows of gold.results with revision 0, from combined states.
 
-    end: end of each row in us. prefix: stands before the names of the columns shape, query, coverage and so on.
+    end: end of each row in us. prefix: of the names of the columns in ABOUT.
     """
     values, details = lower.answers(shapes, F.col(f"{prefix}shape"))
     made: dict[str, Column] = {
@@ -130,12 +130,12 @@ def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Col
 
 
 def about(spans: Sequence[WindowRange]) -> str:
-    """The columns that rows take from their window ranges, as a JSON list with the fields ABOUT."""
+    """The values of ABOUT for each span, as a JSON list of objects."""
     return json.dumps([{name: getattr(span, _OF_SPAN.get(name, name)) for name in ABOUT} for span in spans])
 
 
 def labels(key: Column) -> Column:
-    """A key such as site=a,unit=3 as a map; '%', ',' and '=' are percent-encoded in it."""
+    """A key such as site=a,unit=3 as a map. In keys, '%', ',' and '=' are percent-encoded."""
     taken = F.when(key != "", F.str_to_map(key, F.lit(","), F.lit("="))).otherwise(
         F.create_map().cast("map<string,string>")
     )
@@ -144,6 +144,6 @@ def labels(key: Column) -> Column:
 
 
 def _decoded(text: Column) -> Column:
-    for code, sign in (("%2C", ","), ("%3D", "="), ("%25", "%")):  # the sign of the code itself comes last
+    for code, sign in (("%2C", ","), ("%3D", "="), ("%25", "%")):  # '%' last, so that nothing is decoded twice
         text = F.replace(text, F.lit(code), F.lit(sign))
     return text

@@ -1,8 +1,8 @@
-"""Computes the rows of gold.results that a decision asks for, from the nearest copy of their parts.
+"""Computes the rows of gold.results that a decision requires, from the nearest copy of their parts.
 
 Windows are computed from slices on the driver (cloud_job/spark/slice_cache.py) or from recently stored parts
-(cloud_job/spark/recent_parts.py); sessions and positions from recent parts; everything else is read back from
-bronze.messages. The rows are the same, whatever the source.
+(cloud_job/spark/recent_parts.py); sessions, count and state windows from recent parts. If these do not suffice,
+bronze.messages is read. The rows do not depend on the source.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 class RowSources:
-    """Computes rows, batch by batch, in one run of the job.
+    """Computes rows, batch by batch, during one run of the job.
 
-    recent, slices: copies on the driver. central: the positions of every key whose readings get positions.
+    recent, slices: copies on the driver. central: assigns positions for count and state windows.
     """
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
@@ -51,8 +51,8 @@ class RowSources:
         self.central = OrderedQueries(spark, place)
 
     def resume(self, state: RootState, parts: Parts) -> None:
-        """Continue on tables with rows. state: after the last decision. parts: heads of frames that have not taken
-        effect.
+        """Continue with existing tables. state: after the last decision. parts: heads of the parts of frames that have
+        not taken effect.
         """
         self.recent = RecentParts(stored_end_us(state.extent.values(), parts))
         self.slices = SliceCache(state.plans)
@@ -66,7 +66,7 @@ class RowSources:
         waiting: Container[Sending],
         lookups: DecodeLookups,
     ) -> None:
-        """Take the frames that took effect with a decision, before its rows are computed. Arguments: see
+        """Add the frames that took effect with a decision, before its rows are computed. Arguments: as for
         SliceCache.take.
         """
         state = lookups.state
@@ -76,7 +76,7 @@ class RowSources:
             self.slices.take(stored, applied, waiting, lookups.known(pages))
 
     def forget(self, needed_us: int) -> None:
-        """Drop, after a batch, what no future row needs. needed_us: see RootState."""
+        """After a batch, drop copies that no future row needs. needed_us: see RootState."""
         self.recent.forget(needed_us)
         self.slices.forget()
 
@@ -97,7 +97,7 @@ class RowSources:
     def sessions(
         self, work: Work, ranges: Mapping[int, Ranges], lookups: DecodeLookups, *, revising: bool
     ) -> DataFrame:
-        """The rows of work.islands. ranges: by index there, the event times of their pieces."""
+        """The rows of work.islands. ranges: index in work.islands -> event times of the pieces."""
         wanted: dict[int, Ranges] = {}
         for i, found in ranges.items():
             for number in work.islands[i].orders:
@@ -105,7 +105,7 @@ class RowSources:
         return islands.sessions(self._pieces(lookups.of(work, wanted)), work, ranges, revising=revising)
 
     def ordered(self, work: Work, lookups: DecodeLookups) -> OrderedRows:
-        """The rows of windows of positions, and the states that follow (docs/protocol.md 7.4)."""
+        """The rows of count and state windows, and the new states of their keys (docs/protocol.md 7.4)."""
         if not work.ordering:
             return OrderedRows()
         wanted: dict[int, Ranges] = {}
@@ -130,13 +130,13 @@ class RowSources:
             each.write.format("noop").mode("overwrite").save()
 
     def _read_back(self, lookup: Lookup, lookups: DecodeLookups) -> None:
-        """Read slices from the table that the windows need and that are not on the driver."""
+        """Read the slices that the windows need and that are not on the driver from the table."""
         missing = self.slices.missing(lookup)
         if missing:
             ranges = [(min(missing.values()), FAR_US)]
             wanted = self.slices.wanted(missing, lookups.known(lookups.pages(ranges)))
             frames = self._messages().transform(between, ranges)
-            # part by part: together they may be more than the driver takes
+            # partition by partition: all together may exceed the driver's memory
             self.slices.fill(missing, decoded(frames, slices_of(wanted), READ_BACK).toLocalIterator())
 
     def _pieces(self, lookup: Lookup) -> DataFrame:

@@ -1,13 +1,13 @@
 """Keeps decoded slices on the driver, so that a small batch costs its new rows plus a few rows per window.
 
-A window of an hour that slides by a second holds 3 600 slices of every child, and a batch brings two new ones. Each is
-decoded once, when its frame takes effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py);
-windows that close or are revised are computed from these (docs/protocol.md 8.6).
+A window of an hour that slides by a second contains 3 600 slices of every child, and a batch adds two. Each slice is
+decoded once, when its frame takes effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py).
+Windows that close or are revised are computed from these blocks (docs/protocol.md 8.6).
 
-A cache: for each plan it holds every applied row that starts at or after `from_us`, exactly as decoding bronze.messages
-returns them. After a restart, or a batch too large to be decoded here, the rows are read from the table when a window
-needs them, in parallel on the executors; a plan too large for the cache is decoded there for every batch. A table of
-sums would cost every batch one more commit and query.
+This is a cache: for each plan it contains every row that took effect and starts at or after `from_us`, exactly as
+decoding bronze.messages returns them. After a restart, or after a batch too large to be decoded here, the executors
+read the rows from the table when a window needs them. A plan too large for the cache is read there for every batch. A
+table of sums would instead cost one more commit and query per batch.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Part
 
 log = logging.getLogger("headwater.root")
-MOST_BYTES: Final = 256 * 1024 * 1024  # kept of all plans: an hour by a second of avg and max for 1 400 keys
-MOST_PIECE_BYTES: Final = MOST_BYTES // 8  # an executor hands over of a task; more will not fit anyway
-READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # null content: too much
+MOST_BYTES: Final = 256 * 1024 * 1024  # of all plans: avg and max of 1 400 keys over an hour that slides by a second
+MOST_PIECE_BYTES: Final = MOST_BYTES // 8  # that one task of an executor may return: more would not fit the cache
+READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # content null: more than MOST_PIECE_BYTES
 _ARROW: Final = arrow(", ".join(map(" ".join, READ_BACK.items())))
 
 Sending = tuple[str, int, int]  # a frame: node, epoch, seq
@@ -52,9 +52,9 @@ Applied = Mapping[Sending, tuple[Part, ...]]
 
 @dataclass(slots=True)
 class _Held:
-    """The rows of one plan that start at from_us or later; late rows are stored separately.
+    """The cached rows of one plan that start at from_us or later. blocks: by whether the rows came late.
 
-    again_us: a window that starts before it does not cause rows to be read back.
+    again_us: rows are not read from the table for windows that start before this time.
     """
 
     kept: CachedPlan
@@ -68,7 +68,7 @@ class _Held:
 
 
 def _kept(part: Counted, numbers: Renumbering) -> Partials:
-    """The rows of a part under the cache's own numbers, with the columns that are kept."""
+    """The rows of a part with the cache's numbers for keys and nodes, and only with the columns that are kept."""
     rows, basis = part.rows, kept_columns(part.orders[0].basis)
     cut = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in basis})
     return numbers.rows(EpochKey(part.sent.node, part.sent.epoch), part.page, cut)
@@ -78,7 +78,7 @@ class SliceCache:
     """The cached rows of all plans."""
 
     def __init__(self, passed: Iterable[bytes] = ()) -> None:
-        """passed: plans of which rows were stored that the cache has not seen."""
+        """passed: identities of plans with stored rows that this cache has not seen."""
         self._held: dict[bytes, _Held] = {}
         self._passed = set(passed)
         self._waiting: list[pa.Table] = []  # parts of frames that have not taken effect
@@ -86,7 +86,7 @@ class SliceCache:
         self._large = False  # the last batch was too large to be decoded here
 
     def keep(self, kept: Mapping[bytes, CachedPlan], plans: Iterable[bytes]) -> bool:
-        """Cache these plans and no others, after a decision. Returns whether there is any. plans: all known ones."""
+        """Cache exactly these plans after a decision. Returns whether there are any. plans: identities of all plans."""
         for identity in self._held.keys() - kept.keys():
             del self._held[identity]
         for identity, plan in kept.items():
@@ -102,10 +102,10 @@ class SliceCache:
         return bool(kept)
 
     def take(self, stored: pa.Table | None, applied: Applied, waiting: Container[Sending], known: Lookup) -> None:
-        """Add the frames that took effect with a decision: once each, after `keep` and before its windows are computed.
+        """Add the frames that took effect with a decision. Call it after `keep`, before the windows are computed.
 
-        stored: the batch's rows of bronze.messages, None for none. applied: heads of the parts that were settled.
-        waiting: frames that are stored and not settled. known: pages of the epochs of `applied`, and owners.
+        stored: the batch's rows of bronze.messages; None: no rows. applied: settled frames -> heads of their parts.
+        waiting: stored frames that are not settled. known: a lookup with the epochs of `applied`.
         """
         touched = _touched(applied, known)
         came = [] if stored is None else [stored.filter(pc.greater_equal(stored["plan"], 0)).select(READ)]
@@ -126,18 +126,17 @@ class SliceCache:
             self._decode(now, known)
 
     def forget(self) -> None:
-        """Drop, after a batch, what no future window needs."""
+        """After a batch, drop rows that no future window needs."""
         for held in self._held.values():
             for blocks in held.blocks.values():
                 blocks.forget(held.kept.from_us)
             held.from_us = max(held.from_us, held.kept.from_us)
 
     def missing(self, lookup: Lookup) -> dict[bytes, int]:
-        """The plans whose rows have to be read back for the windows of lookup.spans, each with the event time from
-        which on.
+        """Plans whose rows must be read from the table for lookup.spans -> the event time from which on.
 
-        No plan after a batch too large to be decoded here, because more such batches follow; none for windows closed
-        long ago.
+        Empty after a batch too large to be decoded here, because more such batches probably follow. Windows that closed
+        long ago need no plan.
         """
         found: dict[bytes, int] = {}
         for span in () if self._large else lookup.spans:
@@ -148,12 +147,12 @@ class SliceCache:
         return found
 
     def wanted(self, missing: Mapping[bytes, int], known: Lookup) -> Lookup:
-        """The Lookup with which `slices_of` reads these plans. known: pages of all epochs there, and owners."""
+        """The Lookup with which `slices_of` reads these plans. known: a lookup with all epochs in their ranges."""
         orders = {i: (replace(self._held[i].kept.order, number=n),) for n, i in enumerate(missing)}
         return replace(known, orders=orders, ranges={n: [(us, FAR_US)] for n, us in enumerate(missing.values())})
 
     def fill(self, missing: Mapping[bytes, int], rows: Iterable[tuple[int, bool, bytes | None]]) -> None:
-        """Keep rows that were read back. rows: as slices_of makes them of `wanted`."""
+        """Cache rows that were read from the table. missing: see `missing`. rows: from `slices_of(wanted(...))`."""
         plans = list(missing)
         for identity in plans:
             self._lose(identity)
@@ -171,7 +170,7 @@ class SliceCache:
         self._fit()
 
     def windows(self, lookup: Lookup) -> tuple[set[int], list[pa.RecordBatch]]:
-        """(the numbers of those lookup.spans that can be computed here, their rows with the columns lookup.windows)."""
+        """Returns (indices of the lookup.spans that can be computed from the cache, their rows: lookup.windows)."""
         formed: set[int] = set()
         made: list[pa.RecordBatch] = []
         for number, span in enumerate(lookup.spans):
@@ -200,7 +199,7 @@ class SliceCache:
                 yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
 
     def _plans(self, span: WindowRange, lookup: Lookup) -> dict[bytes, ReadRequest]:
-        """The plans that feed windows which the cached rows can form; empty if they cannot."""
+        """The plans of a span's rows -> their read requests; empty if the span cannot be computed from cached rows."""
         orders = {order.number: order for found in lookup.orders.values() for order in found}
         plans = {orders[number].plan: orders[number] for number in span.orders}
         basis = lookup.bases[span.shape]
@@ -214,12 +213,12 @@ class SliceCache:
         return _Held(plan, blocks, from_us, again_us)
 
     def _lose(self, identity: bytes) -> None:
-        """Discard the rows of a plan that are incomplete."""
+        """Discard the rows of a plan because they are incomplete."""
         held = self._held[identity]
         self._held[identity] = self._empty(held.kept, FAR_US, held.again_us)
 
     def _too_many(self, identity: bytes) -> None:
-        """Discard the rows of a plan that is too large; try again when all open windows have closed."""
+        """Discard the rows of a plan that is too large. Rows are cached again when all open windows have closed."""
         held = self._held[identity]
         log.info("slices.too_many", extra={"plan": identity.hex(), "bytes": held.bytes})
         self._held[identity] = self._empty(held.kept, FAR_US, held.kept.from_us + 2 * held.kept.longest_us)
@@ -241,7 +240,7 @@ class SliceCache:
 
 
 def slices_of(lookup: Lookup) -> Reader:
-    """For mapInArrow: batches with the columns READ to batches with READ_BACK, the rows in lookup.ranges as bytes."""
+    """For mapInArrow: batches with the columns READ to batches with READ_BACK. content: rows in lookup.ranges."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()
@@ -268,7 +267,7 @@ def slices_of(lookup: Lookup) -> Reader:
 
 
 def _touched(applied: Applied, known: Lookup) -> dict[bytes, set[Sending]]:
-    """Frames that took effect, by the identities of the plans of their rows."""
+    """Identity of each plan -> frames with rows of the plan that took effect."""
     found: dict[bytes, set[Sending]] = {}
     for frame, parts in applied.items():
         page = known.pages.get(EpochKey(*frame[:2]))

@@ -1,4 +1,4 @@
-"""Chooses the plans whose slices stay on the driver, and from which time on (docs/protocol.md 8.6). Pure."""
+"""Chooses the plans whose slices are kept on the driver, and from which event time on (docs/protocol.md 8.6). Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import ReadRequest
 
-MORE: Final = 4  # a fourth of the longest window more is kept: late readings revise windows that have just closed
+MORE: Final = 4  # keep a fourth of the longest window more: late readings revise windows that have just closed
 
 
 @dataclass(frozen=True, slots=True)
 class CachedPlan:
-    """A plan of which slices are kept: those that start at from_us or later.
+    """A plan whose slices are kept if they start at from_us or later.
 
-    order: its rows in its own scale, cut to the columns that are kept. longest_us: of the windows formed from them.
+    order: the read request for its rows, in the plan's own scale. longest_us: longest window computed from the rows.
     """
 
     order: ReadRequest
@@ -31,7 +31,7 @@ class CachedPlan:
 
 
 def kept_plans(state: RootState, groups: Mapping[Group, GroupView]) -> dict[bytes, CachedPlan]:
-    """The plans whose slices are kept, by identity: plans of a query for which it pays, and late readings of it."""
+    """The plans whose slices are kept, by identity: those of queries for which the cache pays, late readings too."""
     found: dict[bytes, CachedPlan] = {}
     sliced: set[tuple[str, int]] = set()
     for identity, (group, plan) in state.plans.items():

@@ -1,12 +1,12 @@
-"""Writes the state of the decision to ops.batches: whole now and then, and in between the input of each batch.
+"""Stores the state of the decision in ops.batches: now and then the whole state, in between the input of each batch.
 
-The state of a large tree takes megabytes, and a batch changes little of it. A decision follows from the state before
-and from the input of its batch: landing files, records left out of them, and what the tables said about sessions. So a
-row holds this input. A run that starts decides again from the last whole state on, and compares each decision with its
-row: if they differ, it writes nothing.
+The state of a large tree takes megabytes, and a batch changes little of it. A decision follows from the previous state
+and the input of its batch: landing files, records that are left out, and lengths of sessions read from the tables. So
+most rows contain only this input. A new run decides again from the last whole state on, and compares each decision with
+its row; if they differ, it stops before it writes.
 
-A row holds the whole state at the start and the orderly end of a run, when the rows since the last whole one would be
-larger than it, and when deciding again would take long. Rows of earlier versions are all whole.
+A row contains the whole state at the start and the orderly end of a run, and whenever the inputs since the last whole
+state would exceed its size, or deciding them again would take long. Rows of earlier versions are all whole.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from edge_agent.wire.heads import Parts
 log = logging.getLogger("headwater.root")
 
 VERSION: Final = 1
-MARK: Final = b"told"  # a whole state begins otherwise: it is deflated
-AGAIN_S: Final = 10.0  # of deciding again, at most
+MARK: Final = b"told"  # prefix of an input; a whole state begins with other bytes, those of zlib
+AGAIN_S: Final = 10.0  # longest time that a start may need to decide again
 File = tuple[str, bytes]
 
 
@@ -46,9 +46,9 @@ class Rules(NamedTuple):
 class BatchInput(NamedTuple):
     """The input of a batch. files: (name, content).
 
-    idle: files of earlier decisions that changed no table. longest: how long sessions of a query are, as read from the
-    tables since the last decision. gone: epochs forgotten since then, because the tables have no rows of them.
-    rows_from: the tables have no rows of batches before this one.
+    idle: files of earlier decisions that changed no table. flush: deferred revisions are due. Read from the tables
+    since the last decision are: longest: (query, longest session in us); gone: epochs without rows, removed from the
+    state; rows_from: the first batch that still has rows.
     """
 
     files: tuple[File, ...] = ()
@@ -62,8 +62,10 @@ class BatchInput(NamedTuple):
 
 @dataclass(slots=True)
 class StateLog:
-    """The rows of one run. whole_bytes: of its last whole row, number `base`; since_bytes, since_s: of the rows after
-    it.
+    """Chooses the content of the column `state` during one run.
+
+    base: number of the last row with a whole state, -1 if none. whole_bytes: size of this state. since_bytes, since_s:
+    size of the later rows, and time to decide them again.
     """
 
     rules: Rules
@@ -81,22 +83,22 @@ class StateLog:
         return self.since_bytes > 0
 
     def longest(self, place: QueryPlace, longest_us: int) -> None:
-        """Note for the next decision how long a session of a query is, as the tables say."""
+        """Record for the next decision the length of a query's longest session, read from the tables."""
         self._longest.append((place, longest_us))
 
     def forgotten(self, lines: Iterable[EpochKey]) -> None:
-        """Note for the next decision that these epochs have been forgotten."""
+        """Record for the next decision that these epochs were removed from the state."""
         self._gone += lines
 
     def without_rows(self, before: int) -> None:
-        """Note for the next decision that the tables have no rows of batches before this one."""
+        """Record for the next decision that the tables have no rows of batches before `before`."""
         self._rows_from = before
 
     def take(
         self, number: int, given: BatchInput, took_s: float, whole: Callable[[], bytes], *, last: bool = False
     ) -> bytes:
-        """The column `state` of a batch's row. took_s: to decide. whole: returns the whole state. last: at an orderly
-        end.
+        """The column `state` of a batch's row. took_s: time that the decision took. whole: returns the whole state.
+        last: this is the orderly end of the run.
         """
         given = given._replace(longest=tuple(self._longest), gone=tuple(self._gone), rows_from=self._rows_from)
         self._longest.clear()
@@ -110,7 +112,7 @@ class StateLog:
                 return content
         try:
             content = whole()
-        except Exception:  # the batch itself can be made: what this state cannot be written with lies further back
+        except Exception:  # a value from an earlier batch cannot be encoded; this batch itself is fine
             if self.base < 0:
                 raise
             log.exception("root.state", extra={"batch": number, "whole": self.base})
@@ -143,7 +145,7 @@ def _size(given: BatchInput) -> int:
 
 
 def base_of(state: bytes, number: int) -> int:
-    """The number of the row with the whole state from which a row follows: its own if it is whole. Raises:
+    """The number of the row with the whole state that a row builds on; its own number if it is whole. Raises:
     WireError.
     """
     return int(_decode(state)["base"]) if state.startswith(MARK) else number
@@ -152,14 +154,14 @@ def base_of(state: bytes, number: int) -> int:
 def _decode(state: bytes) -> dict[str, Any]:
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(state[len(MARK) :]))
     if plain["version"] != VERSION:
-        raise WireError(f"a row of version {plain['version']} in ops.batches: this root reads version {VERSION}")
+        raise WireError(f"ops.batches has a row of version {plain['version']}; this root reads only version {VERSION}")
     return plain
 
 
 def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, RootState, Parts]:
-    """The state after the last of these rows of ops.batches. rows: by number, the first one whole.
+    """The state after the last of these rows of ops.batches. rows: sorted by number, the first with a whole state.
 
-    Raises: PortError if a row is missing, or if deciding again gives another result than a row holds.
+    Raises: PortError if a row is missing, or if deciding again gives a different result than the row.
     """
     first, *more = rows
     numbers = [int(row["number"]) for row in rows]
@@ -176,14 +178,14 @@ def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, Ro
         _again(decider, state, parts, row)
     if rules == (limits, grace_us, tuple(members)):
         return decider, state, parts
-    content = decision_checkpoint.dumps(decider, state, parts)  # under the rules of now
+    content = decision_checkpoint.dumps(decider, state, parts)  # encode and decode, to apply the new rules
     return decision_checkpoint.loads(content, rules.limits, rules.grace_us, rules.members)
 
 
 def idle_again(
     decider: Decider, state: RootState, parts: Parts, owner: str, idle: Iterable[Iterable[Sequence[Any]]]
 ) -> None:
-    """Take again the decisions that changed no table. idle: of each the files, (name, content)."""
+    """Repeat the decisions that changed no table. idle: for each decision its files (name, content)."""
     for files in idle:
         intake = Intake(decider, parts, state.number + 1, owner, state.decided_us)
         for name, content in files:
@@ -193,7 +195,7 @@ def idle_again(
 
 
 def forget(decider: Decider, state: RootState, lines: Iterable[EpochKey]) -> None:
-    """Forget the numbers of these epochs, and which of their frames took effect."""
+    """Remove these epochs from the state: their numberings, and which of their frames took effect."""
     for line in lines:
         for known in (decider.parent.dictionaries, state.applied, state.extent, state.repeats, state.too_late):
             known.pop(line, None)
@@ -216,5 +218,5 @@ def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, A
     if decided(intake, state, flush=given["flush"]).work.dumps() != bytes(row["work"]):
         raise PortError(
             f"batch {number}: deciding it again gives another result than ops.batches has. Start the version of "
-            "headwater that wrote it once more, and stop it in order (SIGTERM); then start this one"
+            "headwater that wrote this batch again, and stop it with SIGTERM; then start this version"
         )

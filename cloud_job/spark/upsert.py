@@ -1,4 +1,4 @@
-"""Writes recomputed rows to gold.results: replaces those whose readings or coverage changed."""
+"""Writes recomputed rows to gold.results: replaces or withdraws rows whose readings or coverage changed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
 WHOSE: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "definition_revision", "node"))
-FENCE: Final = "t.batch <= s.batch"  # an owner that was paused and comes back finds rows of the next one (8.5)
+FENCE: Final = "t.batch <= s.batch"  # a run that was paused must not overwrite rows of the next owner (protocol 8.5)
 CHANGED: Final = (  # a newer revision's row replaces an older one's, never the other way round (docs/protocol.md 6.3)
     "(t.definition_revision < s.definition_revision OR (t.definition_revision = s.definition_revision AND "
     "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)))"
 )
 
-# low, bound: of start and end
+# low, bound: values that start and end are compared with
 _WITHDRAWN: Final = arrow("query string, definition_revision bigint, node string, low bigint, bound bigint")
 
 
 def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[WindowRange]) -> None:
-    """Insert or replace rows; a repetition changes nothing. rows: of `spans`, unique by the identity of a row.
+    """Insert or replace rows. A repetition changes nothing. rows: results of `spans`, each (query, node, key, start)
+    once; with windows that may share a start, each end too.
 
-    A revision is a change of the set of readings or of the coverage, not another rounding of a sum (docs/protocol.md
-    7.2). Values are not compared: partials only ever add readings.
+    A row is replaced if its set of readings or its coverage changed. Values are not compared, because a sum may be
+    rounded differently (docs/protocol.md 7.2), and a changed set of readings is a larger one.
     """
     low, high = min(s.low_us for s in spans), max(s.high_us for s in spans)
     near = _near({s.query for s in spans}, low, high)
@@ -41,19 +42,19 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Wi
     if by_end:
         near += f" AND (t.`end` = s.`end` OR t.query NOT IN ({_quoted(by_end)}))"
     target = _target(spark, place).merge(rows.alias("s"), f"{near} AND {SAME}")
-    changed = target.whenMatchedUpdate(f"{FENCE} AND {CHANGED}", _news())
+    changed = target.whenMatchedUpdate(f"{FENCE} AND {CHANGED}", _replacement())
     committed(changed.whenNotMatchedInsert(values=_columns()).execute)
 
 
 def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame | None, low_us: int) -> None:
-    """Write sessions that are made again, and mark the rows that they joined as withdrawn (docs/protocol.md 5.4).
+    """Write sessions computed again, and mark the rows that became part of them as withdrawn (docs/protocol.md 5.4).
 
-    made: unique by the identity of a row. gone: rows of the table as they are, none of them in `made`; None: none.
-    low_us: no row of either starts before it.
+    made: each (query, node, key, start) once. gone: rows of the table to withdraw, none of them in `made`; None: no
+    rows. low_us: earliest start of all these rows.
     """
     rows = made if gone is None else made.unionByName(gone)
     target = _target(spark, place).merge(rows.alias("s"), f"t.start >= {low_us} AND {SAME}")
-    matched = target.whenMatchedUpdate(f"{FENCE} AND (s.withdrawn OR {CHANGED})", _news())
+    matched = target.whenMatchedUpdate(f"{FENCE} AND (s.withdrawn OR {CHANGED})", _replacement())
     committed(matched.whenNotMatchedInsert("NOT s.withdrawn", _columns()).execute)
 
 
@@ -65,8 +66,10 @@ def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow],
 
 
 def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRows], number: int) -> None:
-    """Withdraw windows of a query revision where a newer revision holds. A repetition changes nothing."""
-    lows: dict[QueryPlace, tuple[int, int]] = {}  # a MERGE wants one row for each: the lowest bounds hold
+    """Withdraw windows of a query revision from the time on at which a newer revision applies. A repetition changes
+    nothing.
+    """
+    lows: dict[QueryPlace, tuple[int, int]] = {}  # MERGE allows one row per target row: use the lowest bounds
     for o in over:
         whose = QueryPlace(o.query, o.revision, o.node)
         from_us, after_us = lows.get(whose, (o.from_us, o.after_us))
@@ -98,7 +101,7 @@ def _target(spark: SparkSession, place: Place) -> DeltaTable:
 
 
 def _near(queries: set[str], low: int, high: int) -> str:
-    """A condition by which Delta skips files."""
+    """A condition with which Delta can skip files."""
     return f"t.start >= {low} AND t.start <= {high} AND t.query IN ({_quoted(queries)})"
 
 
@@ -110,5 +113,5 @@ def _columns() -> dict[str, str | Column]:
     return {name: F.col(f"s.{name}") for name in RESULTS.columns}
 
 
-def _news() -> dict[str, str | Column]:
+def _replacement() -> dict[str, str | Column]:
     return {**_columns(), "revision": F.col("t.revision") + 1}

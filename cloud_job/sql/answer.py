@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-WIDEST: Final = 60  # characters of a cell of a printed table
+WIDEST: Final = 60  # most characters of a cell in a printed table
 DIGITS: Final = 10  # significant digits of a float in a printed table; CSV and JSON have all
 STAR: Final = re.compile(r"\s*(?:select\s+(?:\w+\.)?\*\s+from|table)\s", re.IGNORECASE)
-HIDDEN: Final = {  # columns of `select *` that a printed table leaves out: a second form of others, bookkeeping, bytes
+HIDDEN: Final = {  # columns that a printed table of `select *` leaves out: repeated information, bookkeeping, bytes
     *("window_end", "start", "end", "definition_revision", "revision", "late", "expected", "received", "coverage_id"),
     *("labels", "details", "withdrawn", "batch", "owner", "definition", "work", "state", "payload", "held"),
 }
-BOUNDS: Final = {"start", "end"}  # left out only beside window_start
+BOUNDS: Final = {"start", "end"}  # left out only if window_start is shown
 MICROSECONDS: Final = {"start", "end", "frontier", "group_frontier", "decided_us", "received_us"}
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 LEAST_TIME_US: Final = 10**14  # 1973; a smaller number in such a column is a position in a count window
@@ -37,13 +37,13 @@ class QueryAnswer:
 
 
 def of_arrow(table: pa.Table) -> QueryAnswer:
-    """The rows of an Arrow table, the same for both engines: times as text in UTC, bytes as hexadecimal digits."""
+    """The rows of an Arrow table: times as text in UTC, bytes as hexadecimal digits. Equal for both engines."""
     columns = [_values(column) for column in table.columns]
     return QueryAnswer(tuple(table.column_names), tuple(zip(*columns, strict=True)))
 
 
 def write(answer: QueryAnswer, form: str, out: TextIO, *, wide: bool = True) -> None:
-    """Print as 'table', 'csv' or 'json' (one object per line). wide: False leaves out HIDDEN columns of a table."""
+    """Print an answer. form: 'table', 'csv' or 'json' (one object per line). wide: False: tables without HIDDEN."""
     if form == "table":
         _write_table(answer, out, wide=wide)
     else:
@@ -62,7 +62,7 @@ def time_text(us: int) -> str:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     import pyarrow as pa
 
-    if pa.types.is_timestamp(column.type):  # as integers: Python's datetime has neither all years nor nanoseconds
+    if pa.types.is_timestamp(column.type):  # by integers, because datetime lacks some years and nanoseconds
         units = column.cast(pa.int64()).to_pylist()
         per_second = PER_SECOND[column.type.unit]
         return [None if unit is None else time_text(unit * 10**6 // per_second) for unit in units]
@@ -127,7 +127,7 @@ def _is_number(shown: str, value: Any) -> bool:
 
 
 def _text(name: str, value: Any) -> str:
-    """A value in a printed table: times to the second where they have no fraction, floats with DIGITS digits."""
+    """A value in a printed table: times without a zero fraction, floats with DIGITS digits."""
     if name in MICROSECONDS and type(value) is int and value >= LEAST_TIME_US:
         value = time_text(value)
     if isinstance(value, float):

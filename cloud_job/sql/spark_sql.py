@@ -22,7 +22,7 @@ def ask(sql: str, folder: str, spark: SparkSession) -> QueryAnswer:
     from pyspark.errors import PySparkException
 
     check(sql)
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised as well
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it also prints errors that are raised
     found = tables_in(folder)
     queries = list[str]()
     before = spark.conf.get(DOUBLE_QUOTES)
@@ -30,7 +30,7 @@ def ask(sql: str, folder: str, spark: SparkSession) -> QueryAnswer:
     try:
         for name, path in found.items():
             spark.sql(f"create schema if not exists {name.split('.')[0]}")
-            spark.sql(f"drop table if exists {name}")  # the catalog's entry only; it may lead to another folder
+            spark.sql(f"drop table if exists {name}")  # drops only the catalog's entry, which may be of another folder
             spark.sql(f"create table {name} using delta location '{path}'")
         for query, select in views(of_arrow(spark.sql(DEFINITIONS).toArrow())):
             spark.sql(f"create or replace temporary view {quoted(query)} as {select}")

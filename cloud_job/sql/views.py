@@ -20,7 +20,7 @@ TABLES: Final = (
     "silver.positions",
     "bronze.messages",
 )
-READS: Final = ("select", "with", "describe", "explain", "values", "table")  # first words of what only reads
+READS: Final = ("select", "with", "describe", "explain", "values", "table")  # first words of statements that only read
 BEFORE: Final = ("key", "window_start", "window_end")
 AFTER: Final = (
     *("readings", "revision", "late", "complete", "expected", "received", "coverage_id", "start", "end", "details"),
@@ -43,7 +43,7 @@ def check(sql: str) -> None:
     """Refuse a statement that changes anything. Raises: ConfigError."""
     word = re.match(r"(?:\s|\()*([a-zA-Z]+)", sql)
     if word is None or word.group(1).lower() not in READS:
-        raise ConfigError(f"`headwater query` only reads: a statement begins with {', '.join(READS)}")
+        raise ConfigError(f"`headwater query` only reads: begin the statement with one of {', '.join(READS)}")
 
 
 def tables_in(folder: str) -> dict[str, str]:
@@ -58,8 +58,8 @@ def tables_in(folder: str) -> dict[str, str]:
 
 
 def views(definitions: QueryAnswer) -> Iterator[tuple[str, str]]:
-    """(query, select of its view) for each query. definitions: the answer to DEFINITIONS; the last row of a query
-    counts.
+    """Yields (query, select statement of its view). definitions: the answer to DEFINITIONS; the last row of a query is
+    used.
     """
     newest = {query: (by, aggregates) for query, _revision, by, aggregates in definitions.rows}
     for query, (by, aggregates) in sorted(newest.items()):
@@ -67,7 +67,7 @@ def views(definitions: QueryAnswer) -> Iterator[tuple[str, str]]:
 
 
 def view(query: str, by: Iterable[str], aggregates: Iterable[str]) -> str:
-    """The select of a view. A label or aggregate with the name of another column gets a `_` at its end."""
+    """The select statement of a view. If a label or aggregate has the name of another column, `_` is appended."""
     taken = {*BEFORE, *AFTER}
     columns = [quoted(name) for name in BEFORE]
     for source, names in (("labels", by), ("values", aggregates)):
@@ -83,17 +83,17 @@ def view(query: str, by: Iterable[str], aggregates: Iterable[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """An identifier of SQL."""
+    """The name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:
-    """A string of SQL. Spark interprets backslashes in it; ids and label names have none."""
+    """The value as an SQL string. It must have no backslashes (Spark interprets them); ids and labels have none."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def mistake(message: str, sql: str, tables: Iterable[str], queries: Iterable[str]) -> ConfigError:
-    """The error for a statement that an engine refused: the nearest name as it is typed, or the engine's message."""
+    """The error for a statement that an engine refused: a hint at the nearest name, or the engine's message."""
     tables, queries = list(tables), list(queries)
     line = " ".join(message.split()).replace("datafusion.public.", "").replace("datafusion.", "")
     if any(word in line for word in WRONG_NAME):
@@ -117,11 +117,11 @@ def _instead(name: str, tables: Sequence[str], queries: Sequence[str]) -> str:
 
 
 def typed(name: str) -> str:
-    """A name as it has to be typed in a statement."""
+    """The name as it must be typed in a statement, quoted if necessary."""
     return name if SIMPLE.fullmatch(name) else quoted(name)
 
 
 def _relations(sql: str) -> list[str]:
-    """Names behind FROM, JOIN and TABLE, as written."""
+    """Names after FROM, JOIN and TABLE, as written."""
     found = RELATION.findall(STRINGS.sub("''", sql))
     return [name for names in found for name in re.findall(NAME, names)]

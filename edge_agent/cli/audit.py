@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 HELP = (
     "Prove that no reading was lost without a record and none counted twice: produced = stored + pending + declared "
-    "lost + late + quarantined, for every node, for every link between two, and as a whole. In a running tree what is "
-    "on its way is pending. The last line is `balanced` (exit code 0), or what is off, where and by how much (1)."
+    "lost + late + quarantined, for every node, every link and the whole tree. In a running tree, readings on their "
+    "way are pending. The last line is `balanced` (exit code 0), or says what differs, where and by how much (1)."
 )
 EXAMPLES = """\
   headwater audit
@@ -27,7 +27,7 @@ EXAMPLES = """\
 COLUMNS: Final = (
     *("node", "role", "parent", "produced", "sent", "open", "on its way", "lost", "dropped late", "refused", "said"),
 )
-NUMBERS_FROM: Final = 3  # columns before are texts
+NUMBERS_FROM: Final = 3  # index of the first column with numbers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +51,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def audited(folder: str, links: Sequence[Link], seconds: float) -> Audit:
-    """The books of a tree. Parents are read before their children, so that what is sent is at least what is applied.
+    """Read and compare the books of a tree. links: its brokers. seconds: how long to wait for each tier of nodes.
 
+    Parents are read before their children, so that a child never has sent fewer readings than its parent has applied.
     Raises: PortError if tables or brokers cannot be read.
     """
     from cloud_job.audit.root_book import root_book
@@ -65,7 +66,7 @@ def audited(folder: str, links: Sequence[Link], seconds: float) -> Audit:
 
 
 def _ask_downward(fleet: FleetListener, seconds: float) -> set[str]:
-    """Ask every node for its book, one tier after the other. Returns the nodes that are silent."""
+    """Ask every node for its book, tier by tier from the top. Returns the nodes that do not answer."""
     silent, tier = set[str](), _below(fleet.nodes, set(fleet.nodes))
     while tier:
         silent |= fleet.ask([node for node in tier if fleet.nodes[node].online], seconds)
@@ -74,7 +75,7 @@ def _ask_downward(fleet: FleetListener, seconds: float) -> set[str]:
 
 
 def _below(nodes: Mapping[str, HeardNode], names: set[str]) -> list[str]:
-    """Nodes whose parent has no book: the root's children."""
+    """The top tier of these nodes: those whose parent is not a gateway or region among them."""
     keepers = {name for name in names if nodes[name].status.get("role") in {"gateway", "region"}}
     return [name for name in keepers if _parent(nodes[name]) not in keepers]
 
@@ -84,14 +85,14 @@ def _parent(heard: HeardNode) -> str:
 
 
 def named(root: RootBook, nodes: Mapping[str, HeardNode]) -> RootBook:
-    """The id of the root, as its children know it."""
+    """The root's book with the id that its children use for the root."""
     names = [name for name, heard in nodes.items() if heard.status.get("role") == "root"]
     names += [_parent(nodes[child]) for child in root.lines if child in nodes]
     return replace(root, name=names[0]) if names else root
 
 
 def books(nodes: Mapping[str, HeardNode], silent: Iterable[str] = ()) -> list[NodeBook]:
-    """The books of all nodes: the answer if there is one, else the retained book."""
+    """The books of all nodes: from the node's answer if there is one, else its retained book."""
     silent, out = set(silent), []
     for name, heard in sorted(nodes.items()):
         answer = heard.answer.get("books")
@@ -103,7 +104,7 @@ def books(nodes: Mapping[str, HeardNode], silent: Iterable[str] = ()) -> list[No
 
 
 def balanced(found: Audit) -> bool:
-    """Whether the books prove it; losses of unknown size that are declared do not count against it."""
+    """Whether the books balance. Declared losses of unknown size are allowed."""
     return bool(found.nodes) and not found.off and not found.unheard
 
 

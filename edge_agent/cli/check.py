@@ -37,7 +37,7 @@ CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, or None."""
+    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, else None."""
 
     file: str
     kind: str
@@ -98,7 +98,7 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
 
 
 def _together(verdicts: list[Verdict]) -> list[Verdict]:
-    """Add mistakes that only show across files: sessions whose gap is longer than the root's horizon."""
+    """Add mistakes that concern several files: sessions whose gap is longer than the root's horizon."""
     horizon_us = min((v.horizon_us for v in verdicts if v.horizon_us is not None), default=None)
     return verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
 
@@ -111,7 +111,7 @@ def _within(verdict: Verdict, horizon_us: int) -> Verdict:
 
 
 def _wrong(verdict: Verdict, problems: Sequence[Problem]) -> Verdict:
-    """Add mistakes to a verdict; their lines are looked up in the file."""
+    """Add mistakes to a verdict, with their line numbers in the file."""
     document = read(Path(verdict.file).read_bytes(), MAX_FILE_BYTES)
     placed = [replace(each, line=document.line(tuple(each.at.split(".")))) for each in problems]
     lines = (*verdict.lines, *(line_of(each, verdict.file) for each in placed))
@@ -120,11 +120,11 @@ def _wrong(verdict: Verdict, problems: Sequence[Problem]) -> Verdict:
 
 
 def _kind_of(file: Path) -> str:
-    """The kind of a file by its content: a sensor has a driver, a query a window or a source."""
+    """The kind of a file, from its content: 'settings', 'sensor' or 'query'."""
     try:
         table = read(file.read_bytes(), MAX_FILE_BYTES).value
     except (ConfigError, OSError):
-        return "settings"  # its reader reports the mistakes
+        return "settings"  # `load` reports the mistakes
     if "streams" in table:
         raise ConfigError(f"{file} is a recording, not a configuration; run it with: headwater replay {file}")
     if any(name in table for name in (*TABLES, *KINDS)):

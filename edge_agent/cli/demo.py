@@ -31,8 +31,8 @@ SQL: Final = (
     "where query = 'boiler-1s' and not withdrawn order by window_start desc, key limit 10"
 )
 NEXT: Final = 'select * from "boiler-10s" order by window_start desc limit 10'
-AUDIT_S: Final = 10.0  # for the retained books of all nodes, on a busy machine
-LEAST_GATEWAYS: Final = 2  # one simulated and this machine
+AUDIT_S: Final = 10.0  # time for the books of all nodes to arrive, on a busy machine
+LEAST_GATEWAYS: Final = 2  # a simulated one, and one for this machine
 MOST_GATEWAYS: Final = 64
 
 
@@ -70,8 +70,8 @@ def main(args: argparse.Namespace) -> int:
 
 def check() -> None:
     """Check that Mosquitto, Java and the libraries are installed. Raises: PortError, ModuleNotFoundError."""
-    import cryptography  # noqa: F401 - as the next one
-    import deltalake  # noqa: F401 - if it is missing, `main` names the extra to install
+    import cryptography  # noqa: F401 - as for deltalake
+    import deltalake  # noqa: F401 - if it is missing, cli/main.py names the extra to install
     import matplotlib as mpl  # noqa: F401
 
     from cloud_job.spark_session import check_java
@@ -107,7 +107,7 @@ def report(run: DemoRun, verdict: Comparison) -> None:
 
 
 def picture(run: DemoRun, file: Path) -> None:
-    """Write the picture; beside the tables if its folder cannot be written."""
+    """Write the picture to `file`, or beside the tables if that is not possible."""
     from edge_agent.demo.picture import draw
     from edge_agent.demo.runner import picture_data
 

@@ -24,8 +24,8 @@ from edge_agent.config.node_file.settings import MAX_FILE_BYTES, parse
 from edge_agent.errors import ConfigError
 
 HELP = (
-    "Show where the parts of queries are computed, and why: what travels upward, in which state columns, and where the "
-    "windows are formed. Queries over one source, filter, key and lateness share their slices."
+    "Show where the parts of queries are computed, and why: what is sent upward, in which state columns, and where "
+    "windows are formed. Queries with the same source, filter, key and lateness share their slices."
 )
 EXAMPLES = """\
   headwater explain headwater.toml                 # the queries of a configuration
@@ -33,7 +33,7 @@ EXAMPLES = """\
   headwater explain one.toml two.toml --json       # several together, for programs
   headwater explain recording.json                 # the queries of a recording
 """
-MOST_RATE: Final = 1e9  # more than any sensor has
+MOST_RATE: Final = 1e9  # readings per second; no sensor has more
 
 Explained = dict[str, Any]
 
@@ -53,13 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def rate(text: str) -> float:
-    """The value of --rate. Raises: ArgumentTypeError."""
+    """Parse --rate. Raises: ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value <= MOST_RATE:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of readings per second above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of readings per second between 0 and 1e9")
     return value
 
 
@@ -96,7 +96,7 @@ def definitions_in(file: Path) -> Iterable[Query | Sensor]:
 
 
 def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
-    """TOML or JSON as plain values; a recording may be longer than a definition. Raises: ConfigError."""
+    """Read TOML or JSON as plain values. Only recordings may be longer than MAX_FILE_BYTES. Raises: ConfigError."""
     if payload[:1] == b"{" and b'"streams"' in payload:
         try:
             value = json.loads(payload)
@@ -110,7 +110,7 @@ def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
 
 
 def recorded(recording: Mapping[str, object]) -> Iterable[Query]:
-    """The supported queries of a recording. Prints a line on standard error for each other one."""
+    """The supported queries of a recording. Prints a line on standard error for each unsupported query."""
     unit_us = UNITS_US.get(str(recording.get("unit", "ms")), 1000)
     queries = recording["queries"]
     for table in queries if isinstance(queries, list) else ():
@@ -134,7 +134,7 @@ TRAVELS: Final = {
     "raw": "readings as they are",
     "marker": "markers",
 }
-EACH: Final = "each gateway"  # shown in place of a node
+EACH: Final = "each gateway"  # shown as the node of local windows
 KEPT: Final = (
     "windows are longer than four slides and their states have one size: a window costs a few rows, not all its slices"
 )
@@ -143,7 +143,7 @@ KEPT: Final = (
 def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: float | None = None) -> list[Explained]:
     """The plans of each group of queries. Prints a line on standard error for each query that cannot be served.
 
-    per_s: readings per second of a key; None: the rates of the sensors.
+    sensors: by id. per_s: readings per second of a key; None: the rates of the sensors.
     """
     scales = {name: sensor.scale for name, sensor in sensors.items()}
     groups: defaultdict[Group, list[Query]] = defaultdict(list)
@@ -189,7 +189,7 @@ def summary_of(query: Query) -> str:
 
 
 def decided(query: Query, scale: int | None) -> list[Explained]:
-    """Where its window and each of its functions are computed, and why."""
+    """Where a query's window and functions are computed, and why."""
     return [
         {
             "about": each.about,
@@ -201,7 +201,7 @@ def decided(query: Query, scale: int | None) -> list[Explained]:
 
 
 def plan_of(placement: Placement, queries: Iterable[Query], per_s: Rate) -> Explained:
-    """One plan: what travels, its size, where windows are formed, and why."""
+    """One plan as plain values: what travels, its size, where windows are formed, and why."""
     one = placement.plan
     return {
         "plan": one.hash.hex(),
@@ -216,7 +216,7 @@ def plan_of(placement: Placement, queries: Iterable[Query], per_s: Rate) -> Expl
 
 
 def kept_of(queries: Iterable[Query], scale: int | None) -> Explained | None:
-    """The slices that the Spark root keeps decoded; None if it keeps none."""
+    """The slices that the Spark root keeps decoded for these queries; None if it keeps none."""
     members = tuple(queries)
     longest_us = kept_us(members, scale)
     if not longest_us or all(placement.kind != "slice" for placement in plan(members, scale)):
@@ -227,13 +227,13 @@ def kept_of(queries: Iterable[Query], scale: int | None) -> Explained | None:
 def text_of(one: Explained) -> str:
     lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
     lines += [f"  {name}: {summary}" for name, summary in one["queries"].items()]
-    whys: dict[tuple[str, str, str], None] = {}  # in the order of the queries, each once
+    whys: dict[tuple[str, str, str], None] = {}  # (about, where, why): each once, in the order of the queries
     for reasons in one["decisions"].values():
         whys.update(dict.fromkeys((each["about"], each["computed"], each["why"]) for each in reasons))
     lines += [f"  computed   {about} {where}: {why}" for about, where, why in whys]
     for chosen in one["plans"]:
         feeds = "" if chosen["feeds"] in {"all", "markers"} else f" of {chosen['feeds'].replace('_', ' ')} readings"
-        edges = f", edges on multiples of {chosen['unit']}" if chosen["unit"] != "1us" else ""  # where there are any
+        edges = f", edges on multiples of {chosen['unit']}" if chosen["unit"] != "1us" else ""  # 1us: no edges
         lines += [
             f"  travels    {chosen['travels']}{feeds}: {', '.join(chosen['columns'])}",
             f"             (plan {chosen['plan']}{edges})",

@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
         args.file = NAME
     shown = DEFAULT_FILE if args.file == "-" else args.file
     chosen = {"id": name, "broker": args.broker, "parent": args.parent}
-    # a wrong id or address is refused before anything is written
+    # parse the text first, so that nothing is written if an id or address is wrong
     if args.for_image:
         text = sample_gateway_file(shown, MACHINE_TABLES, **chosen)
         parse_gateway_file(text.encode(), shown)
@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         scratch.write_text(text, encoding="utf-8")
-        scratch.replace(file)  # the whole file or nothing
+        scratch.replace(file)  # so that a failure leaves no half-written file
     except OSError as err:
         raise ConfigError(
             f"{file}: {(err.strerror or str(err)).lower()}; name a file in a folder you may write"

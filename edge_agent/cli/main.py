@@ -1,6 +1,6 @@
-"""`headwater VERB ...`: finds the command and runs it. A verb is a module here: HELP, EXAMPLES, add_arguments, main.
+"""`headwater VERB ...`: finds a command and runs it. Each verb is a module with HELP, EXAMPLES, add_arguments and main.
 
-Only the module of the called verb is imported: `headwater --help` must be quick on a small gateway.
+Only the module of the called verb is imported, so that commands start fast on a small gateway.
 Exit codes: 0 done; 1 the result is negative; 2 wrong use or configuration; 3 something is not available.
 """
 
@@ -49,7 +49,7 @@ OF_THE_FLEET: Final = (
     "broker-config",
 )  # modules of cli/fleet
 NODES: Final = ("run", "merge")
-COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}  # role -> verb
+COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}  # role -> verb that runs the node
 WITHOUT_PACKAGES: Final = (
     "init",
     "query",
@@ -59,12 +59,12 @@ WITHOUT_PACKAGES: Final = (
     "enrol",
     "update",
     "broker-config",
-)  # verbs that read no definitions need no packages
+)  # verbs that read no sensors or queries; installed packages are not loaded for them
 DONE: Final = 0
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
-INTERRUPTED: Final = 130  # as in shells after Ctrl-C
-BROKEN_PIPE: Final = 141  # `headwater query ... | head`
+INTERRUPTED: Final = 130  # exit code of shells after Ctrl-C
+BROKEN_PIPE: Final = 141  # exit code after SIGPIPE, as in `headwater query ... | head`
 
 EXTRAS: Final = {  # library -> the extra that installs it
     "pyspark": "cloud",
@@ -92,7 +92,7 @@ class Verb(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Every error is one line with what to do, and an exit code."""
+    """Run one command. Prints errors on standard error. Returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] not in VERBS:
         return _front(words)
@@ -111,14 +111,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return complain(f"{words[0]} needs {err.name}: pip install 'headwater[{extra}]'", UNAVAILABLE)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter reports an error at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports an error at exit
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
 def _with_packages(verb: Verb, args: argparse.Namespace, *, edge: bool) -> int:
-    """Run a verb that reads definitions, with the packages installed; at the end print what failed in them."""
+    """Load the installed packages, run the verb, then print failures of the packages. edge: the verb runs a node."""
     from edge_agent import packages
 
     packages.install(edge=edge)
@@ -129,7 +129,7 @@ def _with_packages(verb: Verb, args: argparse.Namespace, *, edge: bool) -> int:
 
 
 def _front(words: Sequence[str]) -> int:
-    """`headwater`, `--help`, `--version`, or an unknown verb."""
+    """Handle `headwater` without a known verb: the help, `--version`, or an error."""
     width = max(map(len, VERBS))
     parser = argparse.ArgumentParser(
         prog="headwater",
@@ -162,7 +162,7 @@ def _nearest(verbs: Sequence[str]) -> str:
 
 
 def load(name: str) -> Verb:
-    """The module of a verb of VERBS."""
+    """Import the module of a verb of VERBS."""
     return cast("Verb", import_module(module_of(name)))
 
 
@@ -184,7 +184,7 @@ def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
 
 
 def complain(text: str, code: int = UNAVAILABLE) -> int:
-    """Print each line of a text on standard error. Returns the exit code."""
+    """Print each line of a text on standard error. Returns `code`."""
     for line in text.splitlines():
         print(f"headwater: {line}", file=sys.stderr)
     return code

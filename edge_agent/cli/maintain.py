@@ -9,8 +9,8 @@ import sys
 from edge_agent.cli.query import add_tables, folder_of
 
 HELP = (
-    "Compact and clean the tables once, while no root runs: delete readings that lie beyond the correction horizon of "
-    "the root that wrote them, merge small files, delete old versions. A root that runs does so itself: stop it first."
+    "Compact and clean the tables once, while no root runs: delete readings beyond the correction horizon of the root "
+    "that wrote them, merge small files, delete old versions. A running root does this itself; stop it first."
 )
 EXAMPLES = """\
   headwater maintain --tables /srv/tables

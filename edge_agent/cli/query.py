@@ -29,7 +29,7 @@ EXAMPLES = """\
 """
 TABLES_VARIABLE: Final = "HEADWATER_TABLES"
 AGAIN_S: Final = 2.0  # between two attempts of --wait; about the interval at which the root writes
-CONFIGS: Final = ("root.toml", "headwater.toml")
+CONFIGS: Final = ("root.toml", "headwater.toml")  # files that may name the folder of the tables
 LIST: Final = "select query, max(revision) as revision from ops.queries where revision >= 0 group by query order by 1"
 
 
@@ -54,7 +54,7 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def folder_of(args: argparse.Namespace) -> str:
-    """The folder of the tables. Raises: ConfigError if no option, variable or settings file has one."""
+    """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one."""
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         return str(named if "://" in named else Path(named).absolute())
@@ -65,7 +65,7 @@ def folder_of(args: argparse.Namespace) -> str:
             settings = load(name)
             if settings.node.role == "root":
                 return settings.root.tables
-    here = f"{' and '.join(CONFIGS)} of this folder do not name one"
+    here = f"no {' or '.join(CONFIGS)} in this folder names one"
     raise ConfigError(f"no folder of tables: {here}; use --tables FOLDER or set {TABLES_VARIABLE}")
 
 
@@ -94,7 +94,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def first_row(ask: Callable[[], QueryAnswer], wait_s: float) -> QueryAnswer:
-    """The first result of `ask` with a row, or the last within wait_s seconds. Raises: the error of the last `ask`."""
+    """Call `ask` until its answer has a row, for at most wait_s seconds. Returns the last answer. Raises: the error of
+    the last call.
+    """
     from cloud_job.sql.views import UnknownNameError
 
     until = time.monotonic() + wait_s

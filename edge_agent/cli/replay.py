@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HELP = (
-    "Run recordings through the code of the gateways, regions and root, over the tree of nodes each names, in one "
-    "process with simulated time. Prints one JSON object per final row. A query that is wrong or not supported, and "
-    "readings in no result, are one line each on standard error; the rest is computed."
+    "Run recordings through the code of gateways, regions and root, in one process with simulated time. Each recording "
+    "names the tree of its nodes. Prints one JSON object per final row, and on standard error one line per query that "
+    "is wrong or not supported and about readings in no result; everything else is computed."
 )
 EXAMPLES = """\
   headwater replay recording.json
@@ -43,10 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run recordings and print their rows. Returns 2 if a file is unreadable, 3 if --strict and a query is left out."""
+    """Run recordings and print their rows. Returns 2 if a file is unreadable; with --strict 3 if a query is refused."""
     spark = args.root == "spark"
     if spark:
-        setup("warning")  # of the Spark job: its events have the reasons
+        setup("warning")  # the log of the Spark job has the reasons of failures
     recordings, unread = read(args.files)
     refused = [line for recording in recordings for line in (*recording.refused, *recording.unanswered)]
     for line in refused:
@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
-    """The recordings, and the number of files that cannot be read, each a line on standard error."""
+    """Returns (recordings, number of files that cannot be read). Prints a line on standard error for each of these."""
     recordings: list[Recording] = []
     unread = 0
     for file in files:
@@ -85,7 +85,7 @@ def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool
 def of_spark(
     recordings: Sequence[Recording], bar: Progress, session: SparkSession | None = None, *, revisions: bool
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the Spark job, which runs the frames of all recordings together. session: None starts one."""
+    """The rows of the Spark job, which runs the frames of all recordings together. session: None: start one."""
     from cloud_job import replay
 
     trees = [Tree(recording) for recording in recordings if recording.asked]

@@ -20,9 +20,7 @@ EXAMPLES = """\
   headwater root --once root.toml           # process the files that exist, with all revisions, then end
   headwater root --dry-run root.toml
 """
-SAME_STARTS: Final = (
-    5  # killed with the same file, before it is moved aside: a start lasts long, and kills may be at random
-)
+SAME_STARTS: Final = 5  # a file is moved aside after so many killed starts in a row; fewer might be chance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

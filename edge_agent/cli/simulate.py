@@ -41,8 +41,8 @@ EXAMPLES = """\
   headwater simulate --live                        # in real time, until Ctrl-C
 """
 NODE: Final = "here"
-STEP_US: Final = 1_000_000  # a gateway's commit interval
-LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: rows that cannot be revised any more are forgotten
+STEP_US: Final = 1_000_000  # simulated time between two commits of the gateway
+LIVE_HORIZON_US: Final = 600_000_000  # of --live, which may run for days: bounds the rows kept for revisions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
     queries = [query for query in queries if query.source in known]
     if not queries:
         raise ConfigError(
-            "nothing to simulate: needs a query of a sensor with driver simulated or file, or host with --live"
+            "nothing to simulate: add a query over a sensor of driver simulated or file, or use --live for driver host"
         )
     gateway = Simulated(sensors, queries, horizon_us=LIVE_HORIZON_US if args.live else FAR_US)
     try:
@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
             if args.live:
                 sys.stdout.flush()
     except KeyboardInterrupt:
-        pass  # that is how --live ends
+        pass  # the usual end of --live
     for name, counts in gateway.counters().items():
         text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         print(f"headwater: {name}: {text or 'no readings'}", file=sys.stderr)
@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def cannot_run(sensor: Sensor, *, live: bool) -> str:
-    """Why a sensor cannot be simulated, '' if it can."""
+    """Why a sensor cannot be simulated; '' if it can."""
     driver = DRIVERS[sensor.driver]
     if driver.local:
         return "needs a network"
@@ -102,7 +102,7 @@ def cannot_run(sensor: Sensor, *, live: bool) -> str:
 
 
 class OwnTime:
-    """A clock that returns `us`."""
+    """A clock whose time is set: it returns `us`."""
 
     synced = True
 
@@ -118,7 +118,7 @@ class OwnTime:
 
 
 class Simulated:
-    """Sensors, gateway and root of production in one process; their messages do not pass a network."""
+    """The product's sensors, gateway and root in one process. Messages are passed by calls, not by a network."""
 
     def __init__(self, sensors: Sequence[Sensor], queries: Sequence[Query], *, horizon_us: int = FAR_US) -> None:
         """horizon_us: how long rows are revised and kept."""
@@ -130,21 +130,21 @@ class Simulated:
         self._gateway = Gateway(settings, Random(NODE))
         self._host = Host(NODE, self._gateway)
         self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=[NODE], horizon_us=horizon_us)
-        self._received_us = FAR_US // 4  # after every time of the sensors' clocks
+        self._received_us = FAR_US // 4  # later than any time of the sensors' clocks
         self._rows: list[Result] = []
         texts = tuple(canonical_query(query) for query in queries)
         self._host.do(LinkUp(), self.time.us)
         self._host.do(Configured(tuple(sensors), tuple(queries), (), texts), self.time.us)
-        for _ in range(3):  # for the first receipt of the root, and the servings
+        for _ in range(3):  # the birth, its receipt, and the declaration of the served groups
             self._up()
 
     @property
     def ended(self) -> bool:
-        """Whether every source is a file that has been read to its end."""
+        """Whether all sources are files that have been read to the end."""
         return all(source.ended for source in self._gateway.sources.values())
 
     def step(self, now_us: int) -> None:
-        """Read the sensors up to now_us and carry their readings to the root."""
+        """Read the sensors up to now_us, and pass their readings through the gateway to the root."""
         self.time.us = now_us
         for read in self._sensors.poll(now_us, everything=True):
             if read.sensor in self._gateway.sources:
@@ -179,7 +179,7 @@ class Simulated:
         return {**fields, "values": dict(row.values), **details, **by}
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """By sensor and by group: numbers of readings read, late, refused."""
+        """Sensor or group -> numbers of readings that were read, late, refused and so on."""
         groups = self._gateway.groups.items()
         by_group = {f"group {group.source} {group.where}".strip(): state.slicer.counters for group, state in groups}
         return {**self._sensors.counters(), **by_group}
@@ -189,7 +189,7 @@ class Simulated:
 
 
 def fast(gateway: Simulated, seconds: float) -> Iterator[dict[str, Any]]:
-    """Run in simulated time and return the windows at the end, late readings included."""
+    """Run in simulated time. Returns the windows at the end, with late readings."""
     begin_us, last_us = gateway.time.us, gateway.time.us + int(seconds * 1e6)
     with Progress("simulating", seconds) as bar:
         while gateway.time.us < last_us and not gateway.ended:

@@ -1,7 +1,13 @@
-"""`headwater demo`: the whole tree on one computer; some processes are killed, and the results are verified.
+"""`headwater demo`: runs the whole tree on one computer, kills some processes, and verifies the results.
 
-- runner: the demo from start to end; fleet_plan: nodes, sensors and queries; processes: child processes and brokers
-- keys: an authority and certificates for everybody
-- broker_watch, dashboard, picture: traffic counters, the live table, demo.png
-- reference_answers: expected results from raw readings; delta_reader: the tables; compare: both against each other
+runner             the demo from start to end
+fleet_plan         nodes, sensors and queries of the demo
+processes          child processes and brokers
+keys               an authority, and certificates for all nodes
+broker_watch       counts traffic on the brokers
+dashboard          the live table
+picture            draws demo.png
+reference_answers  expected results, computed from the raw readings
+delta_reader       reads the tables
+compare            compares the tables with the expected results
 """

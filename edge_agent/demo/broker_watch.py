@@ -18,7 +18,7 @@ from edge_agent.wire import frames, receipts
 
 DIAGNOSE_EVERY_S: Final = 2.0
 DIAGNOSE_ID: Final = "demo"
-DIAGNOSE: Final = json.dumps({"cmd": "diagnose", "id": DIAGNOSE_ID}).encode()  # for its readings and spooled frames
+DIAGNOSE: Final = json.dumps({"cmd": "diagnose", "id": DIAGNOSE_ID}).encode()  # asks for readings and spooled frames
 PACKET_BYTES: Final = 8  # fixed header, two lengths, packet id and an empty property list around topic and payload
 PUBACK_BYTES: Final = 4
 
@@ -36,13 +36,13 @@ class NodeTraffic:
     _upto: dict[int, int] = field(default_factory=dict)
 
     def receipt(self, epoch: int, upto: int) -> None:
-        """Record a receipt: everything of the epoch below `upto` is durable at the parent."""
+        """Record a receipt: the parent has durably stored the frames of the epoch below `upto`."""
         self._upto[epoch] = max(self._upto.get(epoch, 0), upto)
         self.receipted = sum(self._upto.values())
 
 
 class BrokerWatch:
-    """Subscribes to all brokers. Call `turn` often; read `nodes`."""
+    """Subscribes to all brokers and counts their messages. Call `turn` often, and read `nodes`."""
 
     def __init__(self, links: Mapping[str, Link], commanded: Mapping[str, Iterable[str]]) -> None:
         """links: broker -> connection to it. commanded: broker -> nodes that receive commands there."""
@@ -62,7 +62,7 @@ class BrokerWatch:
         self._unpublished.append((broker, topic, payload))
 
     def turn(self, longest_s: float = 0.2) -> None:
-        """Process received messages."""
+        """Wait at most longest_s for messages and process them; publish what is pending."""
         connections = list(self.brokers.values())
         self._waiter.wait(connections, longest_s)
         for connection in connections:

@@ -1,4 +1,4 @@
-"""Compares every window in Delta with the reference: how many differ, are missing or are duplicated."""
+"""Compares every window in Delta with the expected results: how many differ, are missing or occur twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.demo.reference_answers import raw_readings, windows
 
-TOLERANCE: Final = 1e-9  # relative: merging floats in another order moves the last digits (docs/protocol.md 7.2)
+TOLERANCE: Final = 1e-9  # relative: the order of merging floats changes the last digits (docs/protocol.md 7.2)
 SHOWN: Final = 5  # differences described in full
 
 
@@ -33,7 +33,7 @@ class DeltaRow:
 
 @dataclass(slots=True)
 class Comparison:
-    """Result of the comparison. differences: texts of the first ones. skipped: queries it cannot check, and why."""
+    """Result of the comparison. differences: texts of the first ones. skipped: queries not compared -> why."""
 
     windows: int = 0
     differ: int = 0
@@ -46,12 +46,12 @@ class Comparison:
 
     @property
     def good(self) -> bool:
-        """Whether at least one window was compared and all are right."""
+        """Whether at least one window was compared and all are correct."""
         return bool(self.windows) and not (self.differ or self.missing or self.double)
 
     @property
     def line(self) -> str:
-        """412 windows, 0 differ, 0 missing, 0 double."""
+        """The result as a line: 412 windows, 0 differ, 0 missing, 0 double."""
         return f"{self.windows} windows, {self.differ} differ, {self.missing} missing, {self.double} double"
 
     def describe(self, text: str) -> None:
@@ -69,10 +69,11 @@ def compare(
 ) -> Comparison:
     """Compare all windows within span: [first reading, end) in us.
 
-    queries: those in force, each in one revision. sensors: source -> gateway -> its sensor. Windows of a query count
-    from the first one in the results: a query is in force once all its gateways serve it. own: queries that must run on
-    every gateway and to the end. Others were added by a user, who may have narrowed or removed them; they count from
-    the first complete window, since a gateway that was down received them later and its earlier windows are incomplete.
+    queries: those in force, each in one revision. sensors: source -> gateway -> its sensor. own: the demo's queries,
+    which must run on every gateway and to the end. They are compared from their first window in the results on, because
+    a query is in force once all its gateways serve it. Other queries were added by a user, who may also have narrowed
+    or removed them. They are compared from their first complete window on, because a gateway that was down received
+    them later.
     """
     verdict = Comparison()
     begin_us, until_us = span

@@ -1,4 +1,4 @@
-"""The live table of the demo: redrawn in place on a terminal; elsewhere one line at intervals."""
+"""The live table of the demo: redrawn in place on a terminal; else one line every ten seconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ EVERY_S: Final = 0.5
 LINE_EVERY_S: Final = 10.0
 COUNT_EVERY_S: Final = 2.0
 HEAD: Final = "node                  produced   frames  spooled  receipted      bytes  B/reading"
-# What a reading costs as most people send it: one JSON message of QoS 1 to a topic like plant/gw-1/boiler.
+# For comparison: one reading as a JSON message of QoS 1 to a topic such as plant/gw-1/boiler.
 RAW: Final = json.dumps({"ts": 1_795_256_850_500_000, "value": 71.3, "site": "north", "series": "0"})
 RAW_BYTES: Final = len(RAW) + len("plant/gw-1/boiler") + 8 + 4
-HISTORY: Final = 1000  # points of the picture's traffic
+HISTORY: Final = 1000  # most points of the traffic in the picture
 
 
 class Dashboard:
-    """Draws the table; records the data of the picture."""
+    """Draws the table and records the traffic for the picture."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Dashboard:
         print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
     def show(self, text: str) -> None:
-        """Draw if due. text: the current step."""
+        """Draw the table if it is due. text: the current step."""
         now = time.monotonic()
         if now - self._shown_s < EVERY_S:
             return
@@ -66,7 +66,7 @@ class Dashboard:
             print(f"{now - self._began:6.1f} s  {self._summary()}; {text}", flush=True)
 
     def totals(self) -> tuple[int, int, int]:
-        """Readings produced, bytes that gateways sent, bytes that regions sent."""
+        """(readings produced, bytes sent by gateways, bytes sent by regions)."""
         nodes = self._watch.nodes
         produced = sum(nodes[name].readings for name in self._gateways if name in nodes)
         sent = sum(nodes[name].bytes for name in self._gateways if name in nodes)

@@ -1,4 +1,4 @@
-"""Reads the demo's Delta tables without a JVM: results, definitions, and the delay of rows."""
+"""Reads the demo's Delta tables without a JVM: results, definitions, and how long rows take to appear."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _select(tables: Path, table: str, sql: str) -> list[dict[str, Any]]:
 
 
 def _is_there(tables: Path, table: str) -> bool:
-    """Whether the table has its first commit; its folder exists earlier."""
+    """Whether the table has its first commit. Its folder may exist before."""
     return any((tables / table / "_delta_log").glob("*.json"))
 
 
@@ -58,14 +58,14 @@ def query(tables: Path, sql: str) -> list[dict[str, Any]]:
 
 
 def count(tables: Path) -> int:
-    """Rows in gold.results; 0 while there is no table."""
+    """Number of rows in gold.results; 0 while there is no table."""
     if not _is_there(tables, RESULTS):
         return 0
     return int(_select(tables, RESULTS, "select count(*) as n from t")[0]["n"])
 
 
 def queries(tables: Path) -> list[Query]:
-    """The newest revision of every query the root has seen."""
+    """The newest revision of every query that the root has received."""
     newest: dict[str, Query] = {}
     for row in _select(tables, QUERIES, "select * from t"):
         try:
@@ -78,9 +78,9 @@ def queries(tables: Path) -> list[Query]:
 
 
 def staleness(tables: Path, names: Iterable[str]) -> list[float]:
-    """Seconds from a window's end to the commit of its first row, for the windows of these queries, in order of ends.
+    """Seconds from a window's end to the commit of its first row, for the windows of these queries, sorted by end.
 
-    The time of a commit is that of its log file: readers see the row from then on.
+    The time of a commit is the modification time of its log file: from then on readers see the row.
     """
     wanted = set(names)
     first: dict[tuple[str, str, int], float] = {}
@@ -102,6 +102,6 @@ def _parquet(file: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     if not file.exists():
-        return []  # vacuumed
+        return []  # deleted by VACUUM
     rows: list[dict[str, Any]] = pq.read_table(file, columns=["query", "key", "end"]).to_pylist()
     return rows

@@ -15,12 +15,12 @@ from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.demo.keys import LOOPBACK, settings_lines
 
 REGIONS: Final = ("north", "south")
-HOST: Final = "gw-host"  # the gateway with the one real sensor: this machine
+HOST: Final = "gw-host"  # the gateway with the only real sensor: the metrics of this machine
 SECOND_US: Final = 1_000_000
 HEARTBEAT: Final = "500ms"
-AT_ONCE: Final = 'spread = "0s"\n'  # a handful of nodes need not wait for each other when a broker was killed
+AT_ONCE: Final = 'spread = "0s"\n'  # a few nodes may reconnect to a broker at the same time
 
-BOILER: Final[Mapping[str, Any]] = {  # scaled integers: sums are exact whatever the order of merging
+BOILER: Final[Mapping[str, Any]] = {  # scaled integers: sums are exact in any order of merging
     "driver": "simulated",
     "wave": "walk",
     "rate": 400,
@@ -35,7 +35,7 @@ BOILER: Final[Mapping[str, Any]] = {  # scaled integers: sums are exact whatever
     "unit": "°C",
     "timeout": "60s",
 }
-POWER: Final[Mapping[str, Any]] = {  # floats; some readings are later than the lateness allows and revise rows
+POWER: Final[Mapping[str, Any]] = {  # floats; some readings exceed the allowed lateness and revise rows
     "driver": "simulated",
     "wave": "sine",
     "rate": 100,
@@ -95,7 +95,7 @@ YOURS: Final = {  # the query that the printed command adds to the running demo
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A gateway: its region, and its sensors as definitions (id -> table)."""
+    """A gateway of the demo. sensors: id -> definition as a table."""
 
     name: str
     region: str
@@ -112,7 +112,7 @@ class Seat:
 
 
 def seats(gateways: int, begin_us: int) -> list[Seat]:
-    """The gateways; the last one is real, the simulated ones share their event time."""
+    """The gateways. The last one reads this machine; the others are simulated, all from event time begin_us on."""
     begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begin_us // SECOND_US))
     made = []
     for n in range(1, gateways):
@@ -126,19 +126,19 @@ def seats(gateways: int, begin_us: int) -> list[Seat]:
 
 
 def sensor_messages(seat: Seat) -> Iterator[tuple[str, bytes]]:
-    """Topic and payload of a gateway's sensors, to be published on its region's broker."""
+    """(topic, payload) of each sensor of a gateway, to be published on its region's broker."""
     for name, table in seat.sensors.items():
         yield topics.definition("sensor", name, seat.name), json.dumps(table, ensure_ascii=False).encode()
 
 
 def query_messages() -> Iterator[tuple[str, bytes]]:
-    """Topic and payload of the queries, to be published once, on the broker at the top."""
+    """(topic, payload) of each query, to be published once, on the root's broker."""
     for name, table in QUERIES.items():
         yield topics.definition("query", name), json.dumps(table).encode()
 
 
 def gateway_config(seat: Seat, broker: str, keys: Path) -> str:
-    """The local file of a gateway: identity and connection, no sensors. keys: folder of its certificate."""
+    """The settings file of a gateway: identity and connection, no sensors. keys: folder of its certificate."""
     return (
         f'[node]\nid = "{seat.name}"\n\n[uplink]\nbroker = "{broker}"\n{settings_lines(keys)}'
         f'parent = "{seat.region}"\nheartbeat = "{HEARTBEAT}"\n{AT_ONCE}\n[spool]\npath = "spool.db"\n'
@@ -154,7 +154,7 @@ def region_config(region: str, broker: str, lower: str, keys: Path) -> str:
 
 
 def root_config(broker: str, keys: Path) -> str:
-    """The local file of the lander and the root."""
+    """The settings file of the lander and the root. keys: folder of their certificate."""
     return (
         f'[node]\nid = "root"\nrole = "root"\n\n[lower]\nbroker = "{broker}"\n{settings_lines(keys)}\n'
         '[lander]\nfolder = "landing"\n\n[root]\ntables = "./tables"\n'

@@ -1,4 +1,4 @@
-"""Certificates for a tree that lives for minutes: an authority, and a folder of files for each name."""
+"""Certificates for the demo: an authority, and a folder with key and certificate for each name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class Keys:
         self._authority = Authority.create(folder / "authority", "demo")
 
     def issue(self, name: str, *hosts: str, at: Path | None = None) -> Path:
-        """Issue a certificate. Returns the folder of key.pem, cert.pem, ca.pem and crl.pem. hosts: of a server. at:
-        another folder.
+        """Issue a certificate. Returns the folder with key.pem, cert.pem, ca.pem and crl.pem.
+
+        hosts: names or addresses of a server. at: the folder, if it is not the one named like the certificate.
         """
         out = at or self._folder / name
         out.mkdir(parents=True, exist_ok=True)
@@ -34,11 +35,11 @@ class Keys:
 
 
 def link_with(url: str, keys: Path, *, backoff_s: tuple[float, float] = (1.0, 60.0)) -> Link:
-    """A connection with the certificate in a folder; the folder's name is the client id."""
+    """A link with the certificate in the folder `keys`. The folder's name is the client id."""
     files = {f"{name}_file": keys / f"{name}.pem" for name in ("ca", "cert", "key")}
     return Link(url, keys.name, backoff_s=backoff_s, connect_timeout_s=5.0, **files)  # type: ignore[arg-type]
 
 
 def settings_lines(keys: Path) -> str:
-    """The lines of [uplink] or [lower] that name these files."""
+    """The lines of [uplink] or [lower] that name the certificate files in this folder."""
     return "".join(f'{name}_file = "{keys / name}.pem"\n' for name in ("ca", "cert", "key"))

@@ -1,4 +1,4 @@
-"""demo.png: a sensor's windows over its raw readings, and the bytes at each tier."""
+"""Draws demo.png: the windows of a sensor over its raw readings, and the bytes sent at each tier."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from edge_agent.demo.compare import DeltaRow
 from edge_agent.demo.reference_answers import RawReadings
 
-SHOWN_S: Final = 40.0  # of raw readings: enough to see windows in them
-DOTS: Final = 6_000
+SHOWN_S: Final = 40.0  # seconds of event time in the picture, few enough to show single windows
+DOTS: Final = 6_000  # most readings drawn
 
 
 def draw(
@@ -22,7 +22,9 @@ def draw(
     traffic: Sequence[tuple[float, int, int, int]],
     title: str,
 ) -> None:
-    """Write the picture. windows: tumbling ones with the aggregates avg, min and max, over the same key as raw."""
+    """Write the picture. windows: tumbling, with the aggregates avg, min and max, of the same key as `raw`. traffic: as
+    in Dashboard.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -16,9 +16,9 @@ from typing import Final
 from edge_agent.errors import PortError
 from edge_agent.identity.broker_files import Access, Listener, broker_files
 
-DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child when this process ends, in any way
+DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child whenever this process ends
 OPEN: Final = Access()
-STOP_S: Final = 10.0  # an orderly end takes a commit and a last frame; after that it is killed
+STOP_S: Final = 10.0  # for a last commit and frame; then the process is killed
 
 
 def free_ports(count: int) -> list[int]:
@@ -34,20 +34,20 @@ def mosquitto() -> str:
     """Path of Mosquitto. Raises: PortError if it is not installed."""
     found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin:/usr/local/sbin")
     if found is None:
-        raise PortError("no mosquitto: apt install mosquitto")
+        raise PortError("Mosquitto is not installed; run: apt install mosquitto")
     return found
 
 
 class ChildProcess:
-    """A process that may be killed and started again; its output is in a file. Start it from the main thread."""
+    """A process that may be killed and started again. Its output goes to a file. Start it from the main thread."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> None:
         """folder: working directory, created if missing. env: added to the environment."""
         self.name, self.folder = name, folder
         self.log = folder / f"{name}.log"
         self.starts = 0
-        # Not by a function between fork and exec: Python then runs hooks in our own process after the fork, and a
-        # Ctrl+C that arrives while one of them runs is lost.
+        # Not with preexec_fn: Python would then run hooks in our own process after the fork, and lose a Ctrl+C that
+        # arrives during one of them.
         self._command = [*(DIE_WITH_US if shutil.which(DIE_WITH_US[0]) else ()), *command]
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,29 +74,29 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process id; 0 if it never ran."""
+        """The process id; 0 before the first start."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def code(self) -> int | None:
-        """The exit code; None while it runs or before it ran."""
+        """The exit code; None while the process runs and before the first start."""
         return self._process.poll() if self._process is not None else None
 
     def kill(self) -> None:
-        """Kill it and all processes it started, as a power cut would."""
+        """Kill the process and its children at once, like a power cut."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
     def stop(self, timeout_s: float = STOP_S) -> int | None:
-        """Ask it to end; after timeout_s kill it. Returns its exit code."""
+        """Send SIGTERM; after timeout_s kill the process. Returns the exit code."""
         self.ask_to_stop()
         if self._process is not None:
             try:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self.kill()
-        self._signal(signal.SIGKILL)  # processes that it left in its group
+        self._signal(signal.SIGKILL)  # children that are still running
         return self.code
 
     def ask_to_stop(self) -> None:
@@ -115,7 +115,7 @@ class ChildProcess:
 
 
 class Broker(ChildProcess):
-    """A Mosquitto on loopback that keeps its port over restarts."""
+    """A Mosquitto on loopback. It has the same port after a restart."""
 
     def __init__(
         self,
@@ -127,13 +127,14 @@ class Broker(ChildProcess):
         keys: Path | None = None,
         access: Access = OPEN,
     ) -> None:
-        """inflight: messages of QoS 1 in flight to one client; 0: no limit.
+        """inflight: most messages of QoS 1 in flight to one client; 0: no limit.
 
-        keys: of demo.keys, for TLS; then only who has a certificate gets in, and may do what `access` says.
+        keys: folder of the broker's certificate, for TLS; clients then need a certificate, and `access` lists what they
+        may do. None: no TLS.
         """
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "mosquitto.conf"
-        # It runs as the user who starts it: the kernel forgets --pdeathsig when a process changes its user.
+        # user: the one who starts it, because the kernel forgets --pdeathsig when a process changes its user
         files = broker_files(
             Listener(port=port, files=keys),
             access,
@@ -149,7 +150,7 @@ class Broker(ChildProcess):
         self.url = f"mqtt{'s' if keys else ''}://127.0.0.1:{port}"
 
     def start(self) -> None:
-        """Start it and wait until it listens. Raises: PortError."""
+        """Start the broker and wait until it listens. Raises: PortError if it does not within 10 s."""
         super().start()
         until = time.monotonic() + 10.0
         while time.monotonic() < until and self.alive:

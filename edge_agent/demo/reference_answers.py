@@ -1,7 +1,7 @@
-"""Expected results: every window computed from all raw readings at once, without code of the product.
+"""Expected results: computes every window from all raw readings at once, without the product's aggregation.
 
-Readings come from the sensors' own formulas (ports/sensors/simulated.py). Windows are cut by scanning
-the readings; functions are numpy's own over them, or exact integers for scaled sensors.
+The readings come from the formulas of the simulated sensors (ports/sensors/simulated.py). A window's readings are found
+by scanning all readings; functions are computed with numpy, or with exact integers for scaled sensors.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from edge_agent.ports.sensors.simulated import Simulation
 
 @dataclass(frozen=True, slots=True)
 class RawReadings:
-    """All readings of one key in event time, ties by gateway and arrival.
+    """All readings of one key, sorted by event time, gateway and arrival.
 
-    Columns of shape (k,): time_us; value in the sensor's unit; units: the same as integers of 10^scale. units and scale
-    are None for floats.
+    Columns of shape (k,): time_us; value in the sensor's unit; units: the values as integers in units of 10^scale.
+    units and scale are None for floats.
     """
 
     time_us: Ints
@@ -33,7 +33,7 @@ class RawReadings:
 
 
 def raw_readings(query: Query, sensors: Mapping[str, Sensor], begin_us: int, until_us: int) -> dict[str, RawReadings]:
-    """Key -> all readings of the query before until_us. sensors: gateway -> its sensor of that name."""
+    """Key -> all readings of the query in [begin_us, until_us). sensors: gateway -> sensor of the query's source."""
     pieces: dict[str, list[tuple[Ints, Floats, Ints | None]]] = {}
     scale: int | None = None
     for gateway in sorted(sensors, key=str.encode):
@@ -67,9 +67,9 @@ def _joined(pieces: Sequence[tuple[Ints, Floats, Ints | None]], scale: int | Non
 
 
 def _passes(where: str, value: Floats, labels: Mapping[str, str]) -> Mask:
-    """A mask of the readings that pass a filter: comparisons joined by `and`, as in the demo's queries.
+    """Mask of the readings that pass a filter of comparisons joined by `and`.
 
-    Raises: ValueError for other filters; a user's query with such a filter is not compared.
+    Raises: ValueError for other filters. Queries with these are not compared.
     """
     passed = np.ones(len(value), np.bool_)
     for term in where.split(" and ") if where.strip() else ():
@@ -80,7 +80,7 @@ def _passes(where: str, value: Floats, labels: Mapping[str, str]) -> Mask:
         elif right[:1] in "'\"" and sign in ("=", "!="):
             passed &= np.bool_(compare(labels.get(name, ""), right.strip()[1:-1]))
         else:
-            raise ValueError(f"a filter the demo cannot check: {where}")
+            raise ValueError(f"the demo cannot check the filter {where}")
     return passed
 
 
@@ -95,9 +95,7 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def windows(query: Query, raw: RawReadings, from_us: int, until_us: int) -> Iterator[tuple[int, dict[str, float], int]]:
-    """(start, values by aggregate, readings) of every window that starts at from_us or later, ends by until_us and has
-    readings.
-    """
+    """Yields (start, values by aggregate, number of readings) of every window with readings in [from_us, until_us]."""
     starts = query.time_window.edge_sets[0].points(from_us, until_us)
     ends = query.time_window.ends(starts)
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -112,11 +110,11 @@ def windows(query: Query, raw: RawReadings, from_us: int, until_us: int) -> Iter
 
 
 def _answer(aggregate: Aggregate, raw: RawReadings) -> float:
-    """The result of one window; an int where it must be equal."""
+    """The result of one window. An int must be equal in the tables; a float may differ by TOLERANCE."""
     if aggregate.fn in _ANSWERS:
         return _ANSWERS[aggregate.fn](raw)
     if aggregate.fn not in ("var", "stddev"):
-        raise ValueError(f"a function the demo cannot check: {aggregate.fn}")
+        raise ValueError(f"the demo cannot check the function {aggregate.fn}")
     ddof = aggregate.param("ddof", 1)
     assert isinstance(ddof, int)
     if len(raw.value) <= ddof:

@@ -26,23 +26,19 @@ from edge_agent.identity.broker_files import Access
 from edge_agent.ports.mqtt.link import Link
 
 CLOUD: Final = "cloud"
-OPERATORS: Final = ("watch", "auditor", "you")  # a certificate each: a broker knows one client of a name
+OPERATORS: Final = ("watch", "auditor", "you")  # each has a certificate, because a broker allows one client per name
 WATCH, AUDITOR, YOU = OPERATORS
-LEAD_S: Final = 15  # from now to the first reading: every gateway knows the queries by then, also on a busy machine
-WARM_S: Final = 300.0  # Spark starts, warms up and writes its first rows: 40 s, several times that on a busy machine
-DRAIN_S: Final = 420.0  # for frames under way to reach the tables, also through a root that was killed
-MARGIN_US: Final = 4 * SECOND_US  # readings are up to 1.3 s late, and sent with the next commit
+LEAD_S: Final = 15  # from now to the first reading, so that every gateway has the queries, also on a busy machine
+WARM_S: Final = 300.0  # limit for Spark's first rows: they take 40 s, or several times that on a busy machine
+DRAIN_S: Final = 420.0  # limit for the last frames to reach the tables, also if the root was killed
+MARGIN_US: Final = 4 * SECOND_US  # readings are up to 1.3 s late, and are sent with the next commit
 DOWN_S: Final = 3.0  # from the kill of a process to its restart
 STALE: Final = ("boiler-1s", "power-5s")  # the queries of `staleness`: tumbling, lateness 1 s
 KILLS: Final = (0.35, 0.5, 0.65)  # when a gateway, a region and a broker are killed, as shares of the running time
 
 
 class DemoRun:
-    """One run. `run` stops every process that it started, also after an error.
-
-    seconds: how long the tree runs after the first row. kill: whether processes are killed. report: prints a line.
-    audit: is called at the end, when all nodes have stopped and the brokers still run.
-    """
+    """One run of the demo. `run` stops every process that it started, also after an error."""
 
     def __init__(
         self,
@@ -53,17 +49,20 @@ class DemoRun:
         kill: bool,
         audit: Callable[[Path, list[Link]], None] = lambda _tables, _brokers: None,
     ) -> None:
-        """audit: takes the folder of the tables and connections to the brokers."""
+        """gateways: how many. seconds: how long the tree runs after the first row. report: prints a line. kill: whether
+        processes are killed. audit: is called at the end with the folder of the tables and links to the brokers, when
+        all nodes have stopped and the brokers still run.
+        """
         self._seconds, self._report, self._kill, self._audit = seconds, report, kill, audit
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
         self.tables = self.folder / "root" / "tables"
         self.begin_us = (int(time.time()) + LEAD_S) * SECOND_US
         self.seats = fleet_plan.seats(gateways, self.begin_us)
-        # Brokers and identities as in a fleet: the files of `headwater broker-config`, a certificate for everybody.
+        # Brokers and identities are as in a fleet: the files of `headwater broker-config`, certificates for all nodes.
         issuer = Keys(self.folder / "keys")
         names = [seat.name for seat in self.seats]
         keys = self.keys = {name: issuer.issue(name) for name in (*names, *REGIONS, ROOT_ID, *OPERATORS)}
-        parents = {**{name: name for name in REGIONS}, CLOUD: ROOT_ID}  # broker -> who hears children there
+        parents = {**{name: name for name in REGIONS}, CLOUD: ROOT_ID}  # broker -> node whose children publish there
         self.brokers = {}
         for (name, parent), port in zip(parents.items(), free_ports(len(parents)), strict=True):
             place, access = self.folder / f"broker-{name}", Access((parent,), OPERATORS)
@@ -83,12 +82,12 @@ class DemoRun:
         self.root = self._node("root", ROOT_ID, settings)
         self.traffic: list[tuple[float, int, int, int]] = []  # see Dashboard
         self.killed: list[str] = []
-        self._restart_at: dict[ChildProcess, float] = {}  # processes that this run killed -> when they start again
+        self._restart_at: dict[ChildProcess, float] = {}  # killed process -> when it is started again
 
     # --- the parts -------------------------------------------------------------------------------------------------
 
     def _node(self, verb: str, node: str, settings: str, log_name: str = "") -> ChildProcess:
-        """`headwater VERB` in the folder of a node, with its settings file."""
+        """Write a node's settings file, and return the process `headwater VERB` in its folder."""
         file = self.folder / node / "headwater.toml"
         file.parent.mkdir(exist_ok=True)
         file.write_text(settings)
@@ -96,13 +95,13 @@ class DemoRun:
 
     @property
     def children(self) -> list[ChildProcess]:
-        """Every process, in the order in which they start."""
+        """All processes, in the order of their start."""
         return [*self.brokers.values(), self.root, self.lander, *self.regions.values(), *self.gateways.values()]
 
     # --- the run --------------------------------------------------------------------------------------------------
 
     def run(self) -> Comparison:
-        """Run the demo and compare its results. Raises: PortError when a part is missing or does not start."""
+        """Run the demo and compare its results. Raises: PortError if a part is missing, fails or is too slow."""
         with self._started() as watch:
             board = Dashboard(self.tables, self.gateways, self.regions, watch)
             self.traffic = board.traffic
@@ -133,21 +132,21 @@ class DemoRun:
             yield watch
 
     def _links(self, name: str, backoff_s: tuple[float, float] = (1.0, 60.0)) -> dict[str, Link]:
-        """Broker -> a connection to it, as this operator."""
+        """Broker -> a link to it with the certificate of this operator."""
         keys = self.keys[name]
         return {at: link_with(broker.url, keys, backoff_s=backoff_s) for at, broker in self.brokers.items()}
 
     def _report_ports(self) -> None:
         ports = ", ".join(f"{name} {broker.port}" for name, broker in self.brokers.items())
         cloud, you = self.brokers[CLOUD], self.keys[YOU]
-        self._report(f"brokers on 127.0.0.1, TLS with a certificate for everybody: {ports}")
+        self._report(f"brokers on 127.0.0.1, TLS with client certificates: {ports}")
         self._report("add a query to the running tree:")
         self._report(f"  {fleet_plan.your_line(cloud.port, you)}")
         files = " ".join(f"--{name}-file {you}/{name}.pem" for name in ("ca", "cert", "key"))
-        self._report(f"  headwater peek --broker {cloud.url} {files}    shows what passes")
+        self._report(f"  headwater peek --broker {cloud.url} {files}    shows the messages")
 
     def _run_with_kills(self, watch: BrokerWatch, board: Dashboard) -> None:
-        """The main part: kill one process after the other and restart it."""
+        """Let the tree run, kill one process after the other, and restart each."""
         begin = time.monotonic()
         end = begin + self._seconds
         victims = (next(iter(self.gateways.values())), self.regions[REGIONS[0]], self.brokers[REGIONS[1]])
@@ -171,10 +170,7 @@ class DemoRun:
         board.event(f"{victim.name} started again")
 
     def _supervise(self, board: Dashboard) -> None:
-        """Restart killed processes, as systemd would. A process that exits on its own is an error.
-
-        Raises: PortError.
-        """
+        """Restart processes that somebody else killed, as systemd would. Raises: PortError if a process exited."""
         for child in self.children:
             if child.alive or child in self._restart_at:
                 continue
@@ -184,7 +180,7 @@ class DemoRun:
             self._restart(child, board)
 
     def _drain(self, watch: BrokerWatch, board: Dashboard) -> int:
-        """Wait until every window that ends by now is complete in the tables. Returns that time."""
+        """Wait until every window that has ended by now is complete in the tables. Returns the present time in us."""
         cut_us = int(time.time()) * SECOND_US
         groups = len({(q["source"], q.get("where", "")) for q in QUERIES.values()})
 
@@ -206,7 +202,7 @@ class DemoRun:
                 looked = time.monotonic()
                 if there():
                     return
-        raise PortError(f"{what}: not within {seconds:.0f} s; logs are in {self.folder}")
+        raise PortError(f"{what}: did not arrive within {seconds:.0f} s; logs are in {self.folder}")
 
     def _turn(self, watch: BrokerWatch, board: Dashboard, text: str) -> None:
         watch.turn()
@@ -214,7 +210,7 @@ class DemoRun:
         self._supervise(board)
 
     def _end(self) -> None:
-        """Stop from the leaves upward, so that the root writes its deferred revisions."""
+        """Stop the nodes from the gateways upward, so that the root receives everything; audit; stop the brokers."""
         for group in (self.gateways.values(), self.regions.values(), (self.lander,), (self.root,)):
             self._stop(group)
         self._audit(self.tables, list(self._links(AUDITOR).values()))
@@ -229,7 +225,7 @@ class DemoRun:
     # --- the comparison --------------------------------------------------------------------------------------------
 
     def sensors(self) -> dict[str, dict[str, Sensor]]:
-        """Source -> gateway -> sensor, for sensors whose readings can be recomputed."""
+        """Source -> gateway -> sensor, for the simulated sensors, whose readings can be recomputed."""
         found: dict[str, dict[str, Sensor]] = {}
         for seat in self.seats:
             for name, sensor in seat.simulated.items():
@@ -237,11 +233,11 @@ class DemoRun:
         return found
 
     def staleness(self) -> list[float]:
-        """Seconds from the end of a window to its row in Delta, in the order of ends."""
+        """Seconds from the end of each window to its first row in Delta, sorted by end."""
         return delta_reader.staleness(self.tables, STALE)
 
     def tidy(self) -> None:
-        """Remove all files but the tables."""
+        """Delete all files except the tables."""
         for part in self.folder.iterdir():
             if part != self.tables.parent:
                 shutil.rmtree(part, ignore_errors=True)
@@ -251,7 +247,7 @@ class DemoRun:
 
 
 def picture_data(run: DemoRun) -> tuple[RawReadings, list[DeltaRow], str]:
-    """For the picture: all readings of one site, its one-second windows, and a title."""
+    """Returns (all readings of one site, its one-second windows, a title) for the picture."""
     query = next(q for q in delta_reader.queries(run.tables) if q.id == "boiler-1s")
     key = f"site={REGIONS[0]}" if len(run.seats) > 2 else f"site={REGIONS[1]}"
     rows = [row for row in delta_reader.results(run.tables) if row.query == query.id and row.key == key]

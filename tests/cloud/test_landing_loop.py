@@ -76,5 +76,5 @@ def test_an_empty_folder_is_looked_at_now_and_then(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_listed_is_one_clear_line() -> None:
-    with pytest.raises(PortError, match="s3://here is none: mount it"):
+    with pytest.raises(PortError, match="s3://here is not one: mount it"):
         loop(TakingJob("s3://here"))

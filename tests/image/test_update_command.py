@@ -231,7 +231,7 @@ def test_without_a_key_in_gateway_toml_nothing_is_installed(
 ) -> None:
     (machine.folder / "keys").unlink()
     assert machine.install(pack_by(machine.key, agent)) == 2
-    assert "takes no updates" in capsys.readouterr().err
+    assert "refuses updates" in capsys.readouterr().err
     assert not (machine.folder / "folder").exists()
 
 

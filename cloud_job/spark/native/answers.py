@@ -25,10 +25,10 @@ Found = Iterator[tuple["Ints", Mapping[str, "Array"]]]  # (numbers of rows, thei
 def answers(
     asked: Sequence[Aggregate], scale: int | None, states: Callable[[pa.Array, int | None], Found], cells: Column
 ) -> dict[str, tuple[Column, Column]]:
-    """(value, details) of each of these aggregates, by name.
+    """Columns (value, details) of each of these aggregates, by name.
 
-    states: turns a batch of cells and their scale into the states that the registry lowers, in pieces that fit the
-    memory. Rows in no piece, such as rows of other queries, have no answers.
+    states: turns a batch of cells and their scale into states, in pieces that fit into memory. Rows in no piece, such
+    as rows of other queries, get null. cells: the column with the cells.
     """
     from pyspark.sql.pandas.functions import arrow_udf
 

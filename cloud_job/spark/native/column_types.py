@@ -1,6 +1,6 @@
-"""How each form of state columns crosses Spark: its types, and the conversions from and to numpy. One entry per form.
+"""Spark and Arrow types of each form of state column, and conversions from and to numpy. FORMS has an entry per form.
 
-Cells (multisets, series) are opened in blocks that fit the memory. Rows without cells, or with an integer beyond 64
+Cells (multisets, series) are unpacked in blocks that fit into memory. Rows without cells, or with an integer beyond 64
 bits, have no states.
 """
 
@@ -26,7 +26,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import is_series
 
 WIDE: Final = pa.decimal128(38, 0)
-_LIMIT: Final = 10**38  # the first integer that decimal(38,0) does not hold
+_LIMIT: Final = 10**38  # the smallest integer that does not fit decimal(38,0)
 _LOW_BITS: Final = (1 << 64) - 1
 
 
@@ -34,8 +34,8 @@ _LOW_BITS: Final = (1 << 64) - 1
 class SparkForm:
     """How Spark stores one form. spark, arrow: its types.
 
-    to_arrow(column, ids by node code). from_arrow(array, scale): back to a column of the algebra, for rows that have
-    states. mark: for cells, the part that holds TOO_WIDE where a value is beyond 64 bits.
+    to_arrow(column, node ids by number). from_arrow(array, scale): returns a column of the algebra; only for rows that
+    have states. mark: of cells, the part with TOO_WIDE if a value exceeds 64 bits.
     """
 
     spark: str
@@ -45,7 +45,7 @@ class SparkForm:
     mark: str = ""
 
     def valid(self, array: pa.Array) -> Any:
-        """Which rows have states."""
+        """Mask of the rows that have states."""
         if self.mark:
             return cell_arrays.MetCells.of(array).whole(self.mark)
         return pc.is_valid(array).to_numpy(zero_copy_only=False)
@@ -57,8 +57,8 @@ def form_of(column: str, scale: int | None) -> SparkForm:
 
 
 def blocks(rows: Partials) -> Iterator[tuple[int, int]]:
-    """Ranges of rows, each with about as many values in cells as are merged at once; without cells one range of all
-    rows.
+    """Split rows into ranges (first, last) whose cells have about as many values as are merged at once. Without cells:
+    one range.
     """
     held = np.zeros(len(rows), np.int64)
     for column in rows.states.values():
@@ -75,7 +75,7 @@ def _numbers(array: pa.Array, _scale: int | None) -> Array:
 
 
 def _wide_to_arrow(column: Array) -> pa.Array:
-    """An integer beyond 38 digits becomes null: the answer is null then, never an error (docs/protocol.md 7.1)."""
+    """Integers beyond 38 digits become null, so that the result is null and not an error (docs/protocol.md 7.1)."""
     if column.dtype == np.int64:
         return pa.array(column).cast(pa.decimal128(19, 0)).cast(WIDE)
     values: Any = column
@@ -98,7 +98,7 @@ def _ids(column: Array, nodes: Sequence[str]) -> pa.Array:
 
 
 def _codes(array: pa.Array, _scale: int | None) -> Array:
-    """Ids as their places in bytewise order, which serve as node numbers."""
+    """Replace node ids by their ranks in bytewise order, which serve as node numbers."""
     _, codes = np.unique([text.encode() for text in array.to_pylist()], return_inverse=True)
     return codes.astype(np.int64)
 

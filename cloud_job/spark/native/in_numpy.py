@@ -1,8 +1,7 @@
-"""Computes the members of the registry for which there is no native Spark expression, in numpy.
+"""Computes the functions without native Spark expressions in numpy, with one call per batch of windows.
 
-One call of numpy handles a batch of windows. States that Spark cannot combine are collected. So a family of aggregates,
-also one of a package, is one file and one line of the registry; native expressions (plan.py and lower.py here) only
-make it faster.
+States that Spark cannot combine are collected and combined here. So a new family of aggregates, also of an installed
+package, works in Spark at once; native expressions (plan.py and lower.py) only make it faster.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Aggregate
 
 Names = Callable[[str], str]  # state column of the registry -> Spark column
-ROWS: Final = "in_numpy_"  # before the name of a component: the column of its collected states
+ROWS: Final = "in_numpy_"  # prefix of the column with a component's collected states
 
 
 def parts_of(component: str) -> tuple[str, ...]:
-    """The state columns to collect for a component: its own first, then those that it needs."""
+    """The state columns to collect for a component: its own, then other columns that combining them needs."""
     own = COMPONENTS[component].columns
     return (*own, *sorted(columns_of(COMPONENTS[component]) - set(own)))
 
 
 def collected(component: str, name: Names) -> Column:
-    """Aggregate expression: the states of all rows of a group that have them, as an array of structs."""
+    """Aggregate expression: the states of a group's rows as an array of structs, without rows that have none."""
     fields = [F.col(_quoted(name(column))) for column in parts_of(component)]
     cells = F.struct(*(field.alias(f"c{i}") for i, field in enumerate(fields)))
     return F.collect_list(F.when(fields[0].isNotNull(), cells))
@@ -50,7 +49,7 @@ def _quoted(name: str) -> str:
 def answered(
     asked: Sequence[Aggregate], scale: int | None, native: Callable[[str], bool], name: Names
 ) -> dict[str, tuple[Column, Column]]:
-    """(value, details) of each of these aggregates, by name. native: whether Spark combined a component."""
+    """Columns (value, details) of each of these aggregates, by name. native: whether Spark combines a component."""
     basis = basis_of(asked, scale)
     components = [component.name for component in aggregates.components_of(basis)]
     foreign = tuple(component for component in components if not native(component))
@@ -63,7 +62,9 @@ def answered(
 
 @dataclass(frozen=True, slots=True)
 class CollectedCells:
-    """Reads states from structs: one field per plain column, then one array of rows per foreign component."""
+    """Reads states from structs. plain: state columns that Spark combined, one field each. foreign: components that
+    Spark cannot combine, each an array of its rows' states; these fields follow.
+    """
 
     plain: tuple[str, ...]
     foreign: tuple[str, ...]
@@ -90,7 +91,7 @@ class CollectedCells:
         return np.flatnonzero(sound)
 
     def _states(self, given: pa.Array, lists: Sequence[pa.Array], scale: int | None) -> Mapping[str, Array]:
-        """Combined states: those that Spark combined, and those that are combined here."""
+        """All states of the rows; those of foreign components are combined here."""
         states = _columns(given, self.plain, scale)
         for component, rows in zip(self.foreign, lists, strict=True):
             sizes = pc.list_value_length(rows).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -104,5 +105,5 @@ class CollectedCells:
 
 
 def _columns(structs: pa.Array, names: Sequence[str], scale: int | None) -> dict[str, Array]:
-    """State columns as the algebra has them, from the fields of structs."""
+    """State columns of the algebra, from the fields of structs."""
     return {name: column_types.form_of(name, scale).from_arrow(structs.field(i), scale) for i, name in enumerate(names)}

@@ -1,8 +1,8 @@
-"""Computes results from states as native Spark expressions, for the usual functions. Numpy computes the others.
+"""Computes results from states with native Spark expressions, for the usual functions. Numpy computes the others.
 
-A result is a double, null if there is no result, and a text for `details` if a double does not say all
-(docs/protocol.md 7.1). Integers stay exact up to the last step: one rounding, as in numpy, if the operands are below
-2^53; beyond, at most two more.
+A result is a double or null, and a text for `details` if a double cannot represent it (docs/protocol.md 7.1). Integers
+stay exact up to the last step, which rounds once, as in numpy, if the operands are below 2^53; else at most three
+times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edge_agent.algebra.query.query import Aggregate
 
 @dataclass(frozen=True, slots=True)
 class LoweredAnswer:
-    """One aggregate of a row. value: double or null. details: JSON text or null; None if it never says more."""
+    """The result of one aggregate. value: double or null. details: JSON text or null; None: always null."""
 
     value: Column
     details: Column | None = None
@@ -62,18 +62,18 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, LoweredAns
 
 
 def _of(component: str, aggregate: Aggregate) -> bool:
-    """Whether a function needs that component and no other."""
+    """Whether a function needs this component and no other."""
     return FUNCTIONS[aggregate.fn].needs == (component,)
 
 
 def native(aggregate: Aggregate, scale: int | None) -> bool:
-    """Whether Spark's own expressions compute a function, from states that they combined."""
+    """Whether native expressions can combine the states of a function and compute its result."""
     needed = FUNCTIONS[aggregate.fn].components(scale, params_of(aggregate))
     return aggregate.fn in LOWER and all(map(is_native, needed))
 
 
 def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Column]:
-    """(aggregate name -> value, details as JSON or null) of rows whose shape is shapes[shape_number]."""
+    """Columns (map of aggregate name -> value, details as JSON or null) of rows with the shape shapes[shape_number]."""
     maps: list[Column] = []
     details: list[Column] = []
     for shape in shapes:
@@ -94,7 +94,7 @@ def _chosen(choices: Sequence[Column], number: Column) -> Column:
 
 
 def _object(texts: Mapping[str, Column]) -> Column:
-    """A JSON object of the members that are not null, or null."""
+    """A JSON object of the members that are not null; null if there are none."""
     if not texts:
         return F.lit(None).cast("string")
     members = [F.when(text.isNotNull(), F.concat(F.lit(json.dumps(n) + ": "), text)) for n, text in texts.items()]
@@ -103,7 +103,9 @@ def _object(texts: Mapping[str, Column]) -> Column:
 
 
 def _number(units: Column, scale: int | None) -> LoweredAnswer:
-    """Integers times 10**scale, correctly rounded; written out in `details` beyond 2**53 units. Like `decimals`."""
+    """Integers times 10**scale, correctly rounded; beyond 2**53 units also written out in `details`. Equal to
+    `decimals` of the algebra.
+    """
     if scale is None:
         return LoweredAnswer(units.cast("double"))
     wide = units.cast(WIDE_TYPE)
@@ -115,7 +117,7 @@ def _number(units: Column, scale: int | None) -> LoweredAnswer:
 
 
 def _text(units: Column, scale: int) -> Column:
-    """An integer times 10**scale, written out. Like `_decimal_text` of the algebra."""
+    """An integer times 10**scale, written out. Equal to `_decimal_text` of the algebra."""
     places = max(-scale, 0)
     if not places:
         return F.concat(units.cast("string"), F.lit("0" * max(scale, 0)))
@@ -132,7 +134,7 @@ def _mean(states: States) -> Column:
 
 
 def _truncated(value: Column) -> Column:
-    """Round toward zero. From 2^52 on every double is whole, and a bigint could not hold it."""
+    """Round toward zero. Doubles from 2^52 on are whole, and may not fit the bigint that floor returns."""
     whole = F.when(value >= 0, F.floor(value)).otherwise(F.ceil(value)).cast("double")
     return F.when(F.abs(value) < 2.0**52, whole).otherwise(value)
 
@@ -154,7 +156,7 @@ def _wide(number: int) -> Column:
 
 
 def _quotient(above: Column, below: Column) -> Column:
-    """The quotient of two integers, rounded toward zero; it must be within 64 bits."""
+    """The quotient of two integers, rounded toward zero. It must fit 64 bits."""
     return F.call_function("div", above, below)
 
 
@@ -169,7 +171,9 @@ def _squared_distances(states: States) -> Column:
     r = total - q * count
     d = F.try_subtract(squares, F.try_multiply(q, total + r))
     exact = F.try_subtract(F.try_multiply(count, d), F.try_multiply(r, r)).cast("double")
-    near = count.cast("double") * d.cast("double") - r.cast("double") * r.cast("double")  # there count * d >> r**2
+    near = count.cast("double") * d.cast("double") - r.cast("double") * r.cast(
+        "double"
+    )  # in this case count * d >> r**2
     return F.coalesce(exact, near)
 
 
@@ -210,7 +214,7 @@ def _length_s(states: States) -> Column:
     return (states["last_time"] - states["first_time"]) / 1_000_000.0
 
 
-LOWER: Final[dict[str, Callable[[States, Params], LoweredAnswer]]] = {  # function -> twin; others: multisets, series
+LOWER: Final[dict[str, Callable[[States, Params], LoweredAnswer]]] = {  # function -> its native expression
     "count": lambda states, _params: LoweredAnswer(states["count"].cast("double")),
     "sum": _column("sum"),
     "avg": _avg,

@@ -1,8 +1,7 @@
-"""Multisets in Spark: cells of values and counts; one call of numpy per batch of windows merges them and computes
-results.
+"""Multisets in Spark: cells of values and counts, merged with one call of numpy per batch of windows.
 
-Spark's own `percentile` would first make a row of every value, and Spark lacks some of the functions. Here the algebra
-of the edge computes results from the cells that Spark has collected.
+Spark's own `percentile` would first turn every value into a row, and Spark lacks some of the functions. Instead, the
+edge's algebra computes results from the cells that Spark collects.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Array, Ints
 
 PARTS: Final = ("v", "c")  # values, counts: null where all are 1
-MARK: Final = "c"  # of a cell that does not fit 64 bits
+MARK: Final = "c"  # the part that is TOO_WIDE if a value does not fit 64 bits
 
 
 def to_arrow(column: Array) -> pa.Array:
@@ -33,7 +32,7 @@ def to_arrow(column: Array) -> pa.Array:
 
 
 def merged(given: pa.Array, scale: int | None) -> Found:
-    """(row numbers, their states) of lists of cells; none for rows without values, or with one beyond 64 bits."""
+    """Yields (row numbers, their states) from lists of cells, except rows without values or with one beyond 64 bits."""
     rows = cell_arrays.MetCells.of(given)
     values, sizes = rows.opened("v", cell_arrays.number(scale))
     counts = _counts(rows, sizes)
@@ -46,7 +45,7 @@ def merged(given: pa.Array, scale: int | None) -> Found:
     for first, last in multisets.blocks(np.arange(len(place)), totals):
         part = slice(int(starts[first]), int(starts[last - 1] + totals[last - 1]))
         held, counted = totals[first:last], counts[part]
-        if alone[first:last].all():  # as they came: in order, each value once
+        if alone[first:last].all():  # one cell each: its values are sorted and distinct
             found = FlatMultisets(values[part], counted if len(counted) else multisets.ones(len(values[part])), held)
         else:
             found = multisets.tally(values[part], np.repeat(np.arange(last - first), held), counted, last - first)

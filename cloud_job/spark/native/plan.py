@@ -1,8 +1,9 @@
-"""The algebra as native Spark expressions: states combine and are lowered in the engine, never in a Python function.
+"""Combines states with native Spark expressions, without Python functions.
 
-The same as the numpy functions in edge_agent/algebra/aggregates, one line each in COMBINE and LOWER (lower.py here); a
-test compares every member of the registry with numpy. State columns of scaled integers get the suffix `_units`,
-so that queries of both kinds share one set of rows and a batch has one plan.
+COMBINE, and LOWER in lower.py, have an entry for each component or function with a native expression. A test compares
+every member of the registry with the numpy functions in edge_agent/algebra/aggregates. State columns of scaled integers
+get the suffix `_units`, so that queries of floats and of integers share one set of rows, and a batch has one Spark
+plan.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ Named = dict[str, Column]
 
 UNITS: Final = "_units"
 WIDE_TYPE: Final = "decimal(38,0)"  # docs/protocol.md 7.1
-POWERS: Final = (2, 3, 4, 5)  # of the sums of powers of distances from the mean
+POWERS: Final = (2, 3, 4, 5)  # m2 to m5: sums of powers of distances from the mean
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """How results of a query are made: its aggregates, and the power of ten of its scaled integers (None: floats)."""
+    """How a query's results are computed: aggregates, and the scale (power of ten) of the integers; None: floats."""
 
     aggregates: tuple[Aggregate, ...]
     scale: int | None
 
     @property
     def basis(self) -> tuple[str, ...]:
-        """The state columns it needs, `count` among them."""
+        """The state columns that the aggregates need, including `count`."""
         return basis_of(self.aggregates, self.scale)
 
 
 def spark_name(column: str, scale: int | None) -> str:
-    """The Spark column that holds a state column of the registry. `count` is one and the same for all."""
+    """The Spark column for a state column of the registry. `count` is shared by all shapes."""
     return _safe(column) if scale is None else _suffixed(column)
 
 
 def state_columns(shapes: Iterable[Shape]) -> dict[str, str]:
-    """Spark columns that hold the states of all these shapes: name -> type, sorted by name."""
+    """Spark columns for the states of all these shapes: name -> type, sorted by name."""
     found: dict[str, str] = {}
     for shape in shapes:
         for column in shape.basis:
@@ -86,7 +87,7 @@ def _suffixed(column: str) -> str:
 
 
 def _safe(column: str) -> str:
-    """A name that Spark takes as it is, also of a column that a template made: `below:-0.5`. Spark knows no case."""
+    """A name that Spark accepts, also for columns of templates such as `below:-0.5`. Spark ignores case."""
     if ":" not in column:
         return column
     return re.sub("[^a-z0-9_]", lambda sign: f"_{ord(sign[0]):x}_", column)
@@ -96,7 +97,7 @@ PACKED: Final = "packed_"
 
 
 def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names, powers: Sequence[int]) -> DataFrame:
-    """Moments about the mean of the whole group, in two passes, so that they add up (docs/protocol.md 7.2)."""
+    """Add columns with each row's moments about the group's mean. These can be summed (docs/protocol.md 7.2)."""
     group = Window.partitionBy(*keys)
     total, count = F.col(name("sum")).cast("double"), F.col("count")
     away = total / count - F.sum(total).over(group) / F.sum(count).over(group)
@@ -106,7 +107,9 @@ def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names, powers: S
 
 
 def _moved(power: int, away: Column, name: Names) -> Column:
-    """The sum of powers of distances from a mean that is `away` from the row's own mean; its own first sum is 0."""
+    """The row's sum of powers of distances from a mean that is `away` below its own mean, by the binomial theorem. The
+    first-power sum about the row's own mean is 0.
+    """
     moved = F.col("count") * _times(away, power)
     for lower in range(2, power + 1):
         moved = moved + comb(power, lower) * F.col(name(f"m{lower}")) * _times(away, power - lower)
@@ -121,7 +124,7 @@ def _times(value: Column, power: int) -> Column:
 
 
 def _added(*columns: str) -> Callable[[Names], Named]:
-    """Combine by adding. try_sum: a sum beyond 38 digits is null, not the end of the job."""
+    """Combine by adding. try_sum: a sum beyond 38 digits becomes null instead of failing the job."""
     return lambda name: {name(c): F.try_sum(name(c)) for c in columns}
 
 
@@ -130,7 +133,7 @@ def _moments(power: int) -> Callable[[Names], Named]:
 
 
 def _end(which: str) -> Callable[[Names], Named]:
-    """first, last: the least or greatest (time, node, order), with its value."""
+    """first, last: the value with the least or greatest (time, node, order)."""
     pick = F.min if which == "first" else F.max
 
     def combined(name: Names) -> Named:
@@ -149,7 +152,7 @@ def _unpack_end(which: str) -> Callable[[Names], Named]:
 
 
 def _extreme_time(which: str) -> Callable[[Names], Named]:
-    """argmin, argmax: the extreme value, and its time; of equal values the earliest."""
+    """argmin, argmax: the extreme value and its time; for equal values the earliest time."""
 
     def combined(name: Names) -> Named:
         value, time = F.col(name(f"{which}_value")), F.col(name(f"{which}_time"))
@@ -170,12 +173,12 @@ def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
 
 
 def _united(column: str, union: Callable[[str], Column]) -> Callable[[Names], Named]:
-    """Sketches combined by Spark's own union; null if a group has none."""
+    """Combine sketches with Spark's own union; null if a group has none."""
     return lambda name: {name(column): F.when(F.count(name(column)) > 0, union(name(column)))}
 
 
 def _listed(column: str) -> Callable[[Names], Named]:
-    """All cells of a group; they are merged when results are computed."""
+    """Collect all cells of a group. They are merged when results are computed."""
     return lambda name: {name(column): F.collect_list(name(column))}
 
 
@@ -201,8 +204,8 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
 
 
 def twin(component: str) -> Callable[[Names], Named]:
-    """How a component combines: natively, or collected for numpy."""
-    if ":" in component:  # what templates make adds up
+    """How a component is combined: natively, or collected for numpy."""
+    if ":" in component:  # components of templates are sums
         return _added(component)
     return COMBINE.get(component) or (
         lambda name: {name(in_numpy.ROWS + component): in_numpy.collected(component, name)}
@@ -214,7 +217,9 @@ def is_native(component: str) -> bool:
     return ":" in component or component in COMBINE
 
 
-UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as a struct
+UNPACK: Final[
+    dict[str, Callable[[Names], Named]]
+] = {  # component -> its state columns, if it was aggregated as a struct
     "first": _unpack_end("first"),
     "last": _unpack_end("last"),
     "argmin": _unpack_extreme_time("argmin"),

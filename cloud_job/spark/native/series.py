@@ -1,7 +1,7 @@
-"""Series in Spark: cells of readings; one call of numpy per batch of windows orders them and computes results.
+"""Series in Spark: cells of readings, sorted with one call of numpy per batch of windows.
 
-It works as multisets.py does. Readings of one window are ordered by (event time, node, arrival), so a cell carries the
-place of each node in the bytewise order of ids, which is the same in all tasks of a query (Lookup.nodes).
+This works as in multisets.py. Readings of a window are sorted by (event time, node, arrival). So a cell contains the
+rank of each node in the bytewise order of ids, which is the same in all tasks of a query (Lookup.nodes).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from edge_agent.algebra.partials import series
 if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Array
 
-PARTS: Final = ("t", "v", "n", "o")  # event time, value, place of the node, arrival
-MARK: Final = "n"  # of a cell that does not fit 64 bits
+PARTS: Final = ("t", "v", "n", "o")  # event time, value, rank of the node, arrival
+MARK: Final = "n"  # the part that is TOO_WIDE if a value does not fit 64 bits
 
 
 def to_arrow(column: Array, nodes: Sequence[str]) -> pa.Array:
-    """A column of series as cells. nodes: ids by node code, the same list in all tasks."""
+    """A column of series as cells. nodes: ids by node number, the same list in all tasks."""
     found = series.flat(column)
     values, place = cell_arrays.fitted(found.value, _places(nodes)[found.node])
     return cell_arrays.to_arrow(found.sizes, {"t": found.time_us, "v": values, "n": place, "o": found.order})
@@ -38,7 +38,9 @@ def _places(nodes: Sequence[str]) -> Any:
 
 
 def ordered(given: pa.Array, scale: int | None) -> Found:
-    """(row numbers, their states) of lists of cells in any order; none without readings, or with one beyond 64 bits."""
+    """Yields (row numbers, their states) from lists of cells in any order. Leaves out rows without readings, or with a
+    value beyond 64 bits.
+    """
     rows = cell_arrays.MetCells.of(given)
     time, each = rows.opened("t")
     value, _ = rows.opened("v", cell_arrays.number(scale))

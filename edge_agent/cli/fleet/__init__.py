@@ -1,10 +1,10 @@
-"""The commands for a fleet's machines: its certificates, brokers, image and updates, and what its nodes say.
+"""Commands for the machines of a fleet: certificates, brokers, the image, updates, and the state of nodes.
 
-status         nodes of a broker and their configuration
-accept_loss    give up frames of a parent that will not come back
-ca             the certificate authority
-enrol          the certificate of a node
-broker_config  the configuration of a broker
-image          a configuration for the gateway image
-update         another version of the agent on the image
+status         lists the nodes of a broker and their configuration
+accept_loss    gives up frames that wait for a parent which will not return
+ca             runs the certificate authority
+enrol          gets and renews the certificate of a node
+broker_config  writes the configuration of a broker
+image          puts a configuration on the gateway image
+update         installs another version of the agent on the image
 """

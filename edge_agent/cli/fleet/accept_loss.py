@@ -1,4 +1,4 @@
-"""`headwater accept-loss`: a node gives up frames that wait for a parent that will not come back."""
+"""`headwater accept-loss`: a node gives up frames that wait for a parent which will not return."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from edge_agent.config.checking.quantities import Instant
 from edge_agent.errors import PortError
 
 HELP = (
-    "Tell a node that a parent which it has left, or all of them, will never be back. It gives up the frames that wait "
-    "for them and declares them lost: windows that may lack them say so, and ops.gaps has their time range. "
-    "`headwater status` shows beforehand how many there are. The tree goes on waiting for such a parent until its own "
-    "parent has it in [lower] retired. Exit code 1 if nothing was given up."
+    "Tell a node that a parent which it has left, or each such parent, will not return. The node gives up the frames "
+    "that wait for this parent and declares them lost: windows that may lack them are marked, and ops.gaps has their "
+    "time range. `headwater status` shows beforehand how many frames wait. The tree still waits for such a parent "
+    "until its own parent lists it in [lower] retired. Exit code 1 if nothing was given up."
 )
 EXAMPLES = """\
   headwater accept-loss gw-1 --broker mqtt://hall-2
   headwater accept-loss gw-1 region-1 --broker mqtt://hall-2
 """
-NAMED: Final = 5  # nodes that a message names; the others are counted
+NAMED: Final = 5  # a message names at most so many nodes, and counts the others
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def told(of: Mapping[str, Any]) -> str:
-    """One line about what was given up."""
+    """One line about the frames given up for one parent. of: an entry of the node's answer."""
     frames, parent, readings = of.get("frames"), of.get("parent"), of.get("readings")
     from_us, upto_us = of.get("from_us"), of.get("upto_us")
     many = "an unknown number of readings" if readings is None else f"{readings} readings"

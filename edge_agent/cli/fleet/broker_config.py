@@ -12,9 +12,9 @@ from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.broker_files import DIALECTS, Access, Listener, broker_files
 
 HELP = (
-    "Write mosquitto.conf and its access list for a broker of the fleet: TLS with a certificate for everybody, the "
-    "name in it as user name and client id, each node to its own topics, and limits with which the "
-    "broker discards nothing silently."
+    "Write mosquitto.conf and its access list for a broker of the fleet: TLS with client certificates, whose name is "
+    "the user name and client id; each node may use only its own topics; and limits with which the broker discards "
+    "nothing silently."
 )
 EXAMPLES = """\
   headwater ca issue ca broker-1 --host broker.example --out /etc/mosquitto/headwater
@@ -24,7 +24,7 @@ EXAMPLES = """\
 
 exit codes: 0 written; 2 wrong use
 """
-PLUGINS: Final = Path(f"/usr/lib/{platform.machine()}-linux-gnu/mosquitto")  # where Debian has them
+PLUGINS: Final = Path(f"/usr/lib/{platform.machine()}-linux-gnu/mosquitto")  # where Debian installs them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +52,9 @@ def main(args: argparse.Namespace) -> int:
     folder: Path = args.folder.resolve()
     for name in (*args.parent, *args.operator):
         if not is_node_id(name):
-            raise ConfigError(f'"{name}" is no name of a certificate: a-z, 0-9 and -, at most 32')
+            raise ConfigError(f'"{name}" cannot be the name in a certificate; use a-z, 0-9 and -, at most 32')
     if both := set(args.parent) & set(args.operator):
-        raise ConfigError(f"{both.pop()} is parent and operator; one certificate is one client, so name two")
+        raise ConfigError(f"{both.pop()} is parent and operator; each needs a certificate with a name of its own")
     files = broker_files(
         Listener(port=args.port, address=args.address, files=folder),
         Access(tuple(args.parent), tuple(args.operator)),

@@ -29,7 +29,7 @@ EXAMPLES = """\
   headwater ca list ca
 """
 PORT: Final = 8443
-SERVER_LIFE: Final = "365d"  # of what a person has to renew by hand
+SERVER_LIFE: Final = "365d"  # default life of certificates that a person renews by hand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +135,7 @@ def _serve(authority: Authority, args: argparse.Namespace) -> int:
     setup("info")
     service = EnrolmentService(authority, args.address, args.port, tuple(args.host))
     print(f"headwater: serving on {args.address}:{service.server_address[1]}", file=sys.stderr)
-    # `shutdown` waits for the loop that a signal has interrupted: it needs a thread of its own
+    # `shutdown` waits until serve_forever ends, and a signal handler interrupts serve_forever: so use another thread
     with stopped_by_signal(lambda: threading.Thread(target=service.shutdown, daemon=True).start()), service:
         service.serve_forever()
     return 0

@@ -1,4 +1,4 @@
-"""`headwater enrol`: the certificate of a node, from the fleet's authority."""
+"""`headwater enrol`: gets and renews a node's certificate from the fleet's authority."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Enrol or renew. Raises: ConfigError, PortError."""
     if not is_node_id(args.id):
-        raise ConfigError(f'--id "{args.id}": no node id; a-z, 0-9 and -, at most 32')
+        raise ConfigError(f'--id "{args.id}": not a node id; use a-z, 0-9 and -, at most 32')
     if not (args.folder / "ca.pem").is_file():
         raise ConfigError(f"{args.folder}/ca.pem does not exist; copy it from the authority's folder")
     try:
         token = args.token_file.read_text().strip() if args.token_file is not None else None
     except FileNotFoundError:
-        token = None  # used, and deleted: a renewal needs none
+        token = None  # a used token is deleted, and a renewal needs none
     except OSError as err:
         raise ConfigError(f"{args.token_file}: {err.strerror}") from err
     print(Device(args.folder, args.id).ensure(args.url, token))

@@ -1,4 +1,4 @@
-"""`headwater image`: the gateway image: gateway.toml onto a card, and applied at boot."""
+"""`headwater image`: puts a gateway.toml on the gateway image, and applies it at boot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = """\
   headwater image check gateway.toml
   headwater image configure headwater-gateway-arm64.img --config gateway.toml
   headwater image configure /dev/sdX --config gateway.toml        # a flashed card
-  headwater image errors /dev/sdX                                 # what a gateway did not like
+  headwater image errors /dev/sdX                                 # mistakes that a gateway found
 """
 
 
@@ -54,7 +54,8 @@ def main(args: argparse.Namespace) -> int:
     try:
         payload = args.config.read_bytes()
     except OSError as err:
-        raise ConfigError(f"{args.config}: {(err.strerror or str(err)).lower()}; `headwater init --for-image`") from err
+        why = (err.strerror or str(err)).lower()
+        raise ConfigError(f"{args.config}: {why}; `headwater init --for-image` writes one") from err
     found = parse_gateway_file(payload, str(args.config))
     node = found.settings.node.id
     if args.what == "check":

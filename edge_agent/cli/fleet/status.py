@@ -1,4 +1,4 @@
-"""`headwater status`: the nodes that a broker knows, and whether their configuration is in force."""
+"""`headwater status`: lists the nodes of a broker, and whether their configuration is in force."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from edge_agent.config.checking.quantities import Instant
 from edge_agent.errors import advice
 
 HELP = (
-    "List the nodes that a broker knows: online or not, how far behind and why, what waits in their spools, "
-    "version, and which definitions they refuse, with the reason. "
-    "Notes are no mistakes. Exit code 1 if a node is offline, refuses a definition, has a function that fails or a "
-    "child with an alarm, or has frames that wait for a former parent."
+    "List the nodes of a broker: online or not, how far behind and why, frames in their spools, version, and "
+    "definitions that they refuse, with the reason. Notes are not mistakes. Exit code 1 if a node is offline, refuses "
+    "a definition, has a function that fails or a child with an alarm, or has frames that wait for a former parent."
 )
 EXAMPLES = """\
   headwater status
@@ -27,11 +26,11 @@ EXAMPLES = """\
   headwater status --json
 """
 QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
-NAMED: Final = 3  # definitions that a note names; the others are counted
+NAMED: Final = 3  # a note names at most so many definitions, and counts the others
 COLUMNS: Final = (
     *("node", "role", "parent", "state", "lag", "spool", "heard", "version", "epoch", "configuration", "refused"),
 )
-UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds of each unit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Node -> {'status', 'state', 'books'} that it published, sorted by node."""
+    """Node -> its retained messages 'status', 'state' and 'books', sorted by node."""
     nodes: dict[str, dict[str, Any]] = {}
     for topic, payload, _, _ in listen(
         link_of(args), [topics.status(), topics.state(), topics.books()], args.seconds, QUIET_S
@@ -77,12 +76,12 @@ def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def online(node: Mapping[str, Any]) -> bool:
-    """Whether its status is online; a node without a status is not."""
+    """Whether a node's status is online. A node without a status is not."""
     return node.get("status", {}).get("online") is True
 
 
 def clock_known(node: Mapping[str, Any]) -> bool:
-    """Whether its time is known: until then its readings wait (docs/protocol.md 4.3)."""
+    """Whether a node knows the time. Until then its readings wait (docs/protocol.md 4.3)."""
     clock = node.get("status", {}).get("clock")
     return not (isinstance(clock, dict) and clock.get("synced") is False)
 
@@ -111,7 +110,7 @@ def items(node: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def failures(node: Mapping[str, Any]) -> list[str]:
-    """One line per function of another package that failed on the node."""
+    """One line per installed function that failed on the node."""
     failing = node.get("status", {}).get("failing")
     found: list[str] = []
     for one in failing if isinstance(failing, list) else ():
@@ -123,10 +122,8 @@ def failures(node: Mapping[str, Any]) -> list[str]:
 
 
 def losses(node: Mapping[str, Any]) -> list[str]:
-    """Lines for what is in no window.
-
-    A parent of the node lost its journal, and with it readings (docs/protocol.md 3.7); readings whose time was never
-    known (4.3).
+    """Lines about readings that are in no window: a parent lost its journal with them (docs/protocol.md 3.7), or their
+    time was never known (4.3).
     """
     status, out = node.get("status", {}), list[str]()
     times = status.get("parent_journals_lost")
@@ -145,7 +142,7 @@ def losses(node: Mapping[str, Any]) -> list[str]:
 
 
 def left_out(node: Mapping[str, Any]) -> list[str]:
-    """What the root left out, and which steps of its upkeep failed: how often and why, with the newest example."""
+    """Lines about records that the root left out and steps of upkeep that failed: count, reason and newest example."""
     words = {
         "left_out": "LEFT OUT by the root, in ops.quarantine",
         "upkeep_failed": "UPKEEP of the root's tables failed",
@@ -160,13 +157,15 @@ def left_out(node: Mapping[str, Any]) -> list[str]:
 
 
 def alarms(node: Mapping[str, Any]) -> list[str]:
-    """Alarms of a parent about its children: two devices with one id, or a spool that was lost or copied (1.4)."""
+    """Alarms of a parent about its children: two devices with one id, a lost or copied spool (docs/protocol.md 1.4)."""
     found = node.get("status", {}).get("alarms")
     return [f"ALARM: {child}: {text}" for child, text in found.items()] if isinstance(found, dict) else []
 
 
 def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
-    """Frames that wait for a parent which the node has left: how many, since when, what to do (1.5)."""
+    """Lines about frames that wait for a parent which the node has left (docs/protocol.md 1.5): count, since when, and
+    what to do.
+    """
     found, lines = node.get("status", {}).get("in_doubt"), []
     for parent, of in found.items() if isinstance(found, dict) else ():
         frames, since_us = (_number(of.get(key)) if isinstance(of, dict) else None for key in ("frames", "since_us"))
@@ -188,7 +187,7 @@ def complaint(error: Mapping[str, Any]) -> str:
 
 
 def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
-    """How many there are, who is furthest behind, what waits in spools, and who was not heard for the longest time."""
+    """One line: numbers of nodes, the one furthest behind, frames in spools, the one silent for the longest time."""
     parts = []
     for role in ("gateway", "region", "root"):
         found = [node for node in nodes.values() if node.get("status", {}).get("role") == role]
@@ -212,8 +211,8 @@ def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
 
 
 def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
-    """How far the node's least frontier was behind when it last published, or is now if it is offline; None: not
-    known.
+    """How far the node's lowest frontier was behind when it last published; if it is offline, how far it is behind now.
+    None: not known.
     """
     books = node.get("books", {})
     frontier_us, at_us = _number(books.get("frontier_us")), _number(books.get("at_us"))
@@ -223,13 +222,13 @@ def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
 
 
 def standing(node: Mapping[str, Any]) -> list[str]:
-    """Why the node is behind, in the node's own words."""
+    """The node's own reason for being behind, if it has one."""
     why = node.get("books", {}).get("why")
     return [why] if isinstance(why, str) and why else []
 
 
 def duration(us: int) -> str:
-    """12 s, 3 min, 2 h, 4 d."""
+    """A duration in its largest unit with at least 2: 12 s, 3 min, 2 h, 4 d."""
     seconds = max(us, 0) // 1_000_000
     return next((f"{seconds // size} {unit}" for size, unit in UNITS if seconds >= 2 * size), f"{seconds} s")
 
@@ -259,7 +258,7 @@ def row(name: str, node: Mapping[str, Any], now_us: int) -> tuple[str, ...]:
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """The rows under their headings, in columns as wide as their longest text."""
+    """The rows as a table of text with headings."""
     lines = [COLUMNS, *rows]
     widths = [max(len(one[at]) for one in lines) for at in range(len(COLUMNS))]
     return "\n".join(

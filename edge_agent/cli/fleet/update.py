@@ -1,4 +1,4 @@
-"""`headwater update`: another version of the agent on the gateway image, signed, on trial, with a way back."""
+"""`headwater update`: signs versions of the agent, and installs them on the gateway image, first on trial."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from edge_agent.provisioning.updates.versions import Installed, ServiceState, SpoolForm
 
 HELP = (
-    "Sign a version of the agent, and install it on gateways of the image. It is kept if it reaches its parent within "
-    "ten minutes; else the version before, or the copy in the image, runs again."
+    "Sign a version of the agent, and install it on gateways that run the image. A new version stays if it reaches its "
+    "parent within ten minutes; else the version before it, or the copy in the image, runs again."
 )
 EXAMPLES = """\
   headwater update key update.pem                         # once; prints the table [update] for gateway.toml
@@ -31,15 +31,15 @@ EXAMPLES = """\
   ssh root@press-1 headwater update status
 """
 FOLDER: Final = Path("/var/lib/headwater-update")
-CODE: Final = Path("/run/headwater-agent/code")  # a link to the version that was chosen; none: the copy in the image
+CODE: Final = Path("/run/headwater-agent/code")  # link to the chosen version; no link: the copy in the image
 KEYS: Final = Path("/run/headwater/update-keys")
 SETTINGS: Final = Path("/etc/headwater/headwater.toml")
 SPOOL: Final = Path("/var/lib/headwater/spool.db")
 USER: Final[str | None] = "headwater"
 UNIT: Final = "headwater-gateway.service"
 WATCHER: Final = "headwater-trial.service"
-EVERY_S: Final = 2.0
-REHEARSAL_S: Final = 180.0
+EVERY_S: Final = 2.0  # interval at which `watch` looks at the service
+REHEARSAL_S: Final = 180.0  # time limit of a command run as the gateway's user
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,15 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument("--out", type=Path, metavar="FILE", help="(headwater-VERSION.update)")
     install = verbs.add_parser("install", help="on the gateway: check a signed file, install it, start it on trial")
     install.add_argument("file", type=Path, metavar="FILE")
-    install.add_argument("--downgrade", action="store_true", help="also a version older than the one in force")
-    install.add_argument("--again", action="store_true", help="also a version that was given up here")
-    install.add_argument("--one-way", action="store_true", help="also one whose spool no earlier version reads")
+    install.add_argument("--downgrade", action="store_true", help="allow a version older than the one in force")
+    install.add_argument("--again", action="store_true", help="allow a version that was given up here")
+    install.add_argument("--one-way", action="store_true", help="allow a version whose spool no earlier one reads")
     install.add_argument("--if-new", action="store_true", help="do nothing if it was installed or given up")
     verbs.add_parser("status", help="on the gateway: which versions there are, and which runs")
     verbs.add_parser("back", help="on the gateway: go back to the version before")
-    verbs.add_parser("choose", help="on the gateway, before each start: count it and choose the version")
+    verbs.add_parser("choose", help="on the gateway, before each start: count the start and choose the version")
     verbs.add_parser("watch", help="on the gateway: keep or give up the version that was started")
-    form = verbs.add_parser("spool-form", help="on the gateway: in which form a spool is written")
+    form = verbs.add_parser("spool-form", help="on the gateway: print the form of a spool")
     form.add_argument("spool", type=Path)
 
 
@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     from edge_agent.provisioning.updates.version_folder import VersionFolder
 
-    os.umask(0o022)  # the gateway's user reads what root writes here
+    os.umask(0o022)  # so that the gateway's user can read the files that root writes here
     try:
         return {"install": _install, "status": _status, "back": _back, "choose": _choose, "watch": _watch}[args.what](
             VersionFolder(FOLDER), args
@@ -89,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def own() -> Installed:
-    """The version of the running code: on a gateway, of the copy in the image."""
+    """The version of the running code. On a gateway this is the copy in the image."""
     from edge_agent.cli.support.spool_form import OWN
     from edge_agent.provisioning.updates.versions import Installed
 
@@ -117,7 +117,9 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
     try:
         keys = KEYS.read_text().split()
     except FileNotFoundError as err:
-        raise ConfigError("gateway.toml has no table [update]: this gateway takes no updates") from err
+        raise ConfigError(
+            "gateway.toml has no table [update], so this gateway refuses updates; `headwater update key` prints one"
+        ) from err
     with args.file.open("rb") as file:
         payload = file.read(MOST_BYTES + 1)
     bundle = unpack(payload[:MOST_BYTES], lambda text, signature: signed(text, signature, keys))
@@ -141,13 +143,13 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
             raise
         store.write(admit(left, new, own(), allowed))
     print(f"{new.version} is installed, on trial; `headwater update status` shows the result")
-    if not args.if_new:  # that is at boot, before the gateway starts
+    if not args.if_new:  # --if-new is used at boot, before the gateway starts
         _systemctl("restart", "--no-block", UNIT)
     return 0
 
 
 def _rehearse(folder: Path) -> None:
-    """Check that the new version starts on this machine and accepts the settings, before anything depends on it."""
+    """Check that the new version starts on this machine and accepts the settings. Raises: ConfigError."""
     command = [sys.executable, "-m", "edge_agent", "run", "--dry-run", str(SETTINGS)]
     if not SETTINGS.exists():
         command[-3:] = ["--version"]
@@ -155,7 +157,7 @@ def _rehearse(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = _as_user(command, environment, folder)
     if done.returncode:
-        lines = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
+        lines = done.stderr.strip().splitlines()[-3:] or ["it printed nothing"]
         raise ConfigError(f"the new version does not start here, and was not installed: {' | '.join(lines)}")
 
 
@@ -182,7 +184,7 @@ def _back(store: VersionFolder, args: argparse.Namespace) -> int:
             raise ConfigError("the copy in the image is in force; there is no version before it")
         after = give_up(versions, leaves)
         if choose(after, own(), _spool_form(), store.present()).chosen == leaves:
-            raise ConfigError(f"only {leaves} reads the spool of this gateway: there is no way back from it")
+            raise ConfigError(f"only {leaves} can read the spool of this gateway: there is no way back from it")
         store.write(after)
     _systemctl("restart", "--no-block", UNIT)
     print(f"{leaves} is given up; {after.current or 'the copy in the image'} starts")
@@ -195,9 +197,9 @@ def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
     with store.locked():
         before = store.read()
         forms = {own().spool, *(each.spool for each in before.installed.values())}
-        spool = _spool_form() if len(forms) > 1 else None  # where all write the same, each reads it
+        spool = _spool_form() if len(forms) > 1 else None  # None: all versions have the same form
         versions = choose(before, own(), spool, store.present())
-        store.write(versions)  # counted before it starts: also if the power goes
+        store.write(versions)  # count the start before it happens, in case the power fails during it
         store.point(versions.chosen, CODE)
     for gone in versions.failed:
         if gone not in before.failed:
@@ -238,16 +240,16 @@ def _service() -> ServiceState:
     from edge_agent.provisioning.updates.versions import ServiceState
 
     names = ("ActiveState", "StatusText", "ActiveEnterTimestampMonotonic")
-    said = _systemctl("show", UNIT, f"--property={','.join(names)}")
-    shown = dict(line.partition("=")[::2] for line in said.splitlines())
+    printed = _systemctl("show", UNIT, f"--property={','.join(names)}")
+    shown = dict(line.partition("=")[::2] for line in printed.splitlines())
     since_us = int(shown.get("ActiveEnterTimestampMonotonic") or 0)
     for_s = time.clock_gettime(time.CLOCK_MONOTONIC) - since_us / 1e6
     return ServiceState(shown.get("ActiveState") == "active", shown.get("StatusText", ""), for_s)
 
 
 def _spool_form() -> SpoolForm | None:
-    """The form of the spool. Read as the gateway's user, because SQLite makes files beside a database for its
-    reader.
+    """The form of the spool; None if it cannot be read. Read as the gateway's user, because SQLite may create files
+    beside the database.
     """
     done = _as_user([sys.executable, sys.argv[0], "update", "spool-form", str(SPOOL)], os.environ, Path("/"))
     numbers = [int(word) for word in done.stdout.split() if word.isdecimal()]

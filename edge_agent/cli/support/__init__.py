@@ -1,10 +1,10 @@
-"""Shared by several commands.
+"""Code that several commands share.
 
-broker_listener    options that name a broker, and its messages
-fleet_listener     what the nodes of several brokers say, asked or retained
+broker_listener    options that name a broker, and reading its messages
+fleet_listener     retained messages and answers of nodes at several brokers
 message_rendering  messages as plain values and as lines of text
 progress           a progress bar on standard error
-serving            file, dry run and signals of the commands that run a node
+serving            settings, dry run and signals for the commands that run a node
 size_estimates     expected sizes of a plan, for `explain`
-spool_form         the version of a spool on the disk, for updates
+spool_form         the version of a spool on the disk, for `update`
 """

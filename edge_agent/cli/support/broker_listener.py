@@ -1,4 +1,4 @@
-"""Reads messages of a broker for `peek` and `status`: the options that name the broker, and its messages."""
+"""Options that name a broker, and reading its messages, for `peek`, `status` and others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edge_agent.ports.mqtt.packets import Message, RefusedPublish
 from edge_agent.ports.waiter import Waiter
 
 DEFAULT_BROKER: Final = "mqtt://127.0.0.1:1883"
-TURN_S: Final = 0.2  # the longest sleep, and so the delay of Ctrl-C and --seconds
+TURN_S: Final = 0.2  # longest wait, and so the longest delay of Ctrl-C and --seconds
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
 
 
 def link_of(args: argparse.Namespace) -> Link:
-    """The link for these options, with a client id that no node has. Raises: ConfigError."""
+    """The link for these options, with a client id that no node uses. Raises: ConfigError."""
     link = Link(
         url=args.broker,
         client_id=args.user or f"headwater-{os.getpid()}",
@@ -54,15 +54,15 @@ def link_of(args: argparse.Namespace) -> Link:
 def listen(
     link: Link, filters: Sequence[str], seconds: float | None, quiet_s: float | None = None
 ) -> Iterator[Message]:
-    """Messages of these filters, retained ones first.
+    """Yields messages for these topic filters, retained ones first.
 
-    Ends after `seconds` (None: never), or `quiet_s` after the last message once subscribed (None: never).
-    Raises: PortError if the first connection fails or the broker refuses the filters.
+    Ends after `seconds` (None: no limit), or once subscribed `quiet_s` after the last message (None: no limit).
+    Raises: PortError if the first connection fails or the broker refuses a filter.
     """
     connection, waiter = Connection(link), Waiter()
     until = None if seconds is None else time.monotonic() + seconds
     quiet_since: float | None = None
-    reached = False  # a connection lost after the first one is opened again
+    reached = False  # only a failure of the first connection is an error; later ones are retried
     connection.subscribe(dict.fromkeys(filters, 1))
     connection.open()
     try:
@@ -73,7 +73,9 @@ def listen(
                     case Up():
                         reached = True
                     case Down() if not reached:
-                        raise PortError(f"no broker: {report.why}; check that it runs and that --broker is right")
+                        raise PortError(
+                            f"no broker: {report.why}; check that the broker runs and that --broker is right"
+                        )
                     case Down():
                         print(f"headwater: {report.why}; next attempt in {report.retry_s:.0f} s", file=sys.stderr)
                     case Subscribed():

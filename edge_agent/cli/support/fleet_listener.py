@@ -1,4 +1,4 @@
-"""Reads from the brokers of a tree what every node has published, and its answer to a command."""
+"""Reads the retained messages of all nodes from the brokers of a tree, and sends them commands."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from edge_agent.ports.waiter import Waiter
 
 TURN_S: Final = 0.1
 QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
-EXPIRY_S: Final = 10
+EXPIRY_S: Final = 10  # of a command: brokers discard it after this time
 
 
 @dataclass(slots=True)
 class HeardNode:
-    """The messages of one node. broker: index of the broker that it uses. answer: to the last question."""
+    """The messages of one node. broker: index of the broker that the node uses. answer: to the last command."""
 
     broker: int
     status: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class HeardNode:
 
 
 class FleetListener:
-    """Connections to the brokers of a tree. Use as a context."""
+    """Connections to the brokers of a tree. Use it as a context manager: `with FleetListener(links) as fleet`."""
 
     def __init__(self, links: Sequence[Link]) -> None:
         self.nodes: dict[str, HeardNode] = {}
@@ -58,7 +58,7 @@ class FleetListener:
         self._waiter.close()
 
     def retained(self, seconds: float) -> None:
-        """Read the retained messages of all brokers. Raises: PortError for a broker that does not answer."""
+        """Read the retained messages of all brokers. Raises: PortError if a broker does not answer in time."""
         until = time.monotonic() + seconds
 
         def quiet() -> bool:
@@ -70,7 +70,7 @@ class FleetListener:
                 raise PortError(f"no answer from {connection.link.url} within {seconds:g} s; check that it runs")
 
     def ask(self, nodes: Iterable[str], seconds: float, command: str = "diagnose", **fields: str) -> set[str]:
-        """Send nodes a command. Returns those that do not answer in time."""
+        """Send a command to these nodes. Returns the nodes that do not answer in time."""
         waiting = set(nodes)
         question = json.dumps({"cmd": command, "id": self._id, **fields}).encode()
         for node in waiting:
@@ -107,7 +107,7 @@ class FleetListener:
         match topic.what:
             case "status":
                 node.broker, node.status = node.broker if node.books else broker, content
-            case "books":  # where they are it hears commands; its status is at the brokers of its other parents too
+            case "books":  # only at the broker where the node receives commands; its status is at other brokers too
                 node.broker, node.books = broker, content
             case "answer":
                 node.answer = content

@@ -13,7 +13,7 @@ from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 
-SHOWN_BYTES: Final = 48  # of a message that cannot be decoded
+SHOWN_BYTES: Final = 48  # bytes shown of a message that cannot be decoded
 
 
 def clock(us: int | None) -> str | None:
@@ -30,7 +30,7 @@ def clock(us: int | None) -> str | None:
 
 @dataclass(slots=True)
 class EpochNames:
-    """Names of the numbers in the frames of one epoch, from the definitions in the frames received so far."""
+    """What the numbers in the frames of one epoch stand for, learned from the frames received so far."""
 
     groups: dict[int, Group] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
@@ -44,13 +44,13 @@ class EpochNames:
             self.keys.update(enumerate(texts, first))
 
     def group(self, number: int) -> str:
-        """The name of a group: its source and key, or its number while its definition is unknown."""
+        """The title of a group; its number while its definition is unknown."""
         group = self.groups.get(number)
         return f"group {number}" if group is None else title(group)
 
 
 def title(group: Group) -> str:
-    """The name of a group: boiler[site,unit] where value > 0; of local windows: boiler of press-1."""
+    """The title of a group: boiler[site,unit] where value > 0; of local windows: boiler of press-1."""
     return (
         group.source
         + (f" of {group.node}" if group.node else "")
@@ -60,7 +60,7 @@ def title(group: Group) -> str:
 
 
 class MessageRenderer:
-    """Renders messages; names numbers in frames by the definitions in earlier frames."""
+    """Renders messages. Names replace the numbers in frames once a frame with their definition was rendered."""
 
     def __init__(self, *, rows: bool = False) -> None:
         """rows: render every row of partials as well."""
@@ -68,7 +68,7 @@ class MessageRenderer:
         self._names: dict[tuple[str, int], EpochNames] = {}
 
     def render(self, topic: str, payload: bytes) -> dict[str, Any]:
-        """A message as plain values. `kind` is its type; 'bad' has the reason and the first bytes."""
+        """A message as plain values. `kind` is its type; for 'bad' messages there are `why` and the first bytes."""
         parsed = topics.parse(topic)
         if parsed is None:
             return {"kind": "foreign", "topic": topic, "bytes": len(payload), "text": text_of(payload)}

@@ -29,7 +29,7 @@ class Progress:
             sys.stderr.flush()
 
     def at(self, done: float, text: str = "") -> None:
-        """Show that this much of the total is done."""
+        """Show that `done` of the total is done. text: shown after the bar."""
         now_s = time.monotonic()
         if not self._terminal or now_s - self._shown_s < EVERY_S:
             return

@@ -1,4 +1,4 @@
-"""Shared by the commands that run a node: settings, the dry run, signals."""
+"""Settings, dry run and signals for the commands that run a node."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(args: argparse.Namespace, role: str) -> Settings:
-    """Load the file and set up the log. Raises: ConfigError for mistakes, and for a file of another role."""
-    settings = load(args.config, os.environ.get("STATE_DIRECTORY"))  # of the systemd unit
+    """Load the settings and set up the log. Raises: ConfigError for mistakes, and if the file is for another role."""
+    settings = load(args.config, os.environ.get("STATE_DIRECTORY"))  # set by systemd
     if settings.node.role != role:
         verb = COMMAND_OF[settings.node.role]
         raise ConfigError(
             f'{args.config}: role is "{settings.node.role}", not "{role}"; run: headwater {verb} {args.config}'
         )
     setup(settings.log.level)
-    os.umask(0o077)  # spools, landing files, quarantine and tables hold what sensors said: for this user only
+    os.umask(0o077)  # spools, landing files, quarantine and tables contain readings: for this user only
     return settings
 
 
@@ -63,7 +63,7 @@ def dry_run(settings: Settings) -> int:
 
 @contextmanager
 def stopped_by_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Inside the block SIGTERM and Ctrl-C call `stop`."""
+    """Within the block, SIGTERM and Ctrl-C call `stop`."""
     before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

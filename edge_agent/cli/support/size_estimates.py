@@ -23,12 +23,12 @@ from edge_agent.cli.support.message_rendering import listed
 from edge_agent.config.definitions.drivers import DRIVERS
 
 UNITS_S: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001), ("us", 0.000001))
-NAMED: Final = 8  # queries in a line; a thousand may have the same size
+NAMED: Final = 8  # at most so many queries are named in a line; a thousand may have the same size
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Readings per second of one key, and where the number comes from."""
+    """Readings per second of one key. source: where this number comes from, as text."""
 
     per_s: float
     source: str
@@ -38,13 +38,15 @@ ASSUMED: Final = Rate(1.0, "assumed; --rate sets another")
 
 
 def rate_of(sensor: Sensor | None, by: Iterable[str]) -> Rate:
-    """The rate of a key with these labels in the sensor's definition; one reading per second if it has none."""
+    """The readings per second of a key by these labels, from the sensor's definition; 1 if it has no rate."""
     rate = None if sensor is None else DRIVERS[sensor.driver].rate
     return ASSUMED if sensor is None or rate is None else Rate(rate(sensor, set(by)), "rate of its sensor")
 
 
 def sizes_of(placement: Placement, queries: Iterable[Query], rate: Rate) -> dict[str, Any]:
-    """Sizes of one plan. queries: those that use it. Late rows depend on the lateness of readings alone."""
+    """Sizes of one plan as plain values. queries: those that use it. Plans of late readings get no rates or sizes per
+    window, because these depend on how many readings come late.
+    """
     cost, late = placement.cost, placement.feeds == "late"
     sizes = {} if late else {q.id: of_window(cost, placement.kind, q.window, rate.per_s) for q in queries}
     per_s = None if late else cost.per_s(rate.per_s)
@@ -125,7 +127,7 @@ def reason_of(placement: Placement, rate: Rate) -> str:
 
 
 def often(rate: float) -> str:
-    """`13 a second`, `one every 30.4d`; 0 a second is `one in all`."""
+    """A rate per second as text: `13 a second`, `one every 30.4d`; 0 is `one in all`."""
     if not rate:
         return "one in all"
     if rate > 1:

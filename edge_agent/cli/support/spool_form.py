@@ -1,4 +1,4 @@
-"""Reads the form of a spool on the disk without opening it as its node does."""
+"""Reads the form (version numbers) of a spool on the disk, without changing the spool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edge_agent.machines.checkpoint import slots
 from edge_agent.ports import spool_file
 from edge_agent.wire import snapshot
 
-OWN = (spool_file.VERSION, slots.VERSION)  # what this version writes
+OWN = (spool_file.VERSION, slots.VERSION)  # the form that this version writes
 
 
 def form_of(path: Path) -> tuple[int, int] | None:
-    """(version of the file, version of its slots); None if there is no spool, or it is damaged.
+    """(version of the file, version of its slots); None if there is no spool or it is damaged: then any version of the
+    agent can start, with an empty spool.
 
-    In these cases any version can start with an empty spool. Only for a process of the owner: SQLite may make files
-    beside it.
+    Call it as the user who owns the spool, because SQLite may create files beside it.
     """
     if not path.is_file():
         return None
