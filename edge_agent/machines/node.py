@@ -224,8 +224,7 @@ class Node(Parents):
         frames: list[Frame] = []
         self._keep_quota()
         for parent in tuple(self.outbox.lost_lines):
-            names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
-            self._declared += self.outbox.accept_loss(parent, names, self._load)
+            self._declared += self.outbox.accept_loss(parent, self._leaf_names(), self._load)
             self._renew = True
         moved, flush = False, Step()
         if self.wanted != self.outbox.parent and not self.outbox.leaving and not self.outbox.outdated:

@@ -119,11 +119,10 @@ class Parents(ABC):
 
     def _accept_loss(self, only: str) -> list[Action]:
         """Declare frames lost that wait for former parents. only: name of one former parent; '': all."""
-        names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
         given_up, notes = list[GivenUp](), list[Action]()
         waiting = self.outbox.former_lines.waiting()
         for parent, frames in [each for each in waiting.items() if only in ("", each[0])]:
-            gaps = self.outbox.accept_loss(parent, names, self._load)
+            gaps = self.outbox.accept_loss(parent, self._leaf_names(), self._load)
             self._declared += gaps
             found = [gap for gap in gaps if gap.end_us > gap.start_us]
             known = all(gap.readings >= 0 for gap in gaps)

@@ -31,7 +31,7 @@ from edge_agent.machines.events import (
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.uplink.journal_change import Spooled, sort_out
+from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
@@ -223,6 +223,15 @@ def test_nothing_is_published_between_the_receipt_and_the_new_birth() -> None:
     for action in done:
         if isinstance(action, Publish):
             host.do(Sent(action.epoch, action.seq), T0 + 6 * S)
+
+
+def test_what_is_in_doubt_of_another_epoch_is_declared_for_all_groups_and_for_leaves_that_have_left() -> None:
+    """protocol 3.7: a record of no group, or of no leaf, concerned no window."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    sender, now = Sender("m", query, leaves=("gone",)), Sender("m", query).outbox
+    frames = {(f.epoch, f.seq): f for f in (sender.birth(), sender.send((0, 10 * S, "", 1.0), frontier_us=10 * S))}
+    (gap,), lost = in_doubt(list(frames), now.encoder, now.epoch, {query.group: ("a",)}, lambda *key: frames[key])
+    assert (gap.groups, gap.nodes, gap.start_us, lost) == ((query.group,), ("a", "gone"), 0, 1)
 
 
 def test_frames_are_sorted_by_what_the_old_journal_can_have_seen() -> None:

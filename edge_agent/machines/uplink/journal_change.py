@@ -24,6 +24,7 @@ MOST_LOOKED_AT: Final = 2_000  # most frames in doubt that are decoded to find t
 
 Keys = list[tuple[int, int]]
 Load = Callable[[int, int], Frame]
+Leaves = Mapping[Group, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,15 @@ def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spo
     return Spooled(doubtful, [key for key, marked in found if not marked and key[0] == epoch], [])
 
 
-def in_doubt(
-    keys: Keys, encoder: EpochEncoder, epoch: int, nodes: tuple[str, ...], load: Load
-) -> tuple[tuple[Gap, ...], int]:
+def in_doubt(keys: Keys, encoder: EpochEncoder, epoch: int, leaves: Leaves, load: Load) -> tuple[tuple[Gap, ...], int]:
     """Returns (gap records for frames that are given up, with the records in these frames; number of their readings).
 
-    encoder, epoch: the present epoch. nodes: the leaves to name in the records.
+    encoder, epoch: the present epoch. leaves: for every group those below this node. The records name these, those that
+    the frames list (they may have left), and all groups if the numbers are of another epoch.
     """
+    named = {name for names in leaves.values() for name in names}
     by_number = {number: group for group, number in encoder.groups.items()}
-    everything = tuple(encoder.groups)
+    everything = tuple(dict.fromkeys((*encoder.groups, *leaves)))
     spans: dict[tuple[Group, ...], list[tuple[int, int, int]]] = {}
     carried: list[Gap] = []
     unknown = lost = 0
@@ -71,6 +72,7 @@ def in_doubt(
             continue
         carried += (replace(gap, run=0) for gap in frame.gaps)
         lost += frame.readings
+        named.update(leaf.node for change in frame.members for leaf in change.leaves)
         for part in frame.groups:
             of = (by_number[part.group],) if key[0] == epoch and part.group in by_number else everything
             for section in (*part.sections, *part.late):
@@ -78,6 +80,7 @@ def in_doubt(
                 if len(rows):
                     readings = int(next(iter(rows.states.values())).sum())  # the first column of a basis is the count
                     spans.setdefault(of, []).append((int(rows.start.min()), int(rows.end.max()), readings))
+    nodes = tuple(sorted(named))
     records = [
         Gap(of, start_us, end_us, readings, nodes, IN_DOUBT)
         for of, found in spans.items()

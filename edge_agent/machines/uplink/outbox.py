@@ -25,6 +25,7 @@ from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS, FormerLine, leave_frames
 from edge_agent.machines.uplink.frame_queue import FrameQueue
 from edge_agent.machines.uplink.journal_change import (
+    Leaves,
     Load,
     first_frontiers,
     in_doubt,
@@ -190,10 +191,10 @@ class Outbox(FrameQueue):
             self.lost_frames += 1
             return self._in_place_of(epoch, 0)
 
-    def accept_loss(self, parent: str, nodes: tuple[str, ...], load: Load) -> tuple[Gap, ...]:
+    def accept_loss(self, parent: str, leaves: Leaves, load: Load) -> tuple[Gap, ...]:
         """Give up the frames that a former parent has not receipted. Returns their gap records.
 
-        nodes: all leaves whose readings this node sends.
+        leaves: for every group the leaves whose readings this node sends.
         """
         line = self.former_lines.lines[parent]
         keys = list(line.pending)
@@ -203,7 +204,7 @@ class Outbox(FrameQueue):
         self.lost_lines = [each for each in self.lost_lines if each != parent]
         ends = [line.end for line in self.former_lines.lines.values() if line.end is not None]
         self.moved_from = (ends[-1][0], self.moved_from[1]) if ends else (0, {})  # now of the line before
-        return self._in_doubt(keys, nodes, load)
+        return self._in_doubt(keys, leaves, load)
 
     # --- another journal of the parent (3.7) ------------------------------------------------------------------------
 
@@ -219,23 +220,20 @@ class Outbox(FrameQueue):
         self.journal, self.outdated = journal, True
         return [Note("parent.journal_changed", {"known": known, "got": journal, "frames": self.spooled})]
 
-    def join_journal(
-        self, load: Load, reached: Mapping[Group, int], nodes: Mapping[Group, tuple[str, ...]]
-    ) -> tuple[bool, tuple[Gap, ...]]:
+    def join_journal(self, load: Load, reached: Mapping[Group, int], nodes: Leaves) -> tuple[bool, tuple[Gap, ...]]:
         """Decide about spooled frames. Returns (whether a new epoch must begin, the losses to declare in it).
 
         reached: group -> latest end of the rows sent. nodes: group -> its leaves.
         """
-        everyone = tuple(sorted({name for names in nodes.values() for name in names}))
         if not self.outdated:  # a restart interrupted a move of frames: the meaning of their numbers is lost
             rest, left, self.leaving = list(self._to_move), self.leaving, 0
             self._to_move.clear()
             self.forget += rest
-            gaps = self._in_doubt(rest, everyone, load)
+            gaps = self._in_doubt(rest, nodes, load)
             return False, gaps if left == self.moved_from[0] else (*gaps, *lost_with_journal(reached, nodes))
         self.outdated, self.changes = False, self.changes + 1
         spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch)
-        gaps = self._in_doubt([*spooled.doubtful, *self._to_move], everyone, load)
+        gaps = self._in_doubt([*spooled.doubtful, *self._to_move], nodes, load)
         groups, first = {number: group for group, number in self.encoder.groups.items()}, dict[Group, int]()
         for key in (*spooled.moving, *spooled.kept)[:LOOKED_AHEAD]:
             with suppress(PortError, WireError, ValueError, KeyError):
@@ -253,8 +251,8 @@ class Outbox(FrameQueue):
         self._readdress([key for key in spooled.kept if key[1] == 0], gaps, load)
         return False, ()
 
-    def _in_doubt(self, keys: list[tuple[int, int]], everyone: tuple[str, ...], load: Load) -> tuple[Gap, ...]:
-        gaps, lost = in_doubt(keys, self.encoder, self.epoch, everyone, load)
+    def _in_doubt(self, keys: list[tuple[int, int]], leaves: Leaves, load: Load) -> tuple[Gap, ...]:
+        gaps, lost = in_doubt(keys, self.encoder, self.epoch, leaves, load)
         self.sent_readings -= lost
         self.lost_readings += lost
         return gaps
