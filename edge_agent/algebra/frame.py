@@ -401,6 +401,12 @@ class Flush:
     after: int
     successor: int | None = None
 
+    def agrees(self, other: Flush | None) -> bool:
+        """Whether both may be the same flush."""
+        if other is None or other.after != self.after:
+            return False
+        return None in (self.successor, other.successor) or self.successor == other.successor
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

@@ -65,6 +65,46 @@ def test_a_birth_waits_for_the_predecessor_it_names_and_for_no_other() -> None:
     assert (other.frame, other.why) == (None, SECOND_LINE)
 
 
+def test_a_device_that_begins_an_epoch_on_the_way_does_not_follow_the_flush_of_its_twin() -> None:
+    """protocol 1.4: its birth names no flush, and all the frames that are here."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1, 3)), Frame(1, 3)):
+        inbox.take("a", frame, 0)
+    assert inbox.take("a", born(2, (1, 3)), 1) == []
+    assert inbox.rivals == {"a": (2, 1)}
+
+
+def test_a_node_that_comes_back_follows_its_leave_behind_a_flush_that_names_an_epoch_for_another_parent() -> None:
+    """protocol 1.5, 1.3: that epoch was never sent here. What comes again of the flush is a repeat."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    flush = Frame(1, 2, flush=Flush(1, 3))
+    for frame in (born(1), Frame(1, 1), flush, Frame(1, 3, leave=4), flush):
+        inbox.take("a", frame, 0)
+    again = Inbox(JOURNAL, silence_us=60)
+    state = inbox.snapshot(EpochKey("a", 1))
+    assert state is not None
+    again.restore(EpochKey("a", 1), state, {})
+    for each in (inbox, again):
+        assert each.take("a", flush, 1) == []
+        assert [(e.epoch, e.seq) for e in each.take("a", born(2, (1, 3)), 1)] == [(2, 0)]
+        assert each.rivals == {}
+
+
+def test_frames_of_a_second_line_behind_an_epoch_that_has_ended_are_taken_in_their_order() -> None:
+    """protocol 1.4, 3.4: one number is kept of it, and one that had come ahead hid those before it."""
+    for bounded in (True, False):
+        inbox = Inbox(JOURNAL, bounded=bounded)
+        for frame in (born(1), Frame(1, 1), born(2, (1, 1))):
+            inbox.take("a", frame)
+        ahead = inbox.take("a", Frame(1, 3))
+        assert [e.why for e in ahead] == ([] if bounded else [SECOND_LINE]), "a lander has receipted it"
+        assert inbox.receipt("a", 1).upto == 2
+        assert [e.why for e in inbox.take("a", Frame(1, 2))] == [SECOND_LINE]
+        assert [e.why for e in inbox.take("a", Frame(1, 3))] == [SECOND_LINE]
+        assert inbox.take("a", Frame(1, 3)) == []
+        assert inbox.receipt("a", 1).upto == 4
+
+
 def test_frames_of_an_epoch_declared_lost_still_apply_once_for_their_data() -> None:
     """protocol 1.2."""
     inbox = Inbox(JOURNAL)

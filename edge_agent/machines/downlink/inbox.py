@@ -84,7 +84,7 @@ class Inbox(ChildEpochs):
             return  # for a former journal of this parent; its node will send a birth for the present journal
         key, seq = EpochKey(node, message.epoch), message.seq
         if key in self.ended:
-            yield from self._after_end(key, seq)
+            yield from self._after_end(key, message)
             return
         known = self.epochs.get(key)
         frames = known if known is not None else EpochFrames()
@@ -219,9 +219,16 @@ class Inbox(ChildEpochs):
         before = self.epochs.get(EpochKey(node, predecessor[0]))
         return before is not None and before.applied.next == predecessor[1] + 1
 
-    def _after_end(self, key: EpochKey, seq: int) -> Iterator[Effect]:
-        """Take a frame of an ended epoch: a duplicate, or a frame of a second line that continued the epoch."""
-        if self.ended.is_new(key, seq):
+    def _after_end(self, key: EpochKey, message: Frame | BadFrame) -> Iterator[Effect]:
+        """Take a frame of an epoch with a successor: a duplicate, or of another line that began with that epoch.
+
+        One number is kept, so a merger takes such frames in their order: one ahead is not receipted, and comes again.
+        """
+        seq, gaps = message.seq, message.gaps if isinstance(message, Frame) else ()
+        run = message.run if isinstance(message, BadFrame) else 1 + sum(max(gap.run - 1, 0) for gap in gaps)
+        if seq < self.ended.of[key.node][key.epoch]:
+            return
+        if self.ended.pass_over(key, seq, max(run, 1)) or not self.bounded:
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
             yield Effect(*key, seq, None, stale=True, why=SECOND_LINE)
 

@@ -35,12 +35,12 @@ class EndedEpochs:
             self.forgotten += 1
         self.changed.add(key.node)
 
-    def is_new(self, key: EpochKey, seq: int) -> bool:
-        """Take a frame of an ended epoch. Returns whether it has not arrived before."""
+    def pass_over(self, key: EpochKey, seq: int, run: int) -> bool:
+        """Take frames of an ended epoch, from seq on. Returns whether they follow directly on those received."""
         ended = self.of[key.node]
-        if seq < ended[key.epoch]:
+        if seq != ended[key.epoch]:
             return False
-        ended[key.epoch] = seq + 1
+        ended[key.epoch] = seq + run
         self.changed.add(key.node)
         return True
 

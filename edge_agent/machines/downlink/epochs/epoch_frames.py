@@ -87,7 +87,7 @@ class EpochFrames:
         """Why a frame must be of another line; '' if it may be of this one. A flush counts as a whole (1.3)."""
         if frame.flush is None:
             return AFTER_FLUSH if self.flushed(frame.seq) and not apart(frame) else ""
-        if any(flush.after == frame.flush.after and flush != frame.flush for flush in self._flushes()):
+        if any(flush.after == frame.flush.after and not flush.agrees(frame.flush) for flush in self._flushes()):
             return ANOTHER_FLUSH
         return OTHERS_HERE if self._has_others(frame.flush.after) else ""
 
@@ -99,12 +99,10 @@ class EpochFrames:
         """
         if self.lost or self.applied.next != last + 1:
             return False
-        named = birth.birth if isinstance(birth, Frame) else None
-        if named is None or named.flush is None:
-            return True
         if self.flush is not None and self.flush.successor not in (None, birth.epoch):
             return False  # the flush here is of another device, which was restarted behind the same frame (1.4)
-        return not self._has_others(named.flush)
+        named = birth.birth if isinstance(birth, Frame) else None
+        return named is None or named.flush is None or not self._has_others(named.flush)
 
     def _flushes(self) -> Iterator[Flush]:
         """Yields the `flush` of frames that took effect or wait."""
@@ -123,6 +121,8 @@ class EpochFrames:
         """Note that a frame takes effect."""
         if frame.flush is not None:
             self.flush = frame.flush
+        elif frame.leave is not None and self.flush is not None:
+            self.flush = Flush(self.flush.after)  # the epoch that it named was for another parent (1.5)
         elif not apart(frame):
             self.ordinary = max(self.ordinary, frame.seq)
 
@@ -136,7 +136,7 @@ class EpochFrames:
             return False
         there = self.waiting.get(frame.seq)
         here = self.flush if there is None else there.flush if isinstance(there, Frame) else None
-        return here is not None and frame.seq > here.after and here != frame.flush
+        return here is not None and frame.seq > here.after and not here.agrees(frame.flush)
 
     def snapshot(self, *, current: bool) -> EpochFramesState:
         """The state without waiting frames. current: whether this epoch is in force."""
