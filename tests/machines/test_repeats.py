@@ -11,6 +11,7 @@ import pytest
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.lost_pasts import READ_AGAIN
 from edge_agent.machines.uplink.step import Step
@@ -168,6 +169,20 @@ def below(frame: Frame, epoch: int) -> Frame:
     """A birth that lists its leaves in that epoch."""
     listed = (replace(m, leaves=tuple(replace(leaf, epoch=epoch) for leaf in m.leaves)) for m in frame.members)
     return replace(frame, members=tuple(listed))
+
+
+@pytest.mark.parametrize("reason", [JOURNAL_LOST, BEGAN])
+def test_what_an_older_line_said_of_its_past_is_not_passed_on_as_said_by_the_present_one(reason: str) -> None:
+    """protocol 1.2, 3.7: the tier above would take what the leaf reads again for readings that nobody has."""
+    parent, old, new = ChildFrames(JOURNAL, GRACE), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    birth = old.birth()
+    (said,) = old.outbox.put(Step(gaps=(Gap((QUERY.group,), 0, 10 * S, -1, ("a",), reason),)))
+    parent.take("a", birth, 11 * S)
+    parent.take("a", lost(new, birth.epoch), 12 * S)
+    (applied,) = parent.take("a", said, 13 * S)
+    assert applied.effect.frame is not None
+    assert [gap.detail for gap in applied.effect.frame.gaps] == [loss_records.OLDER_LINE]
 
 
 @pytest.mark.parametrize("says", ["nothing", "its journal lost what I sent", "I hear my sensors from now on"])

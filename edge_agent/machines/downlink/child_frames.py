@@ -176,6 +176,8 @@ class ChildFrames:
         came = frame
         if frame.gaps:
             frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, frame.gaps, received_us)))
+            if effect.stale:
+                frame = replace(frame, gaps=tuple(map(loss_records.of_older_line, frame.gaps)))
             effect = effect._replace(frame=frame)
         try:
             if frame.define is not None:

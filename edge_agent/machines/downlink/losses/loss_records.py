@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
@@ -16,6 +16,7 @@ from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.member import Member
 
 PAST_UNKNOWN: Final = "its past is not known"  # detail of a record made by the parent instead of the child (3.7)
+OLDER_LINE: Final = "of an earlier line of its node"  # detail of a record of a node that has lost its past since
 LATE_US: Final = 900_000_000  # late rows in frames that a child has deleted are assumed to be at most so late
 
 
@@ -65,6 +66,12 @@ def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOUR
     The tier above narrows it, except if `reason` is another because late rows may be lost too.
     """
     return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason, 0, PAST_UNKNOWN)
+
+
+def of_older_line(gap: Gap) -> Gap:
+    """A gap record of an older line: for the tier above it does not say that the present line knows its past (1.2)."""
+    says = gap.reason in (JOURNAL_LOST, BEGAN) and not gap.detail
+    return replace(gap, detail=OLDER_LINE) if says else gap
 
 
 def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
