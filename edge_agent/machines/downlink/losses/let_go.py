@@ -101,7 +101,7 @@ class LetGo:
             if frames.lost or not frames.waiting:
                 continue
             first, predecessor = frames.applied.next, frames.predecessor
-            if (first or epoch == speaks_in) and (first not in frames.waiting or frames.blocked):
+            if first not in frames.waiting and (first or epoch == speaks_in):
                 yield from _gaps(epoch, frames, max(frames.waiting))
             if first == 0 in frames.waiting:  # a birth waits for all its frames
                 yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
