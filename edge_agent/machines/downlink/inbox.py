@@ -25,6 +25,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import (
     Effect,
     EpochFrames,
     earliest,
+    run_of,
 )
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
@@ -224,11 +225,10 @@ class Inbox(ChildEpochs):
 
         One number is kept, so a merger takes such frames in their order: one ahead is not receipted, and comes again.
         """
-        seq, gaps = message.seq, message.gaps if isinstance(message, Frame) else ()
-        run = message.run if isinstance(message, BadFrame) else 1 + sum(max(gap.run - 1, 0) for gap in gaps)
+        seq = message.seq
         if seq < self.ended.of[key.node][key.epoch]:
             return
-        if self.ended.pass_over(key, seq, max(run, 1)) or not self.bounded:
+        if self.ended.pass_over(key, seq, run_of(message)) or not self.bounded:
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
             yield Effect(*key, seq, None, stale=True, why=SECOND_LINE)
 
@@ -387,7 +387,7 @@ class Inbox(ChildEpochs):
         for other in self._lines[key.node].values():
             before = other.predecessor
             if isinstance(before, tuple) and before[0] == key.epoch and other.birth_is_here:
-                return all(seq in frames.waiting for seq in range(frames.applied.next, before[1] + 1))
+                return not any(frames.missing(before[1]))
         return False
 
     def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:

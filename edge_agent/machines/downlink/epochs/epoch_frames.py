@@ -78,10 +78,17 @@ class EpochFrames:
     @property
     def birth_is_here(self) -> bool:
         """Whether all frames of the birth, or declared losses in their place, have arrived and wait."""
-        seq = 0
-        while seq < self.birth_frames and (message := self.waiting.get(seq)) is not None:
-            seq += max(message.run, 1) if isinstance(message, BadFrame) else 1
-        return seq >= self.birth_frames
+        return not any(self.missing(self.birth_frames - 1))
+
+    def missing(self, last: int) -> Iterator[tuple[int, int]]:
+        """Yields the inclusive ranges of seqs, up to `last`, of frames that neither took effect nor wait."""
+        first = self.applied.next
+        for seq in sorted(seq for seq in self.waiting if seq <= last):
+            if first < seq:
+                yield first, seq - 1
+            first = max(first, seq + run_of(self.waiting[seq]))
+        if first <= last:
+            yield first, last
 
     def refuses(self, frame: Frame) -> str:
         """Why a frame must be of another line; '' if it may be of this one. A flush counts as a whole (1.3)."""
@@ -188,6 +195,13 @@ def earliest(frame: Frame) -> int | None:
     rows = (section.span_us[0] for part in frame.groups for section in (*part.sections, *part.late))
     gaps = (gap.start_us for gap in frame.gaps if gap.groups and gap.end_us > gap.start_us)
     return min((*rows, *gaps), default=None)
+
+
+def run_of(message: Frame | BadFrame) -> int:
+    """How many seqs a message takes: one gap record may stand for several frames that were never published (3.5)."""
+    if isinstance(message, BadFrame):
+        return max(message.run, 1)
+    return 1 + sum(max(gap.run - 1, 0) for gap in message.gaps)
 
 
 def stands_in(frame: Frame) -> bool:

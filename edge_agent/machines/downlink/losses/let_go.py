@@ -102,7 +102,7 @@ class LetGo:
                 continue
             first, predecessor = frames.applied.next, frames.predecessor
             if first not in frames.waiting and (first or epoch == speaks_in):
-                yield from _gaps(epoch, frames, max(frames.waiting))
+                yield from (((epoch, low), high) for low, high in frames.missing(max(frames.waiting)))
             if first == 0 in frames.waiting:  # a birth waits for all its frames
                 yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
             if first or not isinstance(predecessor, tuple) or EpochKey(node, predecessor[0]) in inbox.ended:
@@ -110,16 +110,5 @@ class LetGo:
             before, last = inbox.epochs.get(EpochKey(node, predecessor[0])), predecessor[1]
             if before is None:
                 yield (predecessor[0], 0), last
-            elif not before.lost and (before.applied.next not in before.waiting or before.blocked):
-                yield from _gaps(predecessor[0], before, last)
-
-
-def _gaps(epoch: int, frames: EpochFrames, last: int) -> Iterator[tuple[Hole, int]]:
-    """The missing frames of an epoch up to the last. Those behind a frame that waits for an explanation count too."""
-    first = frames.applied.next
-    for seq in sorted(seq for seq in frames.waiting if seq <= last):
-        if first < seq:
-            yield (epoch, first), seq - 1
-        first = seq + 1
-    if first <= last:
-        yield (epoch, first), last
+            elif not before.lost and before.applied.next not in before.waiting:
+                yield from (((predecessor[0], low), high) for low, high in before.missing(last))
