@@ -9,7 +9,7 @@ import pytest
 
 from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, Frame, Heartbeat, Leaf, Members, Serving
 from edge_agent.algebra.query.query import Query
-from edge_agent.algebra.windows import Tumbling
+from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.losses.let_go import LET_GO, WAIT_US
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, Tick
@@ -113,6 +113,18 @@ def test_a_leaf_that_a_damaged_frame_listed_is_declared_with_the_times_of_that_f
     found = taken(parent, *sender.outbox.restate(), sender.birth(), now_us=NOW + 50 * S)
     assert losses(found) == [(DAMAGED, 10 * S, NOW + 1, ("b",))]
     assert losses(taken(parent, lists(sender, "c"))) == []
+
+
+def test_a_damaged_frame_may_have_ended_the_sessions_that_were_open_before() -> None:
+    """protocol 3.6, 5.2: they began below the frontier."""
+    query = Query("q", 1, "s", Session(5 * S), SUM, lateness_us=0)
+    sender, parent = Sender("m", query, leaves=("a",)), ChildFrames(JOURNAL, GRACE)
+    birth, frame = sender.birth(), sender.send((8 * S, 8 * S, "", 1.0), frontier_us=10 * S)
+    taken(parent, birth, replace(frame, groups=(replace(frame.groups[0], registers=((0, 9 * S),)),)))
+    sender.send((8 * S, 9 * S, "", 1.0), frontier_us=20 * S)
+    (applied,) = taken(parent, damaged(sender))
+    assert applied.effect.frame is not None
+    assert [gap.start_us for gap in applied.effect.frame.gaps] == [9 * S]
 
 
 def test_a_leave_lists_all_leaves_too() -> None:

@@ -101,7 +101,7 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
             continue
         for group in gap.groups:
             member = children.membership(group).member(node)
-            start_us = gap.start_us if timed else max(min(member.frontier_us, now_us), 0)
+            start_us = gap.start_us if timed else max(min(member.lowest_us, now_us), 0)
             end_us = gap.end_us if timed else now_us + 1
             nodes = gap.nodes or tuple(sorted(member.leaves))
             yield replace(gap, groups=(group,), start_us=start_us, end_us=end_us, nodes=nodes)
