@@ -27,6 +27,8 @@ import numpy as np
 import psutil
 
 from cloud_job.audit.root_book import root_book
+from cloud_job.delta.retention import Kept
+from cloud_job.delta.upkeep import steps_of
 from cloud_job.sql import delta_rs
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
@@ -58,6 +60,10 @@ FEED_S: Final = 0.3  # between two
 STEPS: Final = (1, 1, 1, 2)  # of a run before it is killed; each run begins with others, after each is a pause
 MOMENT_S: Final = 3.0  # of every other kill, after its last step has begun, at most: it may meet the batch after it
 LAST_STEPS: Final = 2
+ROUND: Final = len(steps_of(Kept(1, 1), 1))  # steps until each has run
+LONG: Final = 5  # of so many runs one lasts more than a round: readings are deleted when their step runs again
+LONG_FILES: Final = 80
+LONG_S: Final = 400.0
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
 COUNT: Final = 10  # readings of a count window
@@ -210,16 +216,18 @@ class Killed:
         """Kill one while files land: a moment after the beginning of some step."""
         process = self._started()
         java = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        goal = self._seen("upkeep.step") + self.chance.choice(STEPS)
+        long = self.outcome.kills.total() % LONG == LONG - 1
+        steps = ROUND + self.chance.randint(1, ROUND) if long else self.chance.choice(STEPS)
+        goal = self._seen("upkeep.step") + steps
         moment_s = self.chance.uniform(0, MOMENT_S) if self.outcome.kills.total() % 2 else 0.0
-        last = self.fleet.files + FILES_A_RUN
+        last = self.fleet.files + (LONG_FILES if long else FILES_A_RUN)
 
         def come() -> bool:
             if self.fleet.files < last:
                 self.fleet.second()
             return self._seen("upkeep.step") >= goal or process.poll() is not None
 
-        until(come, START_S, FEED_S)
+        until(come, LONG_S if long else START_S, FEED_S)
         until(lambda: False, moment_s)
         inside = self._seen("upkeep.step") > self._ended()
         kind = self.chance.choice(("root", "jvm", "both"))
