@@ -147,7 +147,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_behind": "bounds.MOST_GONE of each group beside those that somebody lists, `beyond_bounds`",
         "_over_us": "one of each group that is served",
         "_sensor_texts": "bounds.MOST_SENSORS, `beyond_bounds`",
-        "_told_beyond": ITSELF,
+        "_reported_beyond": ITSELF,
         "_effects": COMMIT,
         "_new_gaps": COMMIT,
         "_new_queries": COMMIT,
