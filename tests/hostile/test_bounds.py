@@ -134,7 +134,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_sensors": "merger.MOST_TEXTS, `beyond_bounds`",
         "_child_keys": LINES,
         "_spooled_hints": GROUPS,
-        **dict.fromkeys(("_tokens", "_in_commit", "_told", "_failed"), COMMIT),
+        **dict.fromkeys(("_tokens", "_in_commit", "_commit_notes", "_failed"), COMMIT),
     },
     ChildAlarms: {"alarmed": "line_watch.MOST_NAMED", "_rivals": OWN_ID, "_went_back": OWN_ID},
     SentUpward: {"groups": GROUPS, "ended": "sent_upward.MOST_ENDED, `beyond_bounds`"},
