@@ -1,14 +1,14 @@
 """The root without I/O: what Spark (cloud_job/) and numpy share.
 
 completeness         which frames took effect, and how complete every group is: `Decider`
-bounds               limits on what children can make the root keep
-lost_frames          frames that were received and came in no landing file
+bounds               limits on the state that children can make the root keep
+lost_frames          frames that the lander received but no landing file contains
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
 punctuation_state    which windows between markers close; punctuation_windows: their members and coverage
 positions            one order for the readings of all nodes, and the windows of positions
-books                whether no reading was lost without a record or counted twice: `headwater audit`
+books                checks that no reading was lost without a record or counted twice: `headwater audit`
 instant_slices       raw readings as slices of 1 us
 work_rows            from partials to the rows that a `Work` asks for
-numpy/               carries a `Work` out on rows in memory: replay, simulate, simulation
+numpy/               executes a `Work` on rows in memory: replay, simulate, simulation
 """

@@ -1,4 +1,4 @@
-"""Checks whether the books balance: no reading is lost without a record, none counts twice. Pure.
+"""Checks whether the books balance: no reading is lost without a record, and none counts twice. Pure.
 
 Rule (docs/protocol.md 9.1): produced = stored + pending + declared lost + late + quarantined, checked node by node and
 link by link from the book that every node publishes and from the root's tables. A reading that several groups ask for
@@ -16,10 +16,10 @@ ROOT: Final = "root"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a parent applied of one child.
+    """The frames that a parent applied from one child.
 
-    epoch: in force. next: its next seq. For the unbroken line of epochs up to it: the readings (None: not known), and
-    the frames that had no effect.
+    epoch: the epoch in force. next: its next seq. readings (None: not known) and refused (frames that had no effect)
+    count over the unbroken line of epochs up to this one.
     """
 
     epoch: int
@@ -32,7 +32,7 @@ class Line:
 class NodeBook:
     """The book that one node published. book: as `Gateway.book` or `Merger.book`, with `refused` readings at a gateway.
 
-    late_word: the node may have sent more since: it does not answer, and it was not stopped in order.
+    late_word: the node does not answer and was not stopped in order, so it may have sent more since.
     """
 
     node: str
@@ -52,15 +52,13 @@ class NodeBook:
 
     @property
     def produced(self) -> int:
-        """Readings of a gateway that some query asks for, values that it refused, and readings whose time was never
-        known.
-        """
+        """Readings produced at a gateway: those that a query uses, refused values, and those that never got a time."""
         taken = self.number("taken") + self.number("added") - self.number("outside")
         return taken + self.number("refused") + self.number("undated")
 
     @property
     def lines(self) -> dict[str, Line]:
-        """Child -> what this merger applied of it."""
+        """Child -> frames that this merger applied from it."""
         found = self.book.get("children", {})
         return {child: Line(*line) for child, line in found.items()} if isinstance(found, Mapping) else {}
 
@@ -69,10 +67,10 @@ class NodeBook:
 class RootBook:
     """The root's book, from its tables.
 
-    lines: of the root's children. applied: child -> readings that the decisions applied; None: not known from the
-    beginning. stored: child -> readings in rows of bronze.messages that count. doubled: rows that occur twice there.
-    uncounted: rows of a version without counts. late: readings in ops.late. unknown: reason -> gap records of unknown
-    size.
+    lines: child -> frames that the root applied from it. applied: child -> readings that the decisions applied; None:
+    not counted from the beginning. stored: child -> readings in rows of bronze.messages that took effect. doubled: rows
+    that occur twice there. uncounted: rows written by a version that did not count readings. late: readings in
+    ops.late. unknown: reason -> number of gap records of unknown size.
     """
 
     name: str = ROOT
@@ -89,10 +87,10 @@ class RootBook:
 class Audit:
     """The result of the audit.
 
-    off: what does not balance, where and by how much. unheard: nodes without a book, or with an old one only. unknown:
-    nodes and links whose numbers do not suffice for an equation. pending: node -> readings open there or on the way
-    from there to its parent. former: readings known from the parent's side only, such as those of spools that were
-    lost.
+    off: one text per imbalance: where, and by how much. unheard: nodes without a book, or only with an old one.
+    unknown: nodes and links that cannot be checked, because a number is missing. pending: node -> readings that are
+    open at the node or on the way to its parent. former: readings known only from the parent's book, such as those of a
+    lost spool.
     """
 
     root: RootBook
@@ -151,7 +149,7 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
     for parent, found in lines.items():
         for child in sorted(found.keys() - known.keys()):
             out.former += found[child].readings or 0
-            out.unheard.append(f"{child}: it has no book; {parent} applied {_many(found[child].readings)} of it")
+            out.unheard.append(f"{child}: it has no book; {parent} applied {_many(found[child].readings)} from it")
     _balance_root(out)
     if not out.off and out.rest:
         if out.unknown or out.unheard:
@@ -190,10 +188,9 @@ def _balance_node(out: Audit, node: NodeBook) -> None:
 
 
 def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Iterable[Line]) -> None:
-    """Check that readings sent by the child - applied by the parent is never below 0, and 0 once the last frame is
-    applied.
+    """Check that the parent applied no more readings than the child sent, and all once the last frame is applied.
 
-    elsewhere: lines of the child at parents that it has left (1.5); the readings applied there were sent too.
+    elsewhere: lines of the child at its earlier parents (1.5); readings applied there count as sent and applied too.
     """
     sent, name = child.number("sent"), f"{child.node} -> {child.parent}"
     if line is None:
@@ -203,7 +200,7 @@ def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Ite
         readings = None if unknown else (line.readings or 0) + (other.readings or 0)
         line = replace(line, readings=readings, refused=line.refused + other.refused)
     if line.readings is None or not child.book.get("whole", False):
-        out.unknown.append(f"{name}: books on its two sides do not begin together")
+        out.unknown.append(f"{name}: the books of child and parent do not begin at the same frame")
         return
     between = sent - line.readings
     same = line.epoch == child.number("epoch")
@@ -228,11 +225,11 @@ def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Ite
 
 
 def _balance_root(out: Audit) -> None:
-    """Check that readings in rows = readings that the decisions applied = readings of the children's lines."""
+    """Check that readings in rows = readings that the decisions applied = readings in the lines of the children."""
     root = out.root
-    out.off += [f"bronze.messages: {row} stands twice" for row in root.doubled]
+    out.off += [f"bronze.messages: {row} occurs twice" for row in root.doubled]
     if root.uncounted or root.applied is None:
-        out.unknown.append(f"bronze.messages: {root.uncounted} rows without a count, from before there were books")
+        out.unknown.append(f"bronze.messages: {root.uncounted} rows of an older version do not count their readings")
         return
     for child in sorted(root.applied.keys() | root.stored.keys()):
         rest = root.applied.get(child, 0) - root.stored.get(child, 0)

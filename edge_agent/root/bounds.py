@@ -1,4 +1,4 @@
-"""Bounds how much children can make the root keep, and reduces what exceeds a bound. Pure."""
+"""Bounds the state that children can make the root keep. State beyond a bound is joined or dropped. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from edge_agent.algebra.frame import LOST, Gap
 from edge_agent.algebra.query.key import QueryKey
 
-MOST_SERVED: Final = 20_000  # revisions of a group that nobody serves any more
-MOST_GONE: Final = 20_000  # leaves of a group that were behind when they went: they may be listed again
+MOST_SERVED: Final = 20_000  # revisions of a group that no member serves any more
+MOST_GONE: Final = 20_000  # leaves that were behind when they left their group; they may return
 MOST_SENSORS: Final = 20_000  # definitions of sensors
 MOST_GAPS: Final = 20_000  # gap records
 MOST_UNDATED: Final = 1_000  # gap records that touch no window
@@ -18,11 +18,10 @@ Gaps = list[tuple[str, Gap]]  # (the child that declared it, the record)
 
 
 def bounded_gaps(gaps: Gaps) -> Gaps:
-    """Joins gap records until there are at most MOST_GAPS. A joined record reaches from the first start to the last
-    end.
+    """Joins gap records until there are at most MOST_GAPS. Of those that touch no window the last MOST_UNDATED stay.
 
-    First it joins records of equal child, groups, leaves and reason; if that is not enough, all records of the child
-    with the most.
+    A joined record covers the time from the first start to the last end. Records with equal child, groups, leaves and
+    reason are joined first; if that is not enough, all records of the child with the most.
     """
     if len(gaps) <= min(MOST_GAPS, MOST_UNDATED):
         return gaps
@@ -48,7 +47,7 @@ def bounded_gaps(gaps: Gaps) -> Gaps:
 
 
 def _joined(gaps: list[Gap]) -> Gap:
-    """One record for all of these. It names leaves only if each of them does."""
+    """Join gap records into one. It names leaves only if every record names some."""
     if len(gaps) == 1:
         return gaps[0]
     first, dated = gaps[0], [gap for gap in gaps if gap.end_us > gap.start_us]
@@ -60,11 +59,11 @@ def _joined(gaps: list[Gap]) -> Gap:
 
 
 def surplus(held: Iterable[QueryKey], stated: Mapping[QueryKey, object]) -> list[QueryKey]:
-    """The oldest revisions of a group that nobody serves, beyond MOST_SERVED."""
+    """The oldest revisions of a group, beyond MOST_SERVED, that no member serves. stated: revisions that are served."""
     unserved = [key for key in held if key not in stated]
     return unserved[: max(len(unserved) - MOST_SERVED, 0)]
 
 
 def newest(times: Mapping[str, int], most: int) -> dict[str, int]:
-    """The newest entries."""
+    """The last `most` entries."""
     return dict(list(times.items())[-most:]) if len(times) > most else dict(times)

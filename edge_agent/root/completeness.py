@@ -1,8 +1,8 @@
 """Decides which frames took effect and how far every group is. Both roots use it.
 
 Input: heads of frames (sections need no rows) in the order in which they were stored. Output: a `Decision`, with the
-frames that took effect, and the frontier and members of each group. Pure; its whole state is a plain value that
-the Spark job keeps in its decision row (docs/protocol.md 8.1, 8.2).
+frames that took effect, and the frontier and members of each group. Pure. The Spark job keeps the whole state as a
+plain value in its decision row (docs/protocol.md 8.1, 8.2).
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """How complete a group is: its frontier, every expected leaf's own frontier, and what each query may show.
+    """How complete a group is: its frontier, the frontier of each expected leaf, and the windows each query may show.
 
-    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3). The first start no
-    longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaf -> the later start from which it
-    serves the query, LATEST_US for never: it is not expected in windows that start before. ends: (query, revision) ->
-    leaf that has stopped serving the query -> the latest window end that it serves. why: leaf -> why it is behind, in
-    words. stuck: the frontier has not risen for the grace time. unheard: named children that have never been heard.
-    Only for groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf ->
-    its bound for any key; registers: leaf -> the registers of its member by key.
+    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3). Once agreed, the
+    first start no longer moves, even if members join. begins: (query, revision) -> leaf that serves the query only from
+    a later start -> that start (LATEST_US: never); the leaf is not expected in windows that start earlier. ends:
+    (query, revision) -> leaf that has stopped serving the query -> the latest window end that it serves. why: leaf ->
+    the reason, as text, why it is behind. stuck: the frontier has not risen for the grace time. unheard: children that
+    the settings name and that have never sent a message.
+
+    Only for groups of sessions: hints: key -> least register of all members that are not left out; bounds: leaf -> its
+    bound for any key; registers: leaf -> the registers of its member by key.
     """
 
     frontier_us: int
@@ -56,11 +58,11 @@ class GroupView:
     unheard: tuple[str, ...] = ()
 
     def bound_us(self, key: str) -> int:
-        """The bound of a key: no session of it starts earlier any more, except at members left out (5.1)."""
+        """The bound of a key: no new session of the key starts earlier, except at members that are left out (5.1)."""
         return min(self.frontier_us, self.hints.get(key, self.frontier_us))
 
     def leaf_bound_us(self, leaf: str, key: str) -> int:
-        """The bound of a key at one leaf, whether left out or not (4.7)."""
+        """The bound of a key at one leaf, even if the leaf is left out (4.7)."""
         bound_us = self.bounds[leaf]
         return min(bound_us, self.registers.get(leaf, {}).get(key, bound_us))
 
@@ -70,10 +72,11 @@ class Decision:
     """The result of one step of the root.
 
     effects: frames that took effect since the last decision, in order (Effect.frame None = settled without content).
-    caught_up: (group, leaf) -> (old, new) frontier of leaves that were exceptions: rows with an end in (old, new] have
-    another coverage now (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts seen for
-    the first time. ended: groups that nobody serves any more and whose rows cannot change; this decision is the last to
-    contain them. corrected: texts published by the operator for revisions that frames had defined otherwise before.
+    caught_up: (group, leaf) -> (old, new) frontier of leaves that were behind: rows with an end in (old, new] now have
+    a different coverage (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts seen for
+    the first time. ended: groups without members whose rows can no longer change; later decisions do not contain them.
+    narrowed: see revision_handover.narrowed. corrected: texts published by the operator for revisions that frames had
+    defined differently.
     """
 
     now_us: int
@@ -89,17 +92,17 @@ class Decision:
 
 
 class Decider:
-    """Decides what may close. Feed it with `take`, ask it with `decide`."""
+    """Decides what may close. `take` adds messages, `decide` returns the next decision."""
 
     def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
-        """journal: the lander's journal id; grace_us on the lander's receive times; named: children expected."""
-        self.parent = ChildFrames(journal, grace_us, named, bounded=False)  # the lander has receipted
-        self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
+        """journal: the lander's journal id. grace_us: on receive times of the lander. named: children expected."""
+        self.parent = ChildFrames(journal, grace_us, named, bounded=False)  # not bounded: the lander has sent receipts
+        self.gaps: list[tuple[str, Gap]] = []  # all known gap records that end within the horizon
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []
-        self.alarms: dict[str, tuple[str, int]] = {}  # child -> what an operator must know, and when it was seen
+        self.alarms: dict[str, tuple[str, int]] = {}  # child -> text for the operator, and when it was noticed
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
-        self._over_us: dict[Group, int] = {}  # servings that ended before are let go, and do not come back
+        self._over_us: dict[Group, int] = {}  # servings that ended before this time are forgotten for good
         self._behind: dict[Group, dict[str, int]] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
         self._clock_steps = ClockSteps()  # of the lander
@@ -110,7 +113,7 @@ class Decider:
         self._corrected: list[str] = []
         self._new_sensors: list[str] = []
         self.beyond_bounds = dict.fromkeys(("servings", "leaves", "sensors", "gaps"), 0)  # since the process started
-        self._told_beyond: dict[str, int] = {}
+        self._reported_beyond: dict[str, int] = {}
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """Take one message, in the order of the landing files. received_us: the lander's time."""
@@ -119,7 +122,7 @@ class Decider:
         self._raise_alarms(received_us)
 
     def _raise_alarms(self, received_us: int) -> None:
-        """Report what was noticed about the lines of children."""
+        """Turn faults noticed in the lines of children into alarms."""
         inbox = self.parent.inbox
         if inbox.rivals or inbox.restored:
             self.alarms.update((child, (text, received_us)) for child, text in alarms_of(inbox).items())
@@ -142,7 +145,7 @@ class Decider:
                 self._sensor_texts.update(taken)
 
     def _defined(self, texts: Iterable[str]) -> None:
-        """Take the definitions of queries in a frame, before its rows are judged."""
+        """Take the definitions of queries in a frame, before its rows are looked at."""
         self._new_queries += [taken for text in texts if (taken := self._texts.add(text))]
 
     def published(self, found: Iterable[Publication]) -> None:
@@ -160,11 +163,10 @@ class Decider:
         self.lost_frames.stated(received, self.parent.speaking(), received_us)
 
     def tick(self, now_us: int, before_us: int | None, *, connected: bool) -> None:
-        """Take a tick of the lander, in the order in which ticks were written. before_us: of the tick before, if there
-        was one.
+        """Take a tick of the lander, in the order in which ticks were written. before_us: of the last tick, if any.
 
-        A running lander writes one every second. If its clock stepped, or it stood still, that is no time in which its
-        children were silent: silence and lag continue from where they were (4.4, 8.1).
+        A running lander writes a tick every second. A step of its clock, or a time in which it did not run, does not
+        count as silence of its children: silence and lag continue from their values before it (4.4, 8.1).
         """
         children = self.parent.children
         if before_us is not None and not 0 <= now_us - before_us <= STILL_US:
@@ -176,9 +178,7 @@ class Decider:
         children.link(now_us, up=connected)
 
     def decide(self, now_us: int) -> Decision:
-        """Decide what may close now. now_us: of the lander's last tick, never the driver's clock (8.1); it may step
-        back.
-        """
+        """Decide what may close now. now_us: time of the lander's last tick (8.1), not of the driver; may step back."""
         for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
             self._note(node, self.parent.settle(node, lost, now_us))
         for node, applied in self.parent.look(now_us):
@@ -240,7 +240,7 @@ class Decider:
         )
         self._corrected = []
         for family in families.values():
-            family.moves.reports.clear()  # there is nobody above
+            family.moves.reports.clear()  # the root has no parent to send them to
         for group in decision.ended:
             del families[group], self._serving[group]
             self._behind.pop(group, None)
@@ -250,7 +250,7 @@ class Decider:
         return decision
 
     def _let_go(self, group: Group, family: GroupMembership, serving: Serving) -> bool:
-        """Whether a serving ended so long ago that it was let go: some child said it once more."""
+        """Whether a serving stated by a child ended so long ago that the root has forgotten it."""
         over = serving.key not in self._serving.get(group, {}) and self._end_us(serving) < self._over_us.get(
             group, NEVER_US
         )
@@ -259,7 +259,7 @@ class Decider:
         return over
 
     def _end_us(self, serving: Serving) -> int:
-        """No row of it ends later; FAR_US: it has no end."""
+        """The time by which every row of the serving ends; FAR_US: it has no end."""
         _, until_us, end_us = serving.bounds_us
         if until_us < -NEVER_US:
             reach_us = self._texts.reach_us(serving.key)
@@ -269,7 +269,7 @@ class Decider:
     def let_go(
         self, decision: Decision, horizon_us: int, waits: Callable[[QueryPlace], bool]
     ) -> list[tuple[Group, QueryKey]]:
-        """Servings that ended two horizons ago are over: no row of them can change. Returns them.
+        """Forgets servings that ended two horizons ago, because none of their rows can change. Returns them.
 
         waits: whether rows of a query are still to be written.
         """
@@ -287,19 +287,19 @@ class Decider:
         return out
 
     def forget_texts(self, known: Iterable[QueryKey]) -> list[QueryKey]:
-        """Forget definitions of these that no child, and no row that may come, can name. Returns whose."""
+        """Forget those of the given definitions that no child and no future row can name. Returns their keys."""
         served = set().union(*(held.keys() for held in self._serving.values()))
         return self.parent.forget_texts(key for key in known if key not in served)
 
     def serves(self, group: Group, key: QueryKey) -> bool | None:
-        """Whether a group serves a query's revision; None: not yet, but somebody says so."""
+        """Whether a group serves a query's revision; None: not yet agreed, but a member states it."""
         if key in self._serving.get(group, {}):
             return True
         family = self.parent.children.memberships.get(group)
         return None if family is not None and family.serves(key) else False
 
     def start_us(self, group: Group, key: QueryKey) -> int | None:
-        """The first start that may give a row of a query that a group serves; None: any."""
+        """The first window start that may give a row of a query that the group serves; None: any start."""
         return self._serving[group][key].start_from_us
 
     def _why(
@@ -333,16 +333,16 @@ class Decider:
         return out | dict.fromkeys(unheard, "named in the settings, never heard")
 
     def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
-        """Forget losses that no future row can touch, because all that they cover ended before the horizon.
+        """Forget gap records that no future row can touch, because the time they cover ended before the horizon.
 
-        Losses of unknown content, such as a frame damaged on disk, stay. reach: how long after a reading a row of a
-        query's revision that contains it may end; None: not known.
+        Records without a time range, such as that of a frame damaged on disk, stay. reach: longest time from a reading
+        to the end of a row that contains it, for a query's revision; None: not known.
         """
         before: dict[Group, int] = {}
-        long_ago_us = decision.now_us - 2 * horizon_us  # of a group that nobody serves, and may serve again
+        long_ago_us = decision.now_us - 2 * horizon_us  # for groups without members, which may get members again
         for group, view in decision.groups.items():
             longest = [reach(key) for key in view.serving]
-            # windows between markers, and of positions, have no longest length
+            # windows between markers and windows of positions have no greatest length
             if isinstance(group.cut, TimeCut | SessionCut) and None not in longest:
                 before[group] = view.frontier_us - horizon_us - max((us for us in longest if us is not None), default=0)
             else:
@@ -358,8 +358,8 @@ class Decider:
     def take_beyond(self) -> dict[str, int]:
         """Counts of what exceeded a bound since the last call, by kind of bound."""
         counts = {**self.beyond_bounds, **self.parent.children.forgotten()}
-        new = {what: many - self._told_beyond.get(what, 0) for what, many in counts.items()}
-        self._told_beyond = counts
+        new = {what: many - self._reported_beyond.get(what, 0) for what, many in counts.items()}
+        self._reported_beyond = counts
         return {what: many for what, many in new.items() if many}
 
     def _note_behind(
@@ -369,7 +369,7 @@ class Decider:
         behind: Mapping[str, int],
         caught_up: dict[tuple[Group, str], tuple[int, int]],
     ) -> None:
-        gone: dict[str, int] = {}  # they may be listed again
+        gone: dict[str, int] = {}  # leaves that left the group behind its frontier; they may return
         for leaf, before_us in self._behind.get(group, {}).items():
             own_us = behind.get(leaf)
             if own_us is None and leaf not in leaves:
@@ -383,7 +383,7 @@ class Decider:
         self._behind[group] = {**kept, **behind}
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
-        """All that the next decision needs, as plain values. Call it right after `decide`."""
+        """The state that the next decision needs, as plain values. Call it right after `decide`."""
         return {
             "parent": self.parent.snapshot(pack),
             "gaps": encode(self.gaps),
@@ -401,7 +401,7 @@ class Decider:
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        """From what `snapshot` returns, on a new Decider."""
+        """Continue from the result of `snapshot`. Call it on a new Decider."""
         self.parent.restore(state["parent"], unpack)
         self.gaps = decode(list[tuple[str, Gap]], state["gaps"])
         serving = decode(dict[Group, list[Serving]], state["serving"])
@@ -409,13 +409,13 @@ class Decider:
         behind = decode(list[tuple[Group, str, int]], state["behind"])
         for group, leaf, frontier_us in behind:
             self._behind.setdefault(group, {})[leaf] = frontier_us
-        published = map(Publication.of_plain, state.get("published", ()))  # a state of an older root has none
+        published = map(Publication.of_plain, state.get("published", ()))  # not in states of older versions
         self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
         self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
-        self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # an older root kept them together
+        self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # older versions kept both in "texts"
         self.parent.defined = self._defined
-        self.lost_frames.restore(state.get("lost_frames", ()))  # a state of an older root has none
-        self._clock_steps.restore(state.get("clock_steps", ()))  # nor this
+        self.lost_frames.restore(state.get("lost_frames", ()))  # not in states of older versions
+        self._clock_steps.restore(state.get("clock_steps", ()))  # likewise
         self.parent.ahead_us = self._clock_steps.ahead_us
         self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}
         self._over_us = dict(decode(list[tuple[Group, int]], state["over"])) if "over" in state else {}

@@ -1,6 +1,6 @@
 """Turns raw readings into slices of 1 us, so that every marker of any node falls on a slice edge.
 
-Windows are then made of them as of any other slices, for all functions, and late readings revise rows as everywhere.
+Windows are then combined from them like from other slices, for all functions, and late readings revise rows as usual.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ def basis_of_all(queries: Iterable[Query], scale: int | None) -> tuple[str, ...]
 
 
 def reaches(group: Group) -> bool:
-    """Whether a late reading counts only where its row lies within the window."""
+    """Whether a late reading counts only in a window that contains its whole row."""
     return group.late == "per_window"
 
 
 def slices_of(
     rows: Partials, basis: tuple[str, ...], scale: int | None, texts: Sequence[str], *, reaching: bool
 ) -> Partials:
-    """One row per (time, key, node). rows: of raw readings, with a column `series`. texts: of their keys.
+    """One row per (time, key, node). rows: raw rows, with a column `series`. texts: key texts by key code.
 
-    reaching: a row whose readings all have one time reaches to its own end, which may lie further (see
-    machines/slicing/punctuation_slicer.py).
+    reaching: if all readings of a row have the same time, their slice ends where the row ends, which may be later than
+    1 us after it (see machines/slicing/punctuation_slicer.py).
     """
     if not len(rows):
         return NOTHING
@@ -52,8 +52,8 @@ def slices_of(
         numbers = {}
         for label in labels_of(basis):
             codes, place = np.unique(keys, return_inverse=True)
-            said = np.array([label_number(key_labels(texts[code]).get(label, "")) for code in codes.tolist()])
-            numbers[label] = said[place]
+            by_code = np.array([label_number(key_labels(texts[code]).get(label, "")) for code in codes.tolist()])
+            numbers[label] = by_code[place]
         readings = Readings(starts, found.value[by], found.order[by], node, numbers)
         states = lift(readings, Segments.runs(first, len(by)), basis, scale)
         parts.append(Partials(starts[first], ends[first], keys[first], states))

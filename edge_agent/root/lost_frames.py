@@ -1,10 +1,10 @@
-"""Settles frames as lost that the lander received and that no landing file contains, after a grace time.
+"""Settles frames as lost, after a grace time, that the lander received but that no landing file contains.
 
-If a disk cuts short, changes or loses a landing file, its frames have been receipted, so the children have deleted
-them, and the line of such a child would wait for ever. The lander therefore states from time to time what it has
-received, in this file or an earlier one. The root waits for what it lacks of that during the grace time, because files
-need not be listed in their order; then a gap record replaces the frames (docs/protocol.md 3.2, 2.2). It begins where
-the child's line stands, or at the earliest late row that the lander has seen in frames of that epoch, if that is
+A disk may truncate, change or lose a landing file. The lander has already sent receipts for its frames and the children
+have deleted them, so the line of such a child would wait for ever. The lander therefore states from time to time which
+frames it has received, in this file or an earlier one. If the root lacks some, it waits for the grace time, because
+files need not be listed in order. Then a gap record replaces the frames (docs/protocol.md 3.2, 2.2). The record begins
+where the child's line stands, or at the earliest late row that the lander has seen in frames of that epoch, if that is
 earlier.
 """
 
@@ -26,13 +26,13 @@ class LostFrames:
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        # since [us], inclusive ranges, earliest start of late rows in the epoch
+        # (missing since [us], inclusive ranges of seqs, earliest start of late rows in the epoch)
         self._missing: dict[EpochKey, tuple[int, SeqRanges, int | None]] = {}
 
     def stated(self, received: Iterable[tuple[str, Receipt]], speaking: Mapping[str, int], received_us: int) -> None:
         """Take a statement of the lander, once the records of its file have been taken.
 
-        speaking: child -> the epoch in which it speaks and of which frames are missing.
+        speaking: child -> the epoch in which it sends now, if frames of it are missing.
         """
         if not received:
             return
@@ -42,13 +42,13 @@ class LostFrames:
             if key in self._missing or not (key in awaited or self._goes_on(key)):
                 continue
             missing = self._lacking(key, (((0, receipt.upto - 1),) if receipt.upto else ()) + receipt.above)
-            # The birth of an epoch may be one for another journal, which was discarded with its epoch (1.2): then the
-            # epoch is settled only where a later one waits for it, or the child still speaks in it.
+            # The birth of the epoch may have named another journal; it was then discarded, with its epoch (1.2). Such
+            # an epoch is settled only if a later epoch waits for it or the child still sends in it.
             if missing and (missing[0][0] > 0 or key in awaited or speaking.get(node) == key.epoch):
                 self._missing[key] = received_us, missing, receipt.earliest_us
 
     def due(self, now_us: int, grace_us: int) -> Iterator[tuple[str, BadFrame]]:
-        """(child, what replaces its frames) of frames that have been missing for the grace time."""
+        """Yields (child, replacement of its frames) for frames that have been missing for the grace time."""
         for key, (since_us, ranges, earliest_us) in list(self._missing.items()):
             left = self._lacking(key, ranges)
             if left and now_us - since_us < grace_us:
@@ -59,29 +59,29 @@ class LostFrames:
                 yield key.node, BadFrame(key.epoch, first, why, b"", last - first + 1, earliest_us)
 
     def shift(self, by_us: int) -> None:
-        """The lander's clock stepped, or it stood still: this time does not count as waiting."""
+        """Do not count by_us as waiting: the lander's clock stepped by it, or the lander did not run."""
         self._missing = {key: (since + by_us, ranges, us) for key, (since, ranges, us) in self._missing.items()}
 
     def snapshot(self) -> list[object]:
-        """Plain values."""
+        """The state as plain values, for `restore`."""
         return [
             [*key, since_us, [list(pair) for pair in ranges], earliest_us]
             for key, (since_us, ranges, earliest_us) in self._missing.items()
         ]
 
     def restore(self, state: Iterable[Any]) -> None:
-        """From what `snapshot` returns."""
-        for node, epoch, since_us, ranges, *earliest in state:  # of an older root without the last
+        """Continue from the result of `snapshot`."""
+        for node, epoch, since_us, ranges, *earliest in state:  # older versions stored no `earliest`
             found = tuple((first, last) for first, last in ranges)
             self._missing[EpochKey(node, epoch)] = since_us, found, earliest[0] if earliest else None
 
     def _goes_on(self, key: EpochKey) -> bool:
-        """Whether frames of the epoch are known and later ones may take effect in their order."""
+        """Whether frames of the epoch are known and later frames may still take effect in order."""
         frames = self._inbox.epochs.get(key)
         return frames is not None and not frames.lost
 
     def _awaited(self) -> set[EpochKey]:
-        """The predecessors for which births wait."""
+        """The epochs for which the birth of a later epoch waits."""
         return {
             EpochKey(key.node, frames.predecessor[0])
             for key, frames in self._inbox.epochs.items()
@@ -89,7 +89,7 @@ class LostFrames:
         }
 
     def _lacking(self, key: EpochKey, ranges: SeqRanges) -> SeqRanges:
-        """The part of these frames that has not arrived: inclusive ranges."""
+        """The frames of these ranges that have not arrived, as inclusive ranges."""
         if key in self._inbox.ended:
             return ()
         frames = self._inbox.epochs.get(key) or EpochFrames()

@@ -1,9 +1,9 @@
 """Puts the readings of all nodes in one order and forms the windows that depend on it.
 
 Rules (docs/protocol.md 7.4): readings with event times below the deciding frontier get positions by (time, origin node,
-arrival at it, the order in which they came); a position once given is final; a new revision continues from the next
-position. The deciding frontier is the least of all expected leaves, including those left out, unless the query says
-on_missing = "skip".
+arrival at that node, order of the rows). A position once given is final. A new revision continues from the next
+position. The deciding frontier is the least frontier of all expected leaves, including those left out, unless the query
+sets on_missing = "skip".
 
 Pure, the same for the numpy root and Spark: `advance` takes the state of some keys as plain columns and returns the
 next state. It handles all keys at once, without a loop over readings.
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from edge_agent.algebra.windows.ordered import RowWindows
     from edge_agent.root.completeness import GroupView
 
-SKIP: Final = "skip"  # Query.on_missing: nodes that are left out hold nothing back
-_BLOCK: Final = 2**21  # readings of windows lifted at once: overlapping ones hold each several times
+SKIP: Final = "skip"  # Query.on_missing: positions do not wait for nodes that are left out
+_BLOCK: Final = 2**21  # readings lifted at once; a reading counts once in each window that contains it
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPositions:
     """The state of a query's keys between two steps: plain columns, one row per key, with m readings in total.
 
-    key: shape (k,), int64, increasing, codes of the caller's table. revision: shape (k,), of the definition behind the
-    row. base: shape (k,), the position from which its windows count. position: shape (k,), the next one. held: shape
-    (k,), how many of the readings before `position` later windows need. time_us, value: shape (m,), these readings, key
-    after key, in order. scale: of the values, None for floats.
+    key: shape (k,), int64, increasing, codes of the caller's table. revision: shape (k,), the query revision of the
+    state. base: shape (k,), the position from which its windows count. position: shape (k,), the next position to give.
+    held: shape (k,), number of readings before `position` that later windows need. time_us, value: shape (m,), these
+    readings, key after key, in order. scale: of the values, None for floats.
     """
 
     key: Ints = field(default_factory=lambda: NO_INTS)
@@ -60,7 +60,7 @@ class KeyPositions:
         return len(self.key)
 
     def take(self, which: NDArray[np.bool_]) -> KeyPositions:
-        """The keys of a mask."""
+        """The state of the keys that a mask of shape (k,) selects."""
         rows = np.repeat(which, self.held)
         return KeyPositions(
             self.key[which],
@@ -74,7 +74,7 @@ class KeyPositions:
         )
 
     def joined(self, other: KeyPositions) -> KeyPositions:
-        """Adds the keys of another state, which has none of these keys; values of unequal scales get the finer one."""
+        """Adds the keys of another state, which must be other keys. Values get the finer of the two scales."""
         scale, *values = _met(self, other)
         both = (self, other)
         key = np.concatenate([each.key for each in both])
@@ -101,8 +101,8 @@ class UnorderedReadings:
     """Readings that get positions now: all below the deciding frontier, none with a position; n may be 0.
 
     key: shape (n,), int64, codes of the caller's table. time_us: shape (n,), int64. value: shape (n,), at `scale`.
-    node: shape (n,), int64, in the order of node ids (ranks). order: shape (n,), int64, arrival at the node. Readings
-    that are equal in all these stay in the order of the rows here, which is that of (epoch, seq, row).
+    node: shape (n,), int64, ranks of the node ids. order: shape (n,), int64, arrival at the node. Readings that are
+    equal in all these columns keep their order here, which must be the order of (epoch, seq, row).
     """
 
     key: Ints
@@ -115,10 +115,10 @@ class UnorderedReadings:
 
 @dataclass(frozen=True, slots=True)
 class OrderedWindows:
-    """Windows, a row each, in the order of key and start. w may be 0.
+    """One row per window, in the order of key and start. w may be 0.
 
-    key: shape (w,), int64. start, end: shape (w,), positions, or us of state windows. first_us, last_us: shape (w,),
-    times of the first and the last reading. readings: shape (w,). answers: aggregate name -> answers.
+    key: shape (w,), int64. start, end: shape (w,), positions; for state windows, us. first_us, last_us: shape (w,),
+    times of the first and the last reading. readings: shape (w,), their number. answers: aggregate name -> results.
     """
 
     key: Ints
@@ -131,7 +131,7 @@ class OrderedWindows:
 
 
 def decided_us(query: Query, view: GroupView) -> int:
-    """The deciding frontier: readings below it get their positions; minus infinity while no leaf is expected."""
+    """The deciding frontier: readings below it get their positions. NEVER_US while no leaf is expected."""
     if query.on_missing == SKIP:
         return view.frontier_us
     return min(view.leaves.distinct(), default=NEVER_US)
@@ -140,8 +140,8 @@ def decided_us(query: Query, view: GroupView) -> int:
 def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
     """Whether readings of an older revision must get their positions first.
 
-    views: every revision of the query with its group's view. A revision with another filter, key or lateness is in
-    another group, whose frontier may be behind.
+    views: every revision of the query with the view of its group. A revision with a different filter, key or lateness
+    is in a different group, whose frontier may be behind.
     """
     for other, view in views:
         serving = view.serving.get(other.key)
@@ -153,7 +153,7 @@ def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
 
 
 def finer(one: int | None, other: int | None) -> int | None:
-    """The common scale of two: the finer one, or floats if one is of floats (docs/protocol.md 7.1)."""
+    """The common scale of two: the finer scale, or None (floats) if either is None (docs/protocol.md 7.1)."""
     return None if one is None or other is None else min(one, other)
 
 
@@ -169,7 +169,7 @@ def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
 
 
 def meet(values: Sequence[tuple[Array, int | None]], scale: int | None) -> tuple[list[Array], int | None]:
-    """(values, scale) of values of several scales: at the finest, or as floats if that exceeds 64 bits."""
+    """Converts (values, own scale) to `scale`, or to floats if 64 bits are too few. Returns (arrays, scale used)."""
     found = [at_scale(value, own, scale) for value, own in values]
     if any(value.dtype == object for value in found):
         scale, found = None, [at_scale(value, own, None) for value, own in values]
@@ -192,9 +192,9 @@ def advance(
     """Give positions to more readings. Returns the next state of all keys of `before` and `raw`, and the windows now
     complete.
 
-    before: of any keys, at least those of raw that have a state. texts: the caller's table of key texts. A state of an
-    older revision continues from its position, without the readings that it held. A state of a newer revision stays as
-    it is, and readings of its key are skipped: they would have needed earlier positions.
+    before: states of any keys, which include all states of the keys of `raw`. texts: the caller's table of key texts. A
+    state of an older revision continues from its position, but drops its readings. A state of a newer revision stays
+    unchanged, and readings of its key are skipped, because they would need earlier positions.
     """
     newer = before.revision > query.revision
     if newer.any():
@@ -218,9 +218,9 @@ def advance(
         (_spread(first + held, came), raw.time_us[order], came_value[order]),
     ):
         time_us[rows], value[rows] = times_, values
-    wanted = query.central.labels or labels_of(basis_of(query.aggregates, scale))  # texts cost something a key
+    wanted = query.central.labels or labels_of(basis_of(query.aggregates, scale))  # texts are parsed only if needed
     labels = [tuple(sorted(key_labels(texts[code]).items())) for code in key.tolist()] if wanted else []
-    units = as_floats(value, scale).astype(np.float64)  # conditions mean values in the sensor's unit
+    units = as_floats(value, scale).astype(np.float64)  # conditions compare values in the sensor's unit
     line = OrderedReadings(first, first + many, position - held, base, time_us, units, labels)
     cut, made = _made(query, key, line, value, scale)
     kept = line.until - cut.keep
@@ -230,7 +230,7 @@ def advance(
 
 
 def _succeeded(before: KeyPositions, revision: int) -> KeyPositions:
-    """Turns states of older revisions into states of this one. Positions count on; readings held are dropped."""
+    """Turns states of older revisions into states of `revision`. Positions continue; their readings are dropped."""
     old = before.revision < revision
     if not old.any():
         return before
@@ -248,7 +248,7 @@ def _succeeded(before: KeyPositions, revision: int) -> KeyPositions:
 
 
 def _without(raw: UnorderedReadings, keys: Ints) -> UnorderedReadings:
-    """The readings of other keys."""
+    """The readings of all keys except these."""
     mine = ~np.isin(raw.key, keys)
     return UnorderedReadings(
         raw.key[mine], raw.time_us[mine], raw.value[mine], raw.node[mine], raw.order[mine], raw.scale
@@ -258,7 +258,7 @@ def _without(raw: UnorderedReadings, keys: Ints) -> UnorderedReadings:
 def _made(
     query: Query, key: Ints, line: OrderedReadings, value: Array, scale: int | None
 ) -> tuple[RowWindows, OrderedWindows]:
-    """Windows and their results, computed in blocks that fit the memory. value: at the scale."""
+    """Form windows and compute their results, in blocks that fit in memory. value: of line's readings, at `scale`."""
     cut = query.central.cut(line)
     readings = cut.high - cut.low
     basis = basis_of(query.aggregates, scale)
@@ -270,7 +270,7 @@ def _made(
     for some in _blocks(readings):
         rows = _spread(cut.low[some], readings[some])
         groups = Segments.runs(np.cumsum(readings[some]) - readings[some], len(rows))
-        numbers = {label: said[np.repeat(cut.key[some], readings[some])] for label, said in weights.items()}
+        numbers = {label: by_key[np.repeat(cut.key[some], readings[some])] for label, by_key in weights.items()}
         taken = Readings(line.time_us[rows], value[rows], np.arange(len(rows)), 0, numbers)
         states = aggregates.lift(taken, groups, basis, scale)
         for aggregate in query.aggregates:
@@ -287,7 +287,7 @@ def _made(
 
 
 def _blocks(readings: Ints) -> Iterator[slice]:
-    """Runs of windows that hold about _BLOCK readings each."""
+    """Yields slices of the windows with about _BLOCK readings each. readings: of each window."""
     if not len(readings):
         return
     block = (np.cumsum(readings) - readings) // _BLOCK
@@ -305,7 +305,7 @@ def _joined(parts: Sequence[Lowered]) -> Lowered:
 
 
 def _spread(first: Ints, many: Ints) -> Ints:
-    """The numbers first[i], first[i] + 1, ..., many[i] of them, for each i."""
+    """For each i, many[i] consecutive numbers that begin with first[i]; all in one array."""
     before = np.cumsum(many) - many
     spread: Ints = np.repeat(first - before, many) + np.arange(int(many.sum()))
     return spread

@@ -1,15 +1,15 @@
-"""Decides which windows between markers get rows now. Pure; its whole state is plain values.
+"""Decides which windows between markers get rows now. Pure; its state is plain values.
 
 Rules (docs/protocol.md), by interpretation:
 - local, bounds: a window is complete when the frontier has reached its end (4.4).
-- order: the i-th windows of all nodes form one window as soon as every node has sent its own, or is left out if the
-  query allows that.
+- order: the i-th windows of all nodes form one window as soon as every node has sent its window. If the query allows,
+  nodes that are left out are not waited for.
 - overlap: windows that overlap or touch form one window, complete when the bound of their markers lies past its end
   (5.1).
 - central: the markers of all nodes cut one stream. A window is complete when every node's frontier has passed its end
   (7.4).
 
-When a window with rows is withdrawn: root/decision/withdrawals.py.
+Reasons to withdraw a window with rows: root/decision/withdrawals.py.
 Rows are revised when readings come late or their coverage changes (4.2, 4.7), at most once in `revise_every` (8.3).
 Markers alone decide where a window begins and ends, so windows without readings are listed too.
 """
@@ -49,11 +49,11 @@ class PunctuationWindows:
     """The windows of one query revision.
 
     known: node of the group -> (start, end) of windows without rows so far -> number at the node. made: the last number
-    of each node. next: number of the next window of all nodes. shown: windows with rows, and the parts and coverage of
+    of each node. next: number of the next window of all nodes. shown: windows with rows -> the parts and coverage of
     these rows. touched: shown windows whose rows must be computed again. lacking: shown windows with missing gateways.
-    revised_us: time of the last revision. floor_us: windows that ended before are forgotten. merged: the markers of all
-    nodes, where they cut one stream. numbered: number -> shown window that lacks a node. withdrawn: windows that were
-    shown once and are no results any more.
+    revised_us: time of the last revision. floor_us: windows that end by then are forgotten. merged: the markers of all
+    nodes (interpretation central). numbered: number -> shown window that lacks a node. withdrawn: windows whose rows
+    are withdrawn.
     """
 
     known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
@@ -67,8 +67,8 @@ class PunctuationWindows:
     merged: MergedMarkers = field(default_factory=MergedMarkers)
     numbered: dict[int, Place] = field(default_factory=dict)
     withdrawn: set[Place] = field(default_factory=set)
-    _fresh: list[tuple[int, int]] = field(default_factory=list)  # windows that closed at this step, of one stream
-    _reach: dict[str, int] = field(default_factory=dict)  # node of a group -> latest end of what was shown of it
+    _fresh: list[tuple[int, int]] = field(default_factory=list)  # central: windows that closed at this step
+    _reach: dict[str, int] = field(default_factory=dict)  # node of a group -> latest end of its parts of shown windows
 
     @property
     def waiting(self) -> bool:
@@ -102,11 +102,11 @@ class PunctuationWindows:
                 last = self.made.get(node, -1)
                 number = ordinal_of(key, last)
                 self.made[node] = max(number, last)
-            if (node, start_us, end_us) not in self.shown:  # equal bounds of a member that is behind come later
+            if (node, start_us, end_us) not in self.shown:  # a member that is behind may repeat them
                 known[start_us, end_us] = number
 
     def touch(self, node: str, low_us: Ints, high_us: Ints) -> None:
-        """Mark shown windows for revision: rows of readings in [low, high) took effect. shape (n,) each, n may be 0."""
+        """Mark shown windows that rows in [low, high) touch for revision. low_us, high_us: shape (n,), n may be 0."""
         near = low_us < self._reach.get(node, NEVER_US)
         if not near.any():
             return
@@ -118,9 +118,7 @@ class PunctuationWindows:
     def step(
         self, key: QueryKey, members: Members, decision: Decision, gaps: Sequence[Gap], *, due_us: int, horizon_us: int
     ) -> WindowChanges:
-        """The windows that get rows now. gaps: all known. due_us: revisions are due if the last one was not later than
-        this.
-        """
+        """The windows that get rows now. gaps: all known. Revisions are due if the last one was at due_us or before."""
         self._recover(members, decision)
         due = self.revised_us is None or self.revised_us <= due_us
         read_as = interpretations(members)
@@ -136,11 +134,11 @@ class PunctuationWindows:
             for old in instead:
                 self._drop(old)
             self._show(JointWindow(place, picks, coverage_of(key, (place, picks), members, gaps), within))
-            # a window that others may join is named by its start alone, others by both bounds
+            # rows of windows that may be joined are identified by their start, others by both bounds
             same = [old for old in instead if old == place or (read_as == {"overlap"} and old[1] == place[1])]
             (revising if same or place in self.withdrawn else closing)[place] = None
             gone += [old for old in instead if old not in same]
-        # what came and went within this step was never a row
+        # a window that was shown and dropped within this step never had a row
         gone = [old for old in gone if not (old in self.shown or old in closing or old in self.withdrawn)]
         self.withdrawn = (self.withdrawn | {*gone}) - self.shown.keys()
         for place in sorted((self.touched | self.lacking) - closing.keys() - revising.keys()) if due else ():
@@ -188,7 +186,7 @@ class PunctuationWindows:
         self.lacking.discard(place)
 
     def _recover(self, members: Members, decision: Decision) -> None:
-        """Mark windows whose coverage may have changed, by a leaf that caught up or a gap record (4.7)."""
+        """Mark windows whose coverage may have changed, because a leaf caught up or a gap record arrived (4.7)."""
         for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
             if group.node in members and members[group.node][0] == group:
                 self.touched |= {p for p, (picks, _) in self.shown.items() for at in picks if old_us < at[2] <= new_us}
@@ -198,7 +196,7 @@ class PunctuationWindows:
                     self.touch(node, np.array([gap.start_us]), np.array([gap.end_us]))
 
     def _complete(self, key: QueryKey, members: Members) -> Iterator[Complete]:
-        """The windows that are complete, in order of time."""
+        """Yields the windows that are complete, in order of time."""
         read_as = interpretations(members)
         if read_as == {"order"}:
             yield from self._returned(key, members)
@@ -233,7 +231,7 @@ class PunctuationWindows:
         self._fresh = [window for window in fresh if window[1] > self.floor_us]
         if not stale:
             return []
-        if not due:  # new windows in their place wait with them, so that no reading is in two rows
+        if not due:  # new windows that overlap them wait too, so that no reading is in two rows
             self.merged.look_again()
             self.touched |= {*stale}
             self._fresh = [w for w in self._fresh if not any(w[0] < old[2] and w[1] > old[1] for old in stale)]
@@ -243,7 +241,7 @@ class PunctuationWindows:
         return stale
 
     def _ordered(self, key: QueryKey, members: Members) -> Iterator[Complete]:
-        """The next windows by number that every node has sent; without nodes that are left out, if the query allows."""
+        """Yields windows by number while every node has sent the next one, or is left out and the query allows that."""
         own = {node: {number: window for window, number in self.known.get(node, {}).items()} for node in members}
         while True:
             here = {
@@ -263,13 +261,13 @@ class PunctuationWindows:
                 yield made
 
     def _returned(self, key: QueryKey, members: Members) -> Iterator[Complete]:
-        """Shown windows that lacked a node whose window has come since."""
+        """Yields shown windows that lacked a node, once the window of that node has come."""
         for node, (_, view) in members.items() if self.numbered else ():
             for window, number in sorted(self.known.get(node, {}).items(), key=lambda one: one[1]):
                 old = self.numbered.get(number)
                 if old is None or window[1] > view.frontier_us or not view.serving[key].covers(*window):
                     continue
-                if old not in self.shown:  # beyond the horizon
+                if old not in self.shown:  # forgotten: it is beyond the horizon
                     del self.numbered[number]
                     continue
                 made = self._whole((*self.shown[old][0], (node, *window)), old)
@@ -278,14 +276,14 @@ class PunctuationWindows:
                     self.numbered[number] = made[0]
 
     def _whole(self, picks: tuple[Pick, ...], *instead: Place) -> Complete:
-        """The window that these form. A shown window with the same bounds is merged into it."""
+        """The window that these parts form. It includes the parts of a shown window with the same bounds."""
         place = ("", min(start for _, start, _ in picks), max(end for _, _, end in picks))
         if place in self.shown and place not in instead:
             return place, (*self.shown[place][0], *picks), (*instead, place)
         return place, picks, instead
 
     def _forget(self, members: Members, horizon_us: int) -> None:
-        """Forget windows beyond the horizon; not at every step, because it visits all windows."""
+        """Forget windows beyond the horizon. Skips most calls, because it visits all windows."""
         floor_us = min((reached_us(*of) for of in members.values()), default=NEVER_US) - horizon_us
         if floor_us - self.floor_us < horizon_us // 64:
             return

@@ -1,6 +1,6 @@
-"""Windows between markers: the windows of single nodes that they join, and their coverage. Pure.
+"""Windows between markers: the windows of single nodes of which they consist, and their coverage. Pure.
 
-root/punctuation_state.py decides which of them get rows now.
+root/punctuation_state.py decides which windows get rows now.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from edge_agent.root.completeness import Decision, GroupView
 
 Place = tuple[str, int, int]  # node of the rows, start, end
 Pick = tuple[str, int, int]  # node of a group, start, end
-Complete = tuple[Place, tuple[Pick, ...], tuple[Place, ...]]  # what it is made of, and what was shown in its stead
+Complete = tuple[Place, tuple[Pick, ...], tuple[Place, ...]]  # window, its parts, shown windows that it replaces
 Members = Mapping[str, tuple[Group, GroupView]]  # the groups that serve a query, by node
 
 
 @dataclass(frozen=True, slots=True)
 class JointWindow:
-    """One window of a query: the rows in its picks. within: rows inside a pick count, not only those equal to it."""
+    """One window of a query. picks: ranges of its rows. within: rows inside a pick count; else only equal ones."""
 
     place: Place
     picks: tuple[Pick, ...]
@@ -34,9 +34,7 @@ class JointWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowChanges:
-    """closing: windows that get their first rows. revising: windows whose rows are made again. gone: withdrawn
-    windows.
-    """
+    """closing: windows that get their first rows. revising: windows whose rows are computed again. gone: withdrawn."""
 
     closing: tuple[JointWindow, ...] = ()
     revising: tuple[JointWindow, ...] = ()
@@ -49,7 +47,7 @@ def coverage_of(key: QueryKey, whole: tuple[Place, Sequence[Pick]], members: Mem
     missing: set[tuple[str, str]] = set()
     here = {node for node, _, _ in picks}
     for node, (group, view) in members.items():
-        if group.cut.numbered:  # left out of the windows of its number
+        if group.cut.numbered:  # leaves that are left out of the window with this number
             lacking = {*view.unheard} if node in here else {*view.leaves, *view.unheard}
             expected |= lacking
             missing |= {(leaf, "behind") for leaf in lacking}
@@ -75,18 +73,14 @@ def interpretations(members: Members) -> set[str]:
 
 
 def reached_us(group: Group, view: GroupView) -> int:
-    """The time by which windows of a group have had their rows; if they wait for every node, the least of all
-    leaves.
-    """
+    """The event time up to which windows may close: the frontier; the least one of all leaves if they wait for each."""
     if group.cut.central and not group.cut.skips:
         return min(view.frontier_us, *view.leaves.distinct())
     return view.frontier_us
 
 
 def members_of(decision: Decision) -> dict[QueryKey, dict[str, tuple[Group, GroupView]]]:
-    """For every query of windows between markers the groups that serve it, by node, except groups that expect
-    nobody.
-    """
+    """For each query of windows between markers: the groups that serve it and expect a leaf, by node."""
     out: dict[QueryKey, dict[str, tuple[Group, GroupView]]] = {}
     for group, view in decision.groups.items():
         for key in view.serving if isinstance(group.cut, PunctuationCut) and view.leaves else ():

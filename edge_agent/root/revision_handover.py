@@ -1,8 +1,8 @@
-"""Settles which revision of a query a window belongs to, once for all groups (docs/protocol.md 6.3).
+"""Decides which revision of a query each window belongs to, for all groups together (docs/protocol.md 6.3).
 
 Members report the ranges that they serve at different times, some after rows were written without them. An agreed range
-may therefore become narrower, never wider: a revision never ends later than was agreed before, nor after a newer one
-begins. Rows that the older revision gave beyond its end are then withdrawn; `narrowed` returns the start from which on.
+may therefore become narrower, but never wider: the end of a revision never moves later, and lies at the begin of the
+next revision at the latest. Rows of the older revision beyond its new end are withdrawn; see `narrowed`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def agreed(before: Servings, stated: Servings, frontiers: Mapping[Group, int]) -
     before: the ranges in force so far. stated: the ranges that members report now. frontiers: of the groups at the last
     decision, up to which rows have been written.
 
-    A revision without a start begins after the rows that an older one has had. If there are none, it holds from the
-    beginning, and an older revision that comes later has no window.
+    A revision without a start begins where the rows of older revisions end. If there are no such rows, it covers all
+    earlier time too, and an older revision that is reported later has no window.
     """
     out: dict[Group, dict[QueryKey, Serving]] = {group: dict(known) for group, known in before.items()}
     places: Places = {}
@@ -69,9 +69,7 @@ def _succeed(
 
 
 def narrowed(before: Servings, after: Servings, frontiers: Mapping[Group, int]) -> dict[tuple[Group, QueryKey], int]:
-    """Revisions that end earlier than was agreed, at a time that their group has passed, with the start from which rows
-    are withdrawn.
-    """
+    """Revisions whose end moved to before the frontier of their group -> window start from which rows are withdrawn."""
     out = {}
     for group, servings in after.items():
         for key, serving in servings.items():

@@ -44,9 +44,9 @@ def cells_of(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:
 
 
 def too_late_rows(rows: Partials, beyond: TooLate) -> Partials:
-    """The readings of a part that are in no result, with their `count`. rows: of the part, columns named by the basis.
+    """The rows of a part that are in no result, with their `count`. rows: of the part, columns named by the basis.
 
-    Whole rows; of raw rows whose readings have had their positions only the readings before `before_us`.
+    Of raw rows whose time already has positions (beyond.decided), only the readings before `before_us` count.
     """
     gone = rows.take(beyond.concerns(rows.start, rows.end))
     if not beyond.decided or not len(gone):

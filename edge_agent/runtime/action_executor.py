@@ -1,8 +1,8 @@
 """Performs the actions of a machine: commits, publishes, acknowledges, quarantines bad bytes, logs notes.
 
-The results of actions are events for the machine. While a commit fails (a full disk), the actions after it are held
-back: nothing is sent ahead of its commit (docs/protocol.md 3.1). Frames of earlier commits are still published, and
-receipted frames are deleted (`Relieve`) until there is room for the commit.
+The results of actions are events for the machine. While a commit fails (a full disk), later actions wait, because
+nothing is sent before its commit (docs/protocol.md 3.1). Frames of earlier commits are still published, and receipted
+frames are deleted (`Relieve`) until there is room for the commit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from edge_agent.wire import frames, receipts
 
 log = logging.getLogger("headwater")
 
-RETRY_US: Final = 1_000_000  # a spool that cannot commit (disk full) is tried again after that
+RETRY_US: Final = 1_000_000  # time until a failed commit (disk full) is tried again
 QUIET_NOTES: Final = frozenset(  # logged as information; every other note is a warning
     ("parent.journal", "command.rebirth", "command.resend", "source.ended", "child.new")
 )
@@ -53,10 +53,9 @@ QUIET_NOTES: Final = frozenset(  # logged as information; every other note is a 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """The parts of a process. status: who it is. quarantine: the file of bad bytes.
+    """The parts of a process. status: its identity and state. quarantine: the file of bad bytes.
 
-    up: the connection to the parent, and to every other parent that is not in `others`. others: parent -> the
-    connection to it.
+    up: the connection to the parent and to all parents that are not in `others`. others: parent -> its connection.
     """
 
     machine: Node
@@ -79,25 +78,25 @@ class ActionExecutor:
         acknowledge: Callable[[tuple[object, ...]], None],
         is_news: Callable[[str, str], bool] = lambda reason, node: True,
     ) -> None:
-        """slots: state of the process itself, committed with the machine's. acknowledge: receives tokens of durable
-        messages.
+        """slots: returns slots of the process itself, to commit with those of the machine. acknowledge: receives tokens
+        of durable messages.
 
-        is_news: counts what is quarantined, and returns whether the log should name it.
+        is_news: counts a quarantined message by (reason, node), and returns whether to log it.
         """
-        self.lower = parts.up  # where children hear us; a region may have another broker for that
+        self.lower = parts.up  # the connection to children; a region may use another broker for them
         self._spool, self._quarantine = parts.spool, parts.quarantine
         self._up, self._others = parts.up, parts.others
-        self.time_for: Callable[[str], ParentTime | None] = lambda node: None  # for a child that asked
+        self.time_for: Callable[[str], ParentTime | None] = lambda node: None  # answers a child that asks for the time
         self._status, self._machine = parts.status, parts.machine
         self._slots, self._acknowledge, self._is_news = slots, acknowledge, is_news
         self._flying: dict[tuple[int, int], tuple[int, int]] = {}  # connection, token of a publish -> frame
         self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
-        self._held: list[Action] = []  # what was asked for after it
-        self._unspooled: set[Publish] = set()  # frames of it
-        self._relief: Relieve | None = None  # what may go ahead of it, and has failed
+        self._held: list[Action] = []  # actions that wait for that commit
+        self._unspooled: set[Publish] = set()  # publishes of frames in that commit
+        self._relief: Relieve | None = None  # a relief that failed; it is tried again before that commit
 
     def perform(self, action: Action, now_us: int) -> list[Event]:
-        """Perform an action, or hold it back behind a commit that failed. Returns the events that follow."""
+        """Perform an action, or let it wait for a commit that failed. Returns the events that follow."""
         if isinstance(action, Relieve):
             self._relief = action
             return self._relieve()
@@ -124,12 +123,12 @@ class ActionExecutor:
         return []
 
     def retry(self, now_us: int) -> list[Event]:
-        """Try a failed commit again when its time has come, then perform the actions held back."""
-        if self._stuck is None or 0 < self._stuck[1] - now_us <= RETRY_US:  # a clock that went back puts nothing off
+        """Try a failed commit again when it is time, then perform the actions that waited."""
+        if self._stuck is None or 0 < self._stuck[1] - now_us <= RETRY_US:  # if the clock went back, try now
             return []
         commit = self._stuck[0]
         events = self._relieve()
-        if self._relief is not None:  # what it marks as sent must not be published by the commit after it
+        if self._relief is not None:  # the commit must not publish what the relief marks as sent
             self._stuck = (commit, now_us + RETRY_US)
             return []
         self._stuck = None
@@ -145,7 +144,7 @@ class ActionExecutor:
         return self._stuck is not None
 
     def taken(self, report: Taken, connection: Connection | None = None) -> list[Event]:
-        """Handle the broker's answer to a publish. connection: on which it came; None: `up`."""
+        """Handle the broker's answer to a publish. connection: that of the publish; None: `up`."""
         connection = connection or self._up
         if not report.ok:
             log.error("publish.refused", extra={"reason": report.reason, "broker": connection.link.url})
@@ -153,14 +152,12 @@ class ActionExecutor:
         return [] if frame is None else [Sent(*frame)]
 
     def void(self, connection: Connection | None = None) -> None:
-        """A connection to a parent is lost, and with it publishes under way. None: `up`."""
+        """Forget publishes under way on a connection to a parent, because it is lost. None: `up`."""
         lost = id(connection or self._up)
         self._flying = {key: frame for key, frame in self._flying.items() if key[0] != lost}
 
     def _whole(self, commit: Commit) -> Commit:
-        """The commit with the process's own slots, and with the hashes that gap records ask for (docs/protocol.md
-        3.6).
-        """
+        """The commit with the slots of the process, and with hashes in gap records that need one (3.6)."""
         slots = self._slots()
         if slots:
             commit = replace(commit, state={**commit.state, **slots})
@@ -179,7 +176,7 @@ class ActionExecutor:
         try:
             self._spool.commit(commit)
         except MalformedError:
-            raise  # the process ends, the next one begins a new file
+            raise  # ends the process; the next one begins a new spool
         except PortError as err:
             log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._stuck = (commit, now_us + RETRY_US)
@@ -216,7 +213,7 @@ class ActionExecutor:
             return [Damaged(epoch, seq)]
         except MalformedError:
             raise
-        except PortError as err:  # larger than the broker takes, or a disk that cannot be read: sent again later
+        except PortError as err:  # too large for the broker, or the disk cannot be read: sent again later
             log.error("publish.failed", extra={"why": str(err), "epoch": f"{epoch:08x}", "seq": seq})
             return [Sent(epoch, seq)]
         if token is not None:

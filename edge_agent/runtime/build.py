@@ -1,4 +1,4 @@
-"""Builds a loop that is ready to run from settings: opens the spool, chooses the machine, makes the connections."""
+"""Builds a process from settings: opens the spool, chooses the machine, creates the connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Opened(NamedTuple):
-    """The parts with which every node begins. load: reads a frame of the spool. parts: takes machine, up and others."""
+    """The parts that every node has. load: reads a frame from the spool. parts: called with machine, up and others."""
 
     settings: Settings
     uplink: UplinkTable
@@ -54,9 +54,9 @@ def build(
     read_again: Callable[[], Iterable[Definition]] = tuple,
     guard: Guard | None = None,
 ) -> GatewayLoop | RegionLoop:
-    """Open the spool and assemble the process; call `run` of the result.
+    """Open the spool and assemble the process. Call `run` of the result to serve.
 
-    read_again: reads the definitions of the local file anew, for `reload`. Raises: ConfigError, PortError.
+    read_again: reads the definitions of the local file again, for `reload`. Raises: ConfigError, PortError.
     """
     opened = _open(settings, version, guard)
     return _gateway(opened, read_again) if settings.node.role == "gateway" else _region(opened)
@@ -66,7 +66,7 @@ def _open(settings: Settings, version: str, guard: Guard | None) -> _Opened:
     """Open the spool, the clock and the status of a node."""
     uplink = settings.uplink
     if uplink is None:
-        raise ConfigError("[uplink] is missing")
+        raise ConfigError("[uplink] is missing: add it, with the parent and its broker")
     spool = Spool(Path(settings.spool.path), settings.node.id, frames.encode)
     restored = _with_births(spool.open(), spool)
     if guard is not None and guard.without_definitions:
@@ -122,12 +122,12 @@ def _gateway(opened: _Opened, read_again: Callable[[], Iterable[Definition]]) ->
 
 def _region(opened: _Opened) -> RegionLoop:
     from edge_agent.config.in_force.known_definitions import KnownDefinitions, published_in
-    from edge_agent.machines.region.merger import Merger  # a gateway needs none of them
+    from edge_agent.machines.region.merger import Merger  # not imported on gateways
     from edge_agent.runtime.region import RegionLoop, pack, unpack
 
     settings, restored = opened.settings, opened.restored
     if settings.lower is None:
-        raise ConfigError("[lower] is missing")
+        raise ConfigError("[lower] is missing: a region needs it for its children")
     known = KnownDefinitions(published=published_in(NUMBERER.read(restored.state)))
     merger = Merger(
         opened.node,
@@ -146,16 +146,14 @@ def _region(opened: _Opened) -> RegionLoop:
     else:
         up, lower = Connection(opened.link), Connection(from_children(link(settings.lower, opened.node.node)))
     others = _others(opened.uplink, opened.link, up, lower)
-    if lower in others.values():  # a parent is on it too: who goes there looks for this node's status
+    if lower in others.values():  # a parent is on this broker too, and needs the last will
         lower.link = replace(lower.link, will=opened.link.will)
     parts = opened.parts(machine=merger, up=up, others=others)
     return RegionLoop(parts, restored=restored.state, lower=lower, known=known, retired=settings.lower.retired)
 
 
 def _others(table: UplinkTable, uplink: Link, *known: Connection) -> dict[str, Connection]:
-    """The connections to parents that are not on the broker of the first parent, by parent: one connection per
-    broker.
-    """
+    """Parent -> its connection, for parents not on the broker of the first parent. One connection per broker."""
     by_url = {connection.link.url: connection for connection in known}
     first = known[0].link.url
     found = {}
@@ -171,7 +169,7 @@ def quarantine_of(settings: Settings) -> QuarantineFile:
 
 
 def _with_births(restored: Restored, spool: Spool) -> Restored:
-    """Births are decoded: a birth written before the parent's journal was known is written again with it."""
+    """Decode births: one written before the parent's journal was known has to be written again with the journal."""
     return replace(restored, frames=tuple(_decoded(f, spool) if f.seq == 0 else f for f in restored.frames))
 
 

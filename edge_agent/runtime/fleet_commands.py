@@ -1,7 +1,7 @@
-"""Commands to a whole fleet: a node executes each once, however often it arrives.
+"""Commands to a whole fleet: a node executes each command once, even if it arrives several times.
 
-Several mergers on one broker pass on the same command, and QoS 1 repeats messages: the id identifies a command. The ids
-are in the spool, in the commit that holds the effects of the command.
+Several mergers on one broker pass on the same command, and QoS 1 repeats messages, so each command has an id. The spool
+stores the id in the same commit as the effects of the command.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from edge_agent.config.definitions.definitions import MOST_PATTERNS, fits
 from edge_agent.machines.checkpoint.slots import COMMANDS
 from edge_agent.runtime.status_and_commands import OperatorCommand
 
-FOR_ALL: Final = ("mark", "reload", "diagnose")  # the others make every node send again at once
-MOST_IDS: Final = 1_024  # remembered; commands come by the hand of people or of a plant's system
-MOST_PASSED: Final = 64  # waiting for the lower broker
-PASSED_EXPIRY_S: Final = 60  # what a merger cannot pass on by then it does not
+FOR_ALL: Final = ("mark", "reload", "diagnose")  # other commands would make every node send its frames again at once
+MOST_IDS: Final = 1_024  # ids remembered; commands are rare, from people or from a plant's system
+MOST_PASSED: Final = 64  # commands that wait for the lower broker
+PASSED_EXPIRY_S: Final = 60  # a merger drops a command that it cannot pass on within this time
 
 
 class FleetCommands:
@@ -31,11 +31,11 @@ class FleetCommands:
         self._waiting: deque[tuple[int, bytes]] = deque(maxlen=MOST_PASSED)
 
     def refusal(self, command: OperatorCommand) -> dict[str, object] | None:
-        """The answer to a payload that is no command to all nodes; None: it is one."""
+        """The answer that refuses a command to all nodes; None if it is valid."""
         if not command.named:
             return {
                 "ok": False,
-                "why": "a command to all nodes needs an id of its own, by which a node recognises a repetition",
+                "why": "a command to all nodes needs an id, by which a node recognises a repetition",
             }
         if command.name not in FOR_ALL:
             return {"ok": False, "why": f"{command.name}: not for all nodes at once", "hint": " ".join(FOR_ALL)}

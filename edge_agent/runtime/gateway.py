@@ -1,4 +1,4 @@
-"""A gateway as a process: its sensors, their local broker, and its definitions."""
+"""Runs a gateway as a process: its sensors, their local broker, and its definitions."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class GatewayLoop(NodeLoop):
         local: Connection | None = None,
         read_again: Callable[[], Iterable[Definition]] = tuple,
     ) -> None:
-        """restored: the slots found in the spool. definitions: of the local file; read_again reads them anew.
+        """restored: the slots found in the spool. definitions: of the local file; read_again reads them again.
 
-        access: which files may be read by sensors that are defined by topic.
+        access: the files that sensors defined by topic may read.
         """
         super().__init__(parts)
         definitions = tuple(definitions)
@@ -67,26 +67,27 @@ class GatewayLoop(NodeLoop):
         self.fleet = FleetCommands(restored)
         cached = REGISTRY.read(restored)
         self.registry = DefinitionRegistry(self._node, limits, definitions, cached, local_broker=local is not None)
-        self._given_back = (0, self.machine.outbox.epoch, 0)  # by the machine, when memory went back last
+        self._given_back = (0, self.machine.outbox.epoch, 0)  # counts of the machine when memory was last freed
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)
         self._known_sources = POSITIONS_OF.read(restored) or {}
         self._refused = REFUSED.read(restored) or {}  # sensor -> readings refused, over all runs
-        self._counted: dict[str, int] = {}  # sensor -> those of its driver that are in `_refused`
-        self._heard: set[str] = set()  # filters subscribed to on the local broker
-        self._changed = self._reported = False  # what is in force; what `state` says
+        self._counted: dict[str, int] = {}  # sensor -> refusals counted by its driver that are in `_refused`
+        self._subscribed: set[str] = set()  # filters on the local broker
+        self._changed = False  # definitions came that are not in force yet
+        self._reported = False  # the published `state` is up to date
         self._sent_state = b""
-        self._warned: Mapping[tuple[str, str], Problem] = {}  # refusals that the log has named
-        self._unpublished: frozenset[str] = frozenset()  # queries of the file without rows, known to the log
-        self._unnamed = 1  # sensors of a missing driver that the log names: only the first
-        self._retained_us: int | None = None  # when the broker has sent all retained definitions
-        self._unsaved = True  # the registry differs from what was committed last
+        self._warned: Mapping[tuple[str, str], Problem] = {}  # refusals of definitions that have been logged
+        self._unpublished: frozenset[str] = frozenset()  # queries of the file without rows that have been logged
+        self._unnamed = 1  # how many sensors without a driver may still be logged: only the first is
+        self._retained_us: int | None = None  # when the broker will have sent all retained definitions
+        self._unsaved = True  # the registry differs from its last commit
 
     # --- configuration ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Use the definitions of the last run and of the local file before any broker is connected."""
-        self._tell_clock()
+        self._report_clock()
         starts = None if self.guard is None else self.guard.starts
         if starts is not None and starts.careful:
             starts.handling(DEFINITIONS)
@@ -96,7 +97,7 @@ class GatewayLoop(NodeLoop):
         super().start()
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """Report a definition that is left out in `state`, with the reason."""
+        """Report a definition that the guard leaves out in `state`, with the reason."""
         topic = topics.parse(message[0])
         if topic is not None and topic.what == "definition" and connection is self.up:
             self.registry.leave_out(topic.scope, topic.kind, topic.other, why)
@@ -125,7 +126,7 @@ class GatewayLoop(NodeLoop):
     def _configure(self, now_us: int) -> None:
         sensors, queries = self.registry.in_force()
         for read in self.sensors.configure(sensors, self._known_positions(sensors)):
-            self.feed(read, now_us)  # readings so far belong to the sensors so far
+            self.feed(read, now_us)  # earlier readings belong to the earlier sensors
         self._sources = {sensor.id: _source(sensor) for sensor in sensors}
         self.status.sensors = tuple(sensor.id for sensor in sensors)
         self._listen()
@@ -144,12 +145,12 @@ class GatewayLoop(NodeLoop):
         if self.local is None:
             return
         filters = self.sensors.filters
-        self.local.unsubscribe(self._heard - filters.keys())
+        self.local.unsubscribe(self._subscribed - filters.keys())
         self.local.subscribe(filters)
-        self._heard = set(filters)
+        self._subscribed = set(filters)
 
     def _report(self, now_us: int) -> None:
-        """Publish `state`: the definitions in force, and why others are not; log how many are not."""
+        """Publish `state`: the definitions in force, and the reasons why others are not. Log how many are not."""
         self._warn()
         limit = self.up.maximum_packet_bytes
         state = self.registry.state(MAX_STATE_BYTES if limit is None else min(MAX_STATE_BYTES, limit * 9 // 10))
@@ -163,15 +164,13 @@ class GatewayLoop(NodeLoop):
         self.publish_status(now_us)
 
     def _warn(self) -> None:
-        """Log the newest refused definition, queries of the file that show no rows, and sensors of the file that do not
-        run.
-        """
+        """Log a newly refused definition, a query of the file without rows, a sensor without driver: one of each."""
         refused = self.registry.refused()
         new = {key: why for key, why in refused.items() if self._warned.get(key) != why}
         self._warned = refused
         for (kind, item), why in islice(new.items(), 1):
-            said = {"at": why.at, "why": why.why, "hint": advice(why.hint)}
-            fields = {"count": len(refused), "item": f"{kind}/{item}", **said}
+            problem = {"at": why.at, "why": why.why, "hint": advice(why.hint)}
+            fields = {"count": len(refused), "item": f"{kind}/{item}", **problem}
             log.warning("definitions.refused", extra=fields)
         unpublished = self.registry.unpublished()
         new_queries = [query for query in unpublished if query not in self._unpublished]
@@ -194,7 +193,7 @@ class GatewayLoop(NodeLoop):
         return {"ok": True, "at": Instant().write(marker.time_us)}
 
     def reload(self) -> dict[str, object]:
-        """Read the definitions of the local file again. Other settings take a restart."""
+        """Read the definitions of the local file again. Other settings need a restart."""
         try:
             definitions = tuple(self._read_again())
         except ConfigError as err:
@@ -209,7 +208,7 @@ class GatewayLoop(NodeLoop):
         return {"ok": True, "definitions": len(definitions)}
 
     def all_read(self) -> bool:
-        """Whether all sources that can end have ended and all frames are receipted: the end of `run --once`."""
+        """Whether all sources that can end have ended and all frames are receipted. `run --once` then ends."""
         machine = self.machine
         assert isinstance(machine, Gateway)
         ends = [source.ended for source in machine.sources.values() if DRIVERS[source.sensor.driver].ends]
@@ -228,9 +227,7 @@ class GatewayLoop(NodeLoop):
         self._give_back(now_us)
 
     def _give_back(self, now_us: int) -> None:
-        """Free the memory of silent keys: first of the sensors, then of the tables, then the key numbers of the
-        epoch.
-        """
+        """Return memory of silent keys to the system, after the sensors or the machine have freed some."""
         machine = self.machine
         assert isinstance(machine, Gateway)
         outbox = machine.outbox
@@ -257,7 +254,7 @@ class GatewayLoop(NodeLoop):
         super()._on_up(connection, report, now_us)
 
     def _at_another_broker(self, now_us: int) -> None:
-        self._sent_state, self._reported = b"", False  # it may know nothing of us
+        self._sent_state, self._reported = b"", False  # it may not have our state
         self.registry.connected()
         self._retained_us = now_us + SETTLE_US
 
@@ -283,13 +280,11 @@ class GatewayLoop(NodeLoop):
         return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(dict(self._sources))
 
     def book(self) -> dict[str, object]:
-        """The book of the node, with `refused`: values that became no reading because of their value, time or
-        labels.
-        """
+        """The book of the node, with `refused`: count of values refused for their value, time or labels."""
         for name, counters in self.sensors.counters().items():
             now, before = sum(counters.get(kind, 0) for kind in REFUSALS), self._counted.get(name, 0)
             if now != before:
-                # a driver that was started again counts from 0
+                # a restarted driver counts from 0
                 self._refused = {
                     **self._refused,
                     name: self._refused.get(name, 0) + now - (before if now > before else 0),
@@ -322,7 +317,7 @@ def _named(definitions: Iterable[Definition]) -> frozenset[str]:
 
 
 def _source(sensor: Sensor) -> str:
-    """What identifies the source of a position: the driver and its own fields."""
+    """The identity of the source of a position: the driver and its options."""
     return repr((sensor.driver, sensor.options))
 
 

@@ -1,10 +1,10 @@
 """Leaves out a message that cannot be handled; all others are processed.
 
-Bad bytes and texts are found before anything changes. For unexpected exceptions, wherever they come from, there is one
-way back, which tests use all the time: the process begins again from its last commit, as after a kill, within itself.
-What was not committed was not acknowledged, so it comes again; the message at fault is quarantined, counted, and left
-out when it comes. If it is not known which message it was, messages are handled one by one for a while, each with its
-own commit, until it is known.
+Bad bytes and texts are found before anything changes. After an unexpected exception the service starts a new loop in
+the same process, which continues from the last commit, as after a kill. Messages that were not committed were not
+acknowledged, so the broker sends them again. The message at fault is quarantined, counted, and left out when it arrives
+again. If it is not known which message was at fault, messages are handled one by one for a while, each with its own
+commit, until it is known.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ from edge_agent.runtime.start_record import DEFINITIONS, NAME, SETTLED_S, StartR
 
 log = logging.getLogger("headwater")
 
-MOST_LEFT_OUT: Final = 10_000  # messages that are remembered
-ONE_BY_ONE: Final = 200  # messages after a failure whose cause is not known
+MOST_LEFT_OUT: Final = 10_000  # messages at fault that are remembered
+ONE_BY_ONE: Final = 200  # messages handled one by one after a failure whose cause is not known
 MOST_UNKNOWN: Final = 5  # failures in a row without a message at fault; then the process ends, for systemd to restart
-UNKNOWN_AT_START: Final = 3  # after so many before the first turn the definitions of the last run are left out
-MOST_OF_TOPIC: Final = 5  # messages of one topic at fault; then all of it is left out for a while
+UNKNOWN_AT_START: Final = 3  # such failures before the first turn; then the definitions of the last run are left out
+MOST_OF_TOPIC: Final = 5  # messages at fault per topic; then the whole topic is left out for MUTED_S
 MUTED_S: Final = 600.0
 FATAL: Final = "three starts in a row ended while it was handled"
 PAUSE_S: Final = 0.1  # doubled with every failure in a row
 
 
 class Served(Protocol):
-    """What the guard needs of a loop. handling: topic and payload of the message that is being handled, if there is
-    one.
-    """
+    """The attributes of a loop that the guard uses. handling: topic and payload of the present message, if any."""
 
     guard: Guard | None
     handling: tuple[str, bytes] | None
@@ -53,17 +51,17 @@ class Served(Protocol):
 
 
 class Guard:
-    """Decides which messages a process leaves out. It outlives the loop that failed."""
+    """Decides which messages a process leaves out. It stays when a failed loop is replaced."""
 
     def __init__(self, quarantine: QuarantineFile) -> None:
         self.quarantine, self.refusals = quarantine, Refusals()
         self.starts = StartRecord(quarantine.path.with_name(NAME))
-        self._began_s: float | None = time.monotonic()  # None: it serves for long
-        self.without_definitions = False  # those of the last run ended every start: they come again from the broker
+        self._began_s: float | None = time.monotonic()  # None: the start is over
+        self.without_definitions = False  # start without those of the last run; the broker sends them again
         self.restarts = 0
         self._left_out: dict[bytes, str] = {}  # digest of topic and payload -> why
         self._faults: dict[str, int] = {}  # topic -> messages at fault
-        self._muted: dict[str, float] = {}  # topic -> until when, by time.monotonic
+        self._muted: dict[str, float] = {}  # topic -> end of its muting, by time.monotonic
         self._one_by_one = ONE_BY_ONE if self.starts.careful else 0
         self._unknown = 0
         if self.starts.fatal == DEFINITIONS:
@@ -73,14 +71,14 @@ class Guard:
             self.refusals.add(FATAL, self.starts.fatal)
 
     def turned(self) -> None:
-        """Note the end of a turn; after a minute of turns the start is over."""
+        """Note the end of a turn. A start is over once turns have ended for a minute."""
         if self._began_s is not None and time.monotonic() - self._began_s > SETTLED_S:
             self._began_s = None
             self.starts.settled()
 
     @property
     def calm(self) -> bool:
-        """Whether messages can be handled together: nothing has failed lately."""
+        """Whether messages can be handled together, because nothing has failed lately."""
         return not (self._left_out or self._muted or self._one_by_one or self.starts.fatal)
 
     @property
@@ -89,7 +87,7 @@ class Guard:
         return self._one_by_one > 0
 
     def begins(self, topic: str, payload: bytes) -> None:
-        """Note that a message is handled on its own."""
+        """Note that the handling of a single message begins."""
         if self._began_s is not None and self.starts.careful:
             self.starts.handling(f"{topic} {_digest(topic, payload).hex()}")
 
@@ -101,7 +99,7 @@ class Guard:
         self._unknown = 0
 
     def why_left_out(self, topic: str, payload: bytes) -> str:
-        """The reason why a message is not handled; '': it is handled."""
+        """The reason to leave a message out; '' to handle it."""
         until = self._muted.get(topic)
         if until is not None and time.monotonic() >= until:
             del self._muted[topic], self._faults[topic]
@@ -120,7 +118,7 @@ class Guard:
         return why
 
     def failed(self, error: Exception, loop: Served) -> bool:
-        """Note the error that ended a loop. Returns whether to begin again."""
+        """Note the error that ended a loop. Returns whether to start a new loop."""
         if isinstance(error, ConfigError) or loop.stopping:
             return False
         at = loop.handling
@@ -158,7 +156,7 @@ class Guard:
 
 
 class Service:
-    """Serves with one loop after another; `stop` may be called from a signal handler."""
+    """Runs a loop, and a new one after each failure. `stop` may be called from a signal handler."""
 
     def __init__(self, make: Callable[[Guard], Served], guard: Guard) -> None:
         self._make, self._guard = make, guard
@@ -171,7 +169,7 @@ class Service:
             self._loop.stop()
 
     def run(self, until: Callable[[Any], bool] | None = None) -> None:
-        """Serve until `stop`, or until `until` of the loop. Raises: errors that leaving out a message does not cure."""
+        """Serve until `stop`, or until `until(loop)` is true. Raises: errors that no left out message avoids."""
         try:
             self._serve(until)
             self._guard.starts.settled()
@@ -183,7 +181,7 @@ class Service:
             loop = self._loop = self._make(self._guard)
             loop.guard = self._guard
             try:
-                loop.run(None if until is None else lambda: until(loop))  # noqa: B023 - asked in this round only
+                loop.run(None if until is None else lambda: until(loop))  # noqa: B023 - called in this iteration only
                 return
             except Exception as err:
                 if not self._guard.failed(err, loop):
@@ -191,7 +189,7 @@ class Service:
 
 
 def reason(error: BaseException) -> str:
-    """An exception in a line: its type, its text and where it was raised."""
+    """An exception as one line: its type, its text and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].name}" if frames else ""
     return f"{type(error).__name__}: {str(error)[:200]}{where}"

@@ -1,7 +1,7 @@
-"""The lander as a process, the top of the tree: writes frames to landing files, sends receipts, numbers definitions.
+"""Runs the lander, the top of the tree: it writes frames to landing files, sends receipts and numbers definitions.
 
-Its session at the broker outlives the process. Messages are acknowledged and receipted only after the fsync of their
-file (edge_agent/machines/lander.py decides).
+Its session at the broker continues after a restart of the process. Messages are acknowledged and receipted only after
+the fsync of their file (edge_agent/machines/lander.py decides).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from edge_agent.wire import frames, landing, late_starts, receipts
 
 log = logging.getLogger("headwater.lander")
 
-RETRY_US: Final = 1_000_000  # a disk that cannot be written is tried again after that
+RETRY_US: Final = 1_000_000  # time until a failed write is tried again
 LOG_EVERY_US: Final = 10_000_000
 LONGEST_S: Final = 0.5
-MOST_BEATS: Final = 10_000  # of children of which frames lack
-TELL_EVERY_US: Final = 3_600_000_000  # all that is published stands in a landing file that often
+MOST_BEATS: Final = 10_000  # heartbeats remembered, of children with missing frames
+TELL_EVERY_US: Final = 3_600_000_000  # how often all published definitions are written to a landing file
 RECEIVED: Final = "received/"
 NUMBERER: Final = "numberer"
 
@@ -62,12 +62,12 @@ def quarantine_of(settings: Settings) -> QuarantineFile:
 
 
 class LanderLoop(Loop[LanderEvent, LanderAction]):
-    """The lander as a process: `run` it."""
+    """The lander as a process."""
 
     def __init__(self, settings: Settings, version: str) -> None:
-        """Opens journal and folder; connects when it runs. Raises: ConfigError, PortError."""
+        """Open the journal and the landing folder; `run` connects. Raises: ConfigError, PortError."""
         if settings.lower is None or settings.lower.broker is None:
-            raise ConfigError("[lower] with broker is missing: the lander hears its children there")
+            raise ConfigError("[lower] with broker is missing: add the broker on which the children publish")
         self._node, self._version = settings.node.id, version
         self._watch = LineWatch()
         self.journal = Journal(Path(settings.lander.folder), self._node)
@@ -83,27 +83,27 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         numbers = self.journal.slots(NUMBERER).get("")
         self.numberer = RevisionNumberer.restore(numbers)
         self.known = KnownDefinitions(published=published_in(numbers))
-        self._news = {(each.node, each.query): each for each in self.known.published()}  # for the root
-        self._told_us = 0  # when all of it was told
+        self._news = {(each.node, each.query): each for each in self.known.published()}  # for the next landing file
+        self._all_written_us = 0  # when all published definitions were last written to a landing file
         will = Will(topics.status(self._node), self._status(online=False))
         self.connection = Connection(from_children(link(settings.lower, self._node, will=will)))
         super().__init__(self.machine, SystemClock(), Waiter(), self.connection)
         filters = (topics.frames_of_children(self._node), topics.status(), topics.state(), *topics.definitions_below())
         self.connection.subscribe(dict.fromkeys(filters, 1))
         self.messages = self.files = self.bytes = self.attempts = 0
-        self._asked: dict[str, int] = {}  # children that asked for the time, and with what
+        self._asked: dict[str, int] = {}  # child that asked for the time -> its time since boot
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
-        self._beats: dict[str, bytes] = {}  # newest heartbeat of each child, while it names more than has come
+        self._beats: dict[str, bytes] = {}  # child -> newest heartbeat, if it names frames that have not arrived
         self._stuck: tuple[Land, int] | None = None  # a file that could not be written, and when to try again
-        self._unsaved = False  # numbers of definitions
-        self._save_us = 0  # when to try again to save them
+        self._unsaved = False  # the numbers of definitions have changed since they were stored
+        self._save_us = 0  # when to try again to store them
         self._logged_us = self._refused_shown = 0
-        self._of_root: dict[str, object] = {}  # what the root reports, as shown
+        self._of_root: dict[str, object] = {}  # the root's report, as in the last status
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
     def _pause_s(self, now_us: int) -> float:
-        """The time until the file is due, at the end of its interval."""
+        """The time to wait: a quarter of the interval of landing files, so that each is written on time."""
         return min(LONGEST_S, self.machine.settings.flush_us / 1e6 / 4)
 
     def _gathered(self, now_us: int) -> tuple[LanderEvent, ...]:
@@ -144,7 +144,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.journal.close()
 
     def _retry(self, now_us: int) -> list[LanderEvent]:
-        if self._stuck is None or 0 < self._stuck[1] - now_us <= RETRY_US:  # a clock that went back puts nothing off
+        if self._stuck is None or 0 < self._stuck[1] - now_us <= RETRY_US:  # if the clock went back, try now
             return []
         land, self._stuck = self._stuck[0], None
         return self._land(land, now_us)
@@ -161,9 +161,9 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
 
     def _land(self, land: Land, now_us: int) -> list[LanderEvent]:
         records = [record for record in land.objects if isinstance(record, bytes)]
-        if not 0 <= now_us - self._told_us < TELL_EVERY_US:
+        if not 0 <= now_us - self._all_written_us < TELL_EVERY_US:
             self._news = {(each.node, each.query): each for each in self.known.published()}
-            self._told_us = now_us
+            self._all_written_us = now_us
         news = [(each.node, each.query, each.revision, each.text) for each in self._news.values()]
         up = self.connection.up
         records.insert(
@@ -183,11 +183,11 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         if land.received:
             try:
                 self.journal.keep(RECEIVED, land.received)
-            except PortError as err:  # the file stands: what is not noted lands twice at worst
+            except PortError as err:  # the file is written; at worst its messages land twice
                 log.error("journal.failed", extra={"why": str(err)})
         return [Landed()]
 
-    # --- hearing ---------------------------------------------------------------------------------------------------
+    # --- messages --------------------------------------------------------------------------------------------------
 
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         self.numberer.connected(now_us)
@@ -247,11 +247,11 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.connection.ack(settled)
         if came:
             if len(messages) > 1:
-                self.handling = None  # it may be any of them
+                self.handling = None  # any message of the batch may be at fault
             self.feed(MessagesArrived(tuple(came)), now_us)
 
     def _birth(self, node: str, envelope: frames.Envelope) -> Birth | None:
-        """Check whether a birth is of a second device, or of a spool that is an older copy. Raises: WireError."""
+        """Decode a birth; raise an alarm if it is of a second device or an older copy of a spool. Raises: WireError."""
         frame = frames.decode_body(envelope)
         birth = frame.birth if isinstance(frame, Frame) else None
         if birth is None or birth.journal != self.journal.id:
@@ -265,7 +265,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         return birth
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """Land a frame that the guard leaves out as it came, without a receipt: the root declares its content lost."""
+        """Land a frame that the guard leaves out, unchanged, without a receipt. The root declares its content lost."""
         name, payload, token, _ = message
         child = self._child(name)
         if not child:
@@ -299,7 +299,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                     log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
 
     def _status_of(self, node: str, payload: bytes, now_us: int) -> None:
-        """The status of a child; None if the node is no child of this one."""
+        """Take the status of a node; ignore it unless the node is a child."""
         status = foreign_json.table(payload)
         if status.get("parent") == self._node and isinstance(status.get("online"), bool):
             if (asked_us := asked_in(status)) is not None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from edge_agent.config.node_file.node_tables import LocalTable, LowerTable, UplinkTable
 from edge_agent.ports.mqtt.link import Link
 
-SESSION_S: Final = 14 * 86_400  # a parent's session outlives a fortnight of repair; gateways need none
-TLS_SPREAD_S: Final = 30.0  # a handshake costs a broker milliseconds; without TLS connecting costs next to nothing
+SESSION_S: Final = 14 * 86_400  # a parent's session survives two weeks of repair; gateways need no session
+TLS_SPREAD_S: Final = 30.0  # a TLS handshake costs a broker milliseconds; without TLS connections are cheap
 SENSOR_READ_EVERY_S: Final = 0.05  # a thousand small messages a second are read in twenty pieces
 
 
@@ -34,12 +34,12 @@ def spread_s(table: UplinkTable) -> float:
 
 
 def from_children(link: Link) -> Link:
-    """The connection for children: its session outlives this process; messages are acknowledged after the commit."""
+    """The connection to children: its session survives a restart; messages are acknowledged after the commit."""
     return replace(link, clean_start=False, session_expiry_s=SESSION_S, manual_ack=True)
 
 
 def from_sensors(table: LocalTable, node: str) -> Link:
-    """The connection to the broker of local sensors, with MQTT 3.1.1: receiving costs half."""
+    """The connection to the broker of local sensors. It uses MQTT 3.1.1, because receiving costs half."""
     return link(
         table,
         f"{node}-sensors",

@@ -1,8 +1,8 @@
-"""The one place that waits: an event comes in, the machine decides, the loop performs its actions. Start reading here.
+"""The loop of every process: wait for events, pass them to the machine, perform its actions. Start reading here.
 
-A process is one thread. `turn` sleeps until a connection is ready or something is due, turns what arrived into events,
-passes each to the machine with the time, and performs the returned actions in order. node_loop.py adds what gateways
-and regions share; lander.py is the lander's loop.
+A process is one thread. `turn` sleeps until a connection is ready or something is due, turns messages into events,
+passes each event to the machine with the time, and performs the returned actions in order. node_loop.py is the loop of
+gateways and regions, lander.py that of the lander.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from edge_agent.runtime.refusals import Refusals
 
 log = logging.getLogger("headwater")
 
-LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
-LISTEN_EVERY_US: Final = 5_000_000  # between two looks whether connections bring what others send
-QUIET_US: Final = 60_000_000  # a message that is sent again waits up to a minute
-LONGEST_QUIET_US: Final = 3_600_000_000
+LONGEST_S: Final = 1.0  # the longest sleep, so that the machine gets a tick at least this often
+LISTEN_EVERY_US: Final = 5_000_000  # between two checks for brokers that deliver nothing
+QUIET_US: Final = 60_000_000  # time without an expected message until a reconnect; senders repeat within a minute
+LONGEST_QUIET_US: Final = 3_600_000_000  # the same after many reconnects in vain
 
 E = TypeVar("E")
 A = TypeVar("A")
@@ -43,23 +43,23 @@ class Machine(Protocol[E_contra, A_co]):
 
 
 class SilentBroker:
-    """Decides when one connection is made anew because the broker has ceased to deliver on it.
+    """Decides when to reconnect because the broker has ceased to deliver messages on a connection.
 
-    A broker has a limited number of QoS 1 messages in flight to a client. Mosquitto drops packets for a client whose
-    queue is full, also packets that it has counted as in flight. Once it has dropped as many as the limit, the client
-    gets no QoS 1 message any more, though pings and messages of QoS 0 arrive. A new connection resets the count.
+    A broker limits the QoS 1 messages in flight to a client. Mosquitto drops packets for a client whose queue is full,
+    also packets that it has counted as in flight. Once it has dropped as many as the limit, the client gets no more QoS
+    1 messages, though pings and messages of QoS 0 arrive. A new connection resets the count.
     """
 
     def __init__(self) -> None:
         self._received = 0
-        self._since_us: int | None = None  # the first look at which a message was missing; None: none is
+        self._since_us: int | None = None  # since when a message has been missing; None: none is missing
         self._limit_us = QUIET_US
 
     def connect_anew(self, now_us: int, received: int, *, missing: bool) -> bool:
-        """True once a message has been missing for the limit and none has arrived meanwhile.
+        """Whether to reconnect: a message has been missing for the limit, and no other message has arrived meanwhile.
 
-        received: a count that grows with each message of QoS 1. missing: somebody sent a message that has not arrived.
-        The limit is a minute. It doubles with each new connection that brings nothing, up to an hour.
+        received: a count that grows with each message of QoS 1. missing: whether a message was sent to this node and
+        has not arrived. The limit is a minute. It doubles with each reconnect in vain, up to an hour.
         """
         if received != self._received:
             self._received, self._since_us, self._limit_us = received, None, QUIET_US
@@ -75,14 +75,14 @@ class SilentBroker:
 
 
 class Loop(ABC, Generic[E, A]):
-    """One machine as a process. connections: all that it receives from. hearing: the last subscription was accepted."""
+    """One machine as a process. connections: all of the process. hearing: the last subscription was accepted."""
 
     def __init__(self, machine: Machine[E, A], clock: SystemClock, waiter: Waiter, connection: Connection) -> None:
         self._decides, self.clock, self.waiter = machine, clock, waiter
         self.connections = [connection]
         self.stopping = self.hearing = False
         self.guard: Guard | None = None
-        self.handling: tuple[str, bytes] | None = None  # topic and payload of the message that is being handled
+        self.handling: tuple[str, bytes] | None = None  # topic and payload of the present message
         self._own_refusals = Refusals()
         self.turned = False  # at least one turn has ended
         self._silent: dict[Connection, SilentBroker] = {}
@@ -93,9 +93,9 @@ class Loop(ABC, Generic[E, A]):
     # --- life ------------------------------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Serve until `stop`, or until `until` returns True; then finish and let go.
+        """Serve until `stop`, or until `until` returns True; then finish and close everything.
 
-        Raises: ProtocolError for our own bugs.
+        Raises: ProtocolError for bugs of this program.
         """
         try:
             self.start()
@@ -121,7 +121,7 @@ class Loop(ABC, Generic[E, A]):
         self.waiter.wake()
 
     def turn(self, longest_s: float = LONGEST_S) -> None:
-        """Wait for something to happen, at most that long, and handle it."""
+        """Wait for events, at most longest_s seconds, and handle them."""
         self.waiter.wait(self.connections, min(longest_s, self._pause_s(self.clock.now_us())))
         self._look()
         now_us = self.clock.now_us()
@@ -136,7 +136,7 @@ class Loop(ABC, Generic[E, A]):
         self._renew_silent(self.clock.boot_us())
 
     def feed(self, event: E, now_us: int) -> None:
-        """Give an event to the machine, perform its actions, and so on until no event is left."""
+        """Pass an event to the machine and perform its actions; repeat for the events that follow from these."""
         self._events.append(event)
         while self._events:
             for action in self._decides.handle(self._events.popleft(), now_us):
@@ -154,7 +154,7 @@ class Loop(ABC, Generic[E, A]):
         return self._own_refusals if self.guard is None else self.guard.refusals
 
     def _look(self) -> None:
-        """Read the clock before anything gets its time."""
+        """Prepare a turn before its time is read, for example by judging the clock."""
 
     # --- what a role adds ------------------------------------------------------------------------------------------
 
@@ -168,30 +168,30 @@ class Loop(ABC, Generic[E, A]):
 
     @abstractmethod
     def _retry(self, now_us: int) -> Iterable[E]:
-        """Repeat what a disk refused, when its time has come. Returns the events that follow."""
+        """Repeat a failed write when it is time. Returns the events that follow."""
 
     @abstractmethod
     def _gathered(self, now_us: int) -> Iterable[E]:
-        """Events besides messages; the last one is a tick."""
+        """Returns the events of a turn that are not messages; the last is a tick."""
 
     @abstractmethod
     def _settle(self, now_us: int) -> None:
-        """Do what the end of a turn requires."""
+        """Do the work at the end of a turn, such as publishing the status."""
 
     @abstractmethod
     def _finish(self, now_us: int) -> None:
-        """End in order: connections are still open."""
+        """Do the last work of the process, while connections are still open."""
 
     @abstractmethod
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        """Handle messages. Sets `handling` while it handles a single one."""
+        """Handle messages. Set `handling` while handling a single message."""
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """Settle a message that the guard leaves out, where it came from."""
+        """Settle a message that the guard leaves out, so that the broker does not send it again."""
         connection.ack([message[2]])
 
     def _make_durable(self, now_us: int) -> None:
-        """Commit the effects of the last message, so that a later failure is not its own."""
+        """Commit the effects of the last message, so that a later failure is not blamed on it."""
 
     def _guarded(self, connection: Connection, messages: list[Message], now_us: int) -> None:
         guard = self.guard
@@ -220,27 +220,27 @@ class Loop(ABC, Generic[E, A]):
 
     @abstractmethod
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
-        """A connection was made."""
+        """Handle a new connection."""
 
     @abstractmethod
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
-        """A connection was lost, or could not be made."""
+        """Handle a connection that was lost or could not be made."""
 
     @abstractmethod
     def _taken(self, connection: Connection, report: Taken, now_us: int) -> None:
-        """The broker answered for a publish."""
+        """Handle the broker's answer to a publish."""
 
     def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
-        """A broker has read these acknowledgements."""
+        """Handle the confirmation that a broker has read the acknowledgements with these tokens."""
 
     def _lacks(self, connection: Connection) -> bool:
-        """Whether somebody sent a message over this connection that has not arrived."""
+        """Whether a message was sent to this node over the connection and has not arrived."""
         return False
 
-    # --- hearing ---------------------------------------------------------------------------------------------------
+    # --- reports of connections ------------------------------------------------------------------------------------
 
     def _renew_silent(self, now_us: int) -> None:
-        """Connect anew to each broker that has ceased to deliver messages which were sent to this node."""
+        """Reconnect to each broker that has ceased to deliver messages sent to this node."""
         if now_us < self._listened_us + LISTEN_EVERY_US:
             return
         self._listened_us = now_us

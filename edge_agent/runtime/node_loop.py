@@ -1,4 +1,4 @@
-"""What gateways and regions share: the machine, its spool, the connection to the parent, the operator."""
+"""The loop of gateways and regions: the machine, its spool, connections to parents, commands of the operator."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from edge_agent.wire import receipts
 log = logging.getLogger("headwater")
 
 COMMANDS: Final = "rebirth resend reload diagnose accept-loss"
-STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
-NOTES_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
-ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
+STUCK_S: Final = 0.1  # least sleep while a commit fails, because the machine then asks for a turn at once
+NOTES_EVERY_US: Final = 500_000  # collecting notes of hundreds of sensors in each turn would cost too much
+ANSWER_EXPIRY_S: Final = 300  # the broker drops an answer that nobody has fetched in this time
 BOOKS_EVERY_US: Final = 120_000_000  # for audits of nodes that do not answer; 450 bytes on the network each time
-DOUBT_EVERY_US: Final = 5_000_000  # what drains at once needs nobody
-REFUSED_EVERY_US: Final = 10_000_000  # a flood of bad messages must not become one of statuses
-MOST_FAILING: Final = 20  # functions that the status names: the latest, in a few kilobytes
+DOUBT_EVERY_US: Final = 5_000_000  # frames in doubt for a shorter time are not shown
+REFUSED_EVERY_US: Final = 10_000_000  # so that a flood of bad messages does not cause a flood of statuses
+MOST_FAILING: Final = 20  # functions in the status, the latest: a few kilobytes
 
 
 class NodeLoop(Loop[Event, Action], ABC):
@@ -62,20 +62,20 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._node = parts.status.node
         self.executor = ActionExecutor(parts, self._slots, self._acknowledge, self._is_news)
         self._default = parts.up
-        self.ways = tuple(dict.fromkeys((parts.up, *parts.others.values())))  # connections to parents, also former ones
+        self.ways = tuple(dict.fromkeys((parts.up, *parts.others.values())))  # to present and former parents
         self.connections = [*self.ways]
         self.status.parent = parts.machine.outbox.parent or parts.status.parent
-        self.up = self._way()  # that to the present parent: commands and definitions count from its broker only
+        self.up = self._way()  # to the present parent: its broker alone sends commands and definitions
         self._parsed: dict[str, topics.Topic | None] = {}
         self._sent_status = b""
         self._alarms: Mapping[str, str] = {}
         self._noted_us = self._booked_us = 0
         self._sent_book: Mapping[str, object] = {}
-        self._shown_us = self._refused_shown = 0  # when the status said last what was refused, and how many
+        self._shown_us = self._refused_shown = 0  # time and count of the refusals last shown in the status
         self.fleet = FleetCommands()
-        self._answered = False  # by the parent, in the life of this process
-        self._doubt_shown_us = 0  # when the status said last what is in doubt
-        self._parents_time: tuple[ParentTime, int] | None = None  # an answer, and when it came since boot
+        self._answered = False  # the parent has answered this process
+        self._doubt_shown_us = 0  # when frames in doubt were last checked for the status
+        self._parents_time: tuple[ParentTime, int] | None = None  # an answer and its arrival, us since boot
         for way in self.ways:
             way.subscribe({topics.ack(self._node): 1})
         self.up.subscribe(dict.fromkeys(self._filters(), 1))
@@ -83,11 +83,11 @@ class NodeLoop(Loop[Event, Action], ABC):
     # --- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._tell_clock()
+        self._report_clock()
         super().start()
 
     def _look(self) -> None:
-        """Read the clock once per turn: an answer of the parent counts from the next turn on."""
+        """Judge the clock once per turn. An answer of the parent takes effect in the turn after its arrival."""
         if isinstance(self.clock, JudgedClock):
             answer, self._parents_time = self._parents_time, None
             if answer is not None:
@@ -95,7 +95,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._judged(self.clock, self.clock.judge.look(self.clock.reading()))
 
     def _judged(self, clock: JudgedClock, state: ClockState) -> None:
-        """Hand over readings that arrived under the old clock, then use the new one (docs/protocol.md 4.3)."""
+        """Use a new state of the clock, after passing on readings that arrived before it (docs/protocol.md 4.3)."""
         if state == clock.state:
             return
         now_us = clock.now_us()
@@ -103,11 +103,11 @@ class NodeLoop(Loop[Event, Action], ABC):
             self.feed(event, now_us)
         known = {"source": state.source or "none", "error_s": state.error_us / 1e6}
         log.warning("clock.known" if state.known else "clock.unknown", extra=known)
-        self._tell_clock(clock.use(state))
+        self._report_clock(clock.use(state))
         self.publish_status(clock.now_us())
 
-    def _tell_clock(self, by_us: int = 0) -> None:
-        """Pass the state of the clock to the machine, unless it has it already."""
+    def _report_clock(self, by_us: int = 0) -> None:
+        """Pass the state of the clock to the machine, if it has changed."""
         if not isinstance(self.clock, JudgedClock):
             return
         judge, state = self.clock.judge, self.clock.state
@@ -168,7 +168,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._publish_books(now_us)
 
     def _report_doubt(self, now_us: int) -> None:
-        """Report frames that wait for a parent that was left, unless it has just been left (docs/protocol.md 1.5)."""
+        """Show frames that wait for a former parent in the status, unless the node has only just left it (1.5)."""
         lines = self.machine.outbox.former_lines
         found = {
             parent: {"frames": frames, "since_us": lines.lines[parent].left_us}
@@ -180,18 +180,18 @@ class NodeLoop(Loop[Event, Action], ABC):
             self.publish_status(now_us)
 
     def _publish_books(self, now_us: int, *, final: bool = False) -> None:
-        """Publish the retained books if they have changed."""
+        """Publish the retained books if they have changed, or are final."""
         book = self.book()
         if (final or book != self._sent_book) and self.up.up:
             self._booked_us = now_us
             try:
                 self.up.publish(topics.books(self._node), self.status.books(book, now_us, final=final), retain=True)
-            except PortError as err:  # of thousands of children: the answer to `diagnose` has the same limit
+            except PortError as err:  # too large for the broker, with thousands of children
                 log.warning("books.not_published", extra={"why": str(err)})
             self._sent_book = book
 
     def _report_failures(self, now_us: int) -> None:
-        """Report new failures of packages' functions: in the log, in the status and to the root."""
+        """Report new failures of functions of packages: in the log, in the status and to the root."""
         for failure in packages.news():
             queries = packages.users(failure.name, self._queries())
             log_note(Note("package.failed", {"what": failure.text, "queries": " ".join(queries), "hint": failure.hint}))
@@ -210,7 +210,7 @@ class NodeLoop(Loop[Event, Action], ABC):
     def _finish(self, now_us: int) -> None:
         for event in self._readings(now_us):
             self.feed(event, now_us)
-        self.book()  # what is counted in the process is in the last commit
+        self.book()  # updates counts of the process, for the last commit
         self.feed(Stop(), now_us)
         self._publish_books(now_us, final=True)
         for note in self._notes():
@@ -225,15 +225,15 @@ class NodeLoop(Loop[Event, Action], ABC):
     # --- what a role adds ------------------------------------------------------------------------------------------
 
     def _filters(self) -> tuple[str, ...]:
-        """What to subscribe to at the parent's broker."""
+        """The topic filters to subscribe to at the parent's broker."""
         return (topics.ack(self._node), topics.commands(self._node), topics.commands_to_all())
 
     def _filters_below(self, connection: Connection) -> tuple[str, ...]:
-        """What to hear on a connection whoever the parent is: nobody is below a gateway."""
+        """The topic filters for messages of children on a connection; a gateway has no children."""
         return ()
 
     def _wake_us(self) -> int:
-        """The wall time at which the role needs a turn."""
+        """The time of the clock at which the role needs a turn."""
         return self.clock.now_us() + int(LONGEST_S * 1e6)
 
     def _readings(self, now_us: int) -> Iterator[Event]:
@@ -269,7 +269,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         return self.executor.connection(parent) if parent in self.machine.settings.parents else self._default
 
     def _parents_at(self, connection: Connection) -> tuple[str, ...]:
-        """The present and former parents that a connection reaches, by the names that events use."""
+        """The present and former parents that a connection reaches, as in events: '' if all share one connection."""
         if connection not in self.ways:
             return ()
         if len(self.ways) == 1:
@@ -279,7 +279,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         return tuple(name for name in names if self.executor.connection(name) is connection)
 
     def _follow(self, now_us: int) -> None:
-        """After a change of parent: publish it, and receive commands and definitions at the new broker only."""
+        """After a change of parent, publish it, and receive commands and definitions only at its broker."""
         parent = self.machine.outbox.parent or self.status.parent
         if parent == self.status.parent:
             return
@@ -299,23 +299,23 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.publish_status(now_us, always=True)
 
     def _stand_by(self, connection: Connection) -> None:
-        """Publish the status at another parent's broker; state and books are only at the present parent's."""
+        """Publish the status at the broker of another parent, and delete state and books there."""
         connection.publish(topics.status(self._node), self.status.online(self.machine, self.clock), retain=True)
         connection.publish(topics.state(self._node), b"", retain=True)
         connection.publish(topics.books(self._node), b"", retain=True)
 
     def _at_another_broker(self, now_us: int) -> None:
-        """React to `up` being another connection from now on, which is connected."""
+        """Handle a change of `up` to another connection, which is connected."""
 
     def _publish(self, now_us: int) -> None:
-        """Publish what is due after all events of a turn."""
+        """Publish the messages that are due, after all events of a turn."""
 
     def _queries(self) -> Iterable[Query]:
-        """The queries in force here; a region knows none."""
+        """The queries in force here; none at a region."""
         return ()
 
     def _slots(self) -> dict[str, object]:
-        """The slots of the process itself, committed with the machine's; None deletes a slot."""
+        """The slots of the process itself, to commit with those of the machine; None deletes a slot."""
         return {}
 
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
@@ -339,7 +339,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         }
 
     def book(self) -> dict[str, object]:
-        """What became of the readings (docs/protocol.md 9.1) and how far the node is, as plain values."""
+        """The counts of readings (docs/protocol.md 9.1), the frontier and the spool of the node, as plain values."""
         frontier_us, why = self._standing(self.clock.now_us())
         if not why and not self.clock.synced:
             why = "its clock is not synchronised"
@@ -347,19 +347,19 @@ class NodeLoop(Loop[Event, Action], ABC):
         return {**self.machine.book(), "frontier_us": frontier_us, "why": why, "spool": spool}
 
     def _is_news(self, reason: str, example: str) -> bool:
-        """Count a refusal. Returns whether the log should name it."""
+        """Count a refusal. Returns whether to log it."""
         return self.refusals.add(reason, example)
 
     def _standing(self, now_us: int) -> tuple[int | None, str]:
-        """(the least frontier, None before the first promise; why the node is behind, '' if it is not)."""
+        """(least frontier, reason why the node is behind). None before the first promise; '' if not behind."""
         del now_us
         return None, ""
 
     def reload(self) -> dict[str, object]:
-        """Read the local file again. Returns the answer to the operator."""
+        """Read the definitions of the local file again. Returns the answer to the operator."""
         return {"ok": False, "why": "this role has no definitions of its own: restart it for other settings"}
 
-    # --- hearing ---------------------------------------------------------------------------------------------------
+    # --- messages --------------------------------------------------------------------------------------------------
 
     def _lacks(self, connection: Connection) -> bool:
         return connection is self.up and self.machine.outbox.owed
@@ -369,13 +369,13 @@ class NodeLoop(Loop[Event, Action], ABC):
             self.handling = (name, payload)
             self._message(connection, name, payload, now_us)
         if connection.link.manual_ack:
-            connection.ack([message[2] for message in messages])  # nothing here has to wait for a commit
+            connection.ack([message[2] for message in messages])  # none of these has to wait for a commit
 
     def _make_durable(self, now_us: int) -> None:
         for event in self._gathered_so_far(now_us):
             self.feed(event, now_us)
         self._settle(now_us)
-        self.feed(Stop(), now_us)  # commits what there is
+        self.feed(Stop(), now_us)  # causes a commit
 
     def _message(self, connection: Connection, name: str, payload: bytes, now_us: int) -> None:
         if name not in self._parsed:
@@ -389,7 +389,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         elif topic.what == "ack" and topic.node == self._node and connection in self.ways:
             try:
                 self.feed(Receipted(receipts.decode(payload)), now_us)
-                self._say_answered()
+                self._report_answered()
                 answer = receipts.time_in(payload)
                 if answer is not None and isinstance(self.clock, JudgedClock):
                     self._parents_time = answer, self.clock.boot_us()
@@ -403,7 +403,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         else:
             self._other(connection, topic, name, payload, now_us)
 
-    def _say_answered(self) -> None:
+    def _report_answered(self) -> None:
         """Report to systemd, once, that the parent has answered."""
         if not self._answered:
             self._answered = True
@@ -423,14 +423,14 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._obey_with_all(command, now_us)
 
     def _pass_on(self, payload: bytes, now_us: int) -> None:
-        """Pass a command on to children; a gateway has none."""
+        """Pass a command on to children. A gateway has none."""
 
     def _obey_with_all(self, command: OperatorCommand, now_us: int) -> None:
-        """Execute a command to all nodes as one to this node."""
+        """Execute a command to all nodes like a command to this node."""
         self._command(command, now_us)
 
     def _command(self, command: OperatorCommand, now_us: int) -> None:
-        """Execute an operator's command, and answer."""
+        """Execute an operator's command and publish the answer."""
         log.log(
             logging.DEBUG if command.name == "diagnose" else logging.INFO,
             "command",
@@ -456,7 +456,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._answer(command, answer)
 
     def _accept_loss(self, parent: object, now_us: int) -> dict[str, object]:
-        """Give up the frames for a former parent, or for all if none is named (docs/protocol.md 1.5)."""
+        """Give up the frames that wait for a former parent, or for all of them if parent is '' (1.5)."""
         if self.executor.stuck:
             return {"ok": False, "why": "its disk accepts no commit, so nothing can be given up: free some space first"}
         waiting = self.machine.outbox.former_lines.waiting()
@@ -475,14 +475,14 @@ class NodeLoop(Loop[Event, Action], ABC):
         topic = topics.answer(self._node, command.id)
         try:
             self.up.publish(topic, self.status.answer(command, answer), expiry_s=ANSWER_EXPIRY_S)
-        except PortError as err:  # larger than the broker takes
+        except PortError as err:  # too large for the broker
             log.warning("answer.not_published", extra={"why": str(err)})
             self.up.publish(
                 topic, self.status.answer(command, {"ok": False, "why": str(err)}), expiry_s=ANSWER_EXPIRY_S
             )
 
     def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
-        """Execute a command that only this role has. Returns the answer."""
+        """Execute a command of this role only. Returns the answer."""
         del now_us
         return {"ok": False, "why": f"no such command: {command.name}", "hint": COMMANDS}
 

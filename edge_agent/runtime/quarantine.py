@@ -10,12 +10,12 @@ from typing import Final
 log = logging.getLogger("headwater")
 
 QUARANTINE: Final = "quarantine.jsonl"
-MOST_BYTES: Final = 2 * 1024 * 1024  # of one file; the one before is kept, so a flood costs twice that
-SHOWN_BYTES: Final = 16 * 1024  # of one payload: frames are up to 128 kB, their heads show what is wrong
+MOST_BYTES: Final = 2 * 1024 * 1024  # size of the file; the previous file is kept, so a flood needs twice as much
+SHOWN_BYTES: Final = 16 * 1024  # stored of a payload: frames have up to 128 kB, and their heads show most errors
 
 
 class QuarantineFile:
-    """`quarantine.jsonl`: one object a line, {"at_us", "node", "reason", "size_bytes", "hex"}."""
+    """`quarantine.jsonl`: one object per line, {"at_us", "node", "reason", "size_bytes", "hex"}."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

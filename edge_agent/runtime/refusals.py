@@ -8,14 +8,14 @@ from typing import Final
 
 log = logging.getLogger("headwater")
 
-MOST_REASONS: Final = 32  # told apart; what is beyond them is counted together
+MOST_REASONS: Final = 32  # counted separately; further reasons are counted together
 SHOWN: Final = 160  # characters of a reason and of an example
 OTHER: Final = "other"
 _NUMBERS: Final = re.compile(r"[0-9a-f]*[0-9]+[0-9a-f]*")
 
 
 class Refusals:
-    """Counters by reason. Reasons that differ only in numbers are one."""
+    """Counters by reason. Reasons that differ only in numbers share a counter."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -27,7 +27,7 @@ class Refusals:
         return sum(self._counts.values())
 
     def add(self, reason: str, example: str) -> bool:
-        """Count one. Returns whether the log should name it: the 1st, 2nd, 4th, 8th... of a reason."""
+        """Count a refusal. Returns whether to log it: the 1st, 2nd, 4th, 8th... of a reason."""
         name = _NUMBERS.sub("#", reason[:SHOWN])
         if name not in self._counts and len(self._counts) >= MOST_REASONS:
             name = OTHER

@@ -1,4 +1,4 @@
-"""A region as a process: messages of children, receipts to them, definitions numbered and passed on."""
+"""Runs a region as a process: takes messages of children, sends receipts, numbers and passes on definitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
 
 class RegionLoop(NodeLoop):
-    """A merger as a process. Uses one connection for both sides while the parent and the children are on one broker."""
+    """A merger as a process. It has a single connection if the parent and the children are on one broker."""
 
     def __init__(
         self,
@@ -53,10 +53,9 @@ class RegionLoop(NodeLoop):
         known: KnownDefinitions | None = None,
         retired: Iterable[str] = (),
     ) -> None:
-        """restored: the slots found in the spool. lower: the connection to the parent itself if both sides are on one
-        broker.
+        """restored: the slots found in the spool. lower: the connection to children, which may be that to the parent.
 
-        known: the definitions that the machine asks.
+        known: the definitions that the machine uses.
         """
         super().__init__(parts)
         self.lower = self.executor.lower = lower
@@ -67,14 +66,14 @@ class RegionLoop(NodeLoop):
         self.known = known if known is not None else KnownDefinitions()
         self._retired = tuple(retired)
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
-        self._asked: dict[str, int] = {}  # children that asked for the time, and with what
+        self._asked: dict[str, int] = {}  # child that asked for the time -> its time since boot
         self.executor.time_for = self._time_for
         self._unsaved = False
-        self._for_all: dict[str, dict[bool, Publication]] = {}  # query -> its newest on the lower and upper broker
+        self._for_all: dict[str, dict[bool, Publication]] = {}  # query -> lower broker? -> newest publication
         lower.subscribe(dict.fromkeys(self._filters_below(lower), 1))
 
     def _filters_below(self, connection: Connection) -> tuple[str, ...]:
-        """Return what to hear of children on the lower broker, also while the parent is on it."""
+        """The topic filters for messages of children; () unless the connection is that to children."""
         if connection is not self.lower:
             return ()
         of_children = topics.frames_of_children(self._node), topics.status(), topics.state()
@@ -84,7 +83,7 @@ class RegionLoop(NodeLoop):
         return (*super()._filters(), *topics.definitions_for(self._node))
 
     def start(self) -> None:
-        """Stop waiting for the nodes that configuration has retired."""
+        """Retire the nodes that the settings list as retired, then connect."""
         for node in self._retired:
             self.feed(Retire(node), self.clock.now_us())
         super().start()
@@ -97,7 +96,7 @@ class RegionLoop(NodeLoop):
         return super()._lacks(connection) or (connection is self.lower and bool(machine.parent.speaking()))
 
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        """Make one event of all messages of a turn; messages of children are acknowledged after their commit."""
+        """Pass all messages of children as one event, to be acknowledged after their commit; handle other messages."""
         if connection is not self.lower:
             super()._messages(connection, messages, now_us)
             return
@@ -117,13 +116,11 @@ class RegionLoop(NodeLoop):
         connection.ack(settled)
         if arrived:
             if len(messages) > 1:
-                self.handling = None  # it may be any of them
+                self.handling = None  # any message of the batch may be at fault
             self.feed(Arrived(tuple(arrived)), now_us)
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
-        """Settle a frame that the guard leaves out as bad: its sender continues, its loss is declared (docs/protocol.md
-        3.6).
-        """
+        """Treat a frame that the guard leaves out as a bad frame: its sender continues, its loss is declared (3.6)."""
         name, payload, token, _ = message
         child = self._child(name) if connection is self.lower else ""
         if not child:
@@ -137,7 +134,7 @@ class RegionLoop(NodeLoop):
         if topic is None or topic.what != "frame" or topic.other != self._node or topic.node == self._node:
             return ""
         above = self.machine.settings.parents
-        if len(above) > 1 and topic.node in above:  # what goes around in a circle never comes to the root
+        if len(above) > 1 and topic.node in above:  # frames that go round in a circle never reach the root
             if self.refusals.add(IN_A_CIRCLE, topic.node):
                 log.warning("child.is_a_parent", extra={"node": topic.node, "hint": IN_A_CIRCLE})
             return ""
@@ -165,10 +162,10 @@ class RegionLoop(NodeLoop):
             case "definition":
                 if (found := publication(name, payload)) is not None:
                     self._unsaved |= self.known.publish(found)
-                    self.known.released, self.known.corrected = [], []  # they are among its texts
+                    self.known.released, self.known.corrected = [], []  # not needed: `known.texts` has them
                     self._compare(connection, found)
                 if connection is self.lower and (not self._one_broker or len(self.ways) > 1):
-                    self.numberer.hear(name, payload, now_us)  # a parent on another broker may be the next
+                    self.numberer.hear(name, payload, now_us)  # the next parent may be on another broker
                     self._unsaved = True
                 elif connection is self.up and not self._one_broker:
                     self.numberer.hear_above(name, payload)
@@ -197,7 +194,7 @@ class RegionLoop(NodeLoop):
             self.status.differ = {of: text for of, text in self.status.differ.items() if of != name}
 
     def _follow(self, now_us: int) -> None:
-        """Forget what is published at the broker of a former parent: only that of the present one counts."""
+        """After a change of parent, forget the definitions published at the broker of the former parent."""
         before = self.up
         super()._follow(now_us)
         if self.up is not before:
@@ -206,11 +203,11 @@ class RegionLoop(NodeLoop):
 
     @property
     def _one_broker(self) -> bool:
-        """Whether both sides are on one broker, whose definitions the parent numbers."""
+        """Whether parent and children are on one broker. Then the parent numbers its definitions."""
         return self.lower is self.up
 
     def _time_for(self, node: str) -> ParentTime | None:
-        """The answer to a child that asked for the time; None while the time is not known here."""
+        """The answer to a child that asked for the time; None if it did not ask, or the time is not known here."""
         asked_us, clock = self._asked.pop(node, None), self.clock
         if asked_us is None or not clock.synced or not isinstance(clock, JudgedClock):
             return None
@@ -218,7 +215,7 @@ class RegionLoop(NodeLoop):
         return ParentTime(clock.now_us(), error_us, asked_us)
 
     def _pass_on(self, payload: bytes, now_us: int) -> None:
-        """Pass a command to all nodes on to the lower broker, if that is another one."""
+        """Pass a command to all nodes on to the lower broker, if that is not the broker of the parent."""
         if not self._one_broker:
             self.fleet.wait(payload, now_us)
 
@@ -260,11 +257,11 @@ class RegionLoop(NodeLoop):
 
 
 def unusable(payload: bytes, why: str) -> BadFrame | BadEnvelope:
-    """The event for a child's message that is not decoded."""
+    """The event for a child's message that is left out without decoding its body."""
     try:
         outer = envelope(payload)
         return BadEnvelope(why, payload) if outer.seq is None else BadFrame(outer.epoch, outer.seq, why, payload)
-    except Exception:  # it may be the envelope that cannot be read
+    except Exception:  # the envelope itself may be the cause
         return BadEnvelope(why, payload)
 
 
@@ -290,5 +287,5 @@ def pack(message: Frame | BadFrame) -> object:
 
 
 def unpack(value: Any) -> Frame | BadFrame:
-    """From what `pack` returns."""
+    """The inverse of `pack`."""
     return value if isinstance(value, Frame) else BadFrame(*value)

@@ -1,7 +1,7 @@
-"""What the root left out, and which steps of its upkeep fail, for `headwater status`.
+"""Counts records that the root left out and steps of its upkeep that failed, for `headwater status`.
 
-The root is connected to no broker. It writes a small file in the landing folder, and the lander publishes the content
-in its status.
+The root is not connected to a broker. It writes a small file to the landing folder, and the lander publishes the
+content in its status.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edge_agent.runtime.refusals import Refusals
 log = logging.getLogger("headwater.root")
 
 NAME: Final = "root.json"
-SHOWN_US: Final = 7 * 86_400_000_000  # after that a former run's word is no news
+SHOWN_US: Final = 7 * 86_400_000_000  # counts of an earlier run are kept this long
 MOST_BYTES: Final = 65_536
 LEFT_OUT: Final = "left_out"
 UPKEEP_FAILED: Final = "upkeep_failed"
@@ -26,9 +26,7 @@ PARTS: Final = (LEFT_OUT, UPKEEP_FAILED)  # of the file and of the status, each 
 
 
 class RootReport:
-    """Counts, since the root began, of records left out and of failed upkeep. Continues the counts of the run before
-    for a week.
-    """
+    """Counts of records left out and of failed upkeep. Continues the counts of a run within the last week."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME

@@ -1,8 +1,9 @@
-"""Records what a process was handling when it was killed: by its watchdog, by lack of memory, by a fault of a library.
+"""Records which message a process was handling when it was killed: by its watchdog, lack of memory or a library fault.
 
-A small file beside the spool. A process that ended in order, or ran for a minute, leaves it empty. After any other end
-the next process handles messages one by one and first writes each one's name here; a message with which three starts in
-a row ended is left out. The page cache outlives a killed process, so nothing is synced.
+The record is a small file beside the spool. A process that ended in order, or ran for a minute, marks it as closed.
+Otherwise the next process handles messages one by one, and writes the name of each message here first. A message that
+three starts in a row were handling when they ended is left out. There is no fsync, because the page cache survives a
+killed process.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any, Final
 log = logging.getLogger("headwater")
 
 NAME: Final = "starts.json"
-SETTLED_S: Final = 60.0  # served for so long: what follows has nothing to do with the start
-MOST_SAME: Final = 3  # starts that ended with the same message: kills at random moments never hit one so often
-SIZE_BYTES: Final = 4_096  # a record; the longest topic fits
-DEFINITIONS: Final = "definitions"  # what a gateway is handling while it takes up those of its last run
+SETTLED_S: Final = 60.0  # after this time of service, a failure is not a failed start
+MOST_SAME: Final = 3  # starts that ended at the same message; kills at random moments never hit one message so often
+SIZE_BYTES: Final = 4_096  # of the file; the longest topic fits
+DEFINITIONS: Final = "definitions"  # recorded instead of a message while a gateway configures those of its last run
 
 
 class StartRecord:
@@ -32,7 +33,7 @@ class StartRecord:
         same = before["same"] + 1 if before["what"] and before["what"] == before["last"] else 1
         self._last = before["what"] if self.failed else ""
         self._same = same if self._last else 0
-        self.fatal = self._last if self._same >= most_same else ""  # what to leave out
+        self.fatal = self._last if self._same >= most_same else ""  # the message to leave out
         self._what = ""
         self._path = path
         self._handle: int | None = None
@@ -44,7 +45,7 @@ class StartRecord:
         return self.failed > 0
 
     def handling(self, what: str) -> None:
-        """Record what is handled from now on; '': nothing."""
+        """Record the name of the message that is handled now; '': none."""
         self._what = what
         self._write(is_open=True)
 
@@ -61,7 +62,7 @@ class StartRecord:
                 self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
                 self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.pwrite(self._handle, text.ljust(SIZE_BYTES)[:SIZE_BYTES], 0)
-        except OSError as err:  # a full disk: then a start that fails is as if it were the first
+        except OSError as err:  # a full disk: a failed start then counts as the first
             log.warning("start_record.failed", extra={"file": str(self._path), "why": err.strerror})
 
     def close(self) -> None:
@@ -71,7 +72,7 @@ class StartRecord:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The record of the process before; an empty one if there is none."""
+    """The record of the previous process; an empty record if there is none."""
     try:
         found = json.loads(path.read_bytes())
         return {

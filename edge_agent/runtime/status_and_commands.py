@@ -26,7 +26,7 @@ MOST_WORDS: Final = 1024  # bytes of a command
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand:
-    """A command: its name, the id of its answer, and its other fields. named: the id came with the command."""
+    """A command: its name, the id for its answer, and its other fields. named: the sender chose the id."""
 
     name: str
     id: str
@@ -49,7 +49,7 @@ def parse_command(payload: bytes) -> OperatorCommand:
 
 
 def marker_of(command: OperatorCommand, now_us: int | None) -> Marker | str:
-    """The marker of a command `mark`, or what is wrong. now_us: time without `at`; None: clock not synced."""
+    """The marker of a command `mark`, or an error text. now_us: the time if `at` is missing; None: clock not synced."""
     unknown = sorted(command.fields.keys() - {"at", "kind", "marker", "nodes"})
     if unknown:
         return f"{unknown[0][:64]}: unknown key of a mark; keys are at, kind, marker, nodes"
@@ -63,7 +63,7 @@ def marker_of(command: OperatorCommand, now_us: int | None) -> Marker | str:
 
 
 def _instant(at: object) -> int | None:
-    """Microseconds since 1970 from a number or a moment in RFC 3339; None if it is neither."""
+    """Convert a number of microseconds since 1970, or a time in RFC 3339, to microseconds; None if it is neither."""
     if isinstance(at, str):
         at = Instant().read(at, (), Report())
     return at if isinstance(at, int) and not isinstance(at, bool) and 0 <= at < FAR_US else None
@@ -71,13 +71,12 @@ def _instant(at: object) -> int | None:
 
 @dataclass(slots=True)
 class NodeStatus:
-    """The identity and state of a node, as it publishes them. config: hash of the definitions in force. sensors: their
-    ids.
+    """The identity and state of a node, as it publishes them.
 
-    refused: by reason, how many messages and values, with an example. failing: functions of other packages that failed,
-    and why. in_doubt: former parent -> frames that wait for it, and since when (0: not known). asked_us: when it asked
-    its parent for the time, since boot; the parent repeats it in its answer (docs/protocol.md 4.3). differ: definitions
-    that differ between two brokers, and how.
+    config: hash of the definitions in force. sensors: ids. refused: reason -> count of messages and values, with an
+    example. failing: functions of packages that failed, and why. in_doubt: former parent -> number of frames that wait
+    for it, and since when (0: not known). asked_us: when the node asked its parent for the time, us since boot; the
+    parent repeats it in its answer (docs/protocol.md 4.3). differ: definition -> how it differs between two brokers.
     """
 
     node: str
@@ -118,16 +117,16 @@ class NodeStatus:
         return about
 
     def online(self, machine: Node, clock: Clock) -> bytes:
-        """The retained status of a node that runs."""
+        """The retained status of a running node."""
         return _text({"online": True, **self.card(machine, clock)})
 
     def offline(self) -> bytes:
-        """The retained status of a node that stopped, and its last will."""
+        """The retained status of a stopped node, which is also its last will."""
         fields = {"role": self.role, "parent": self.parent, "version": self.version, "config": self.config}
         return _text({"online": False, **fields})
 
     def books(self, book: Mapping[str, object], now_us: int, *, final: bool) -> bytes:
-        """The retained books (docs/protocol.md 9.1). final: the process ends in order, and nothing follows."""
+        """The retained books (docs/protocol.md 9.1). final: the process ends in order, so these are its last books."""
         return _text({"parent": self.parent, "at_us": now_us, "final": final, **book})
 
     def will(self) -> Will:

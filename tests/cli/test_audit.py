@@ -102,7 +102,7 @@ def test_a_node_that_is_not_heard_leaves_it_unproved(
     more = {**REGION, "received": 85, "open": 15, "children": {"gw-1": [7, 4, 80, 0], "gw-2": [3, 1, 5, 0]}}
     code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=more)
     assert (code, said[-1]) == (1, "not proved: 1 of the books could not be read; --also names further brokers")
-    assert "unknown: gw-2: it has no book; hall applied 5 readings of it" in said
+    assert "unknown: gw-2: it has no book; hall applied 5 readings from it" in said
 
 
 def book(node: str, parent: str, numbers: dict[str, Any]) -> NodeBook:

@@ -42,7 +42,7 @@ def test_rows_that_count_are_what_the_decisions_applied_and_a_row_that_stands_tw
     _again(root, F.col("owner"))
     after = audit(root_book(folder), [node])
     assert after.off == [
-        f"bronze.messages: gw-1 {epoch:08x}/1 part 1 stands twice",
+        f"bronze.messages: gw-1 {epoch:08x}/1 part 1 occurs twice",
         "bronze.messages, rows of gw-1: 2 readings counted twice between decisions and rows",
     ]
 

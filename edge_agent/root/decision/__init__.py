@@ -1,7 +1,7 @@
-"""From a `Decision` on frames to a `Work`, the list of rows to write. Both roots carry out the same one.
+"""From a `Decision` on frames to a `Work`, the list of rows to write. Both roots execute the same `Work`.
 
-decide               `step`: one decision; what closes, what is revised
-transition           `decided`: a decision, its step, and what may be forgotten after it; needed: which rows may go
+decide               `step`: which windows close and which are revised at one decision
+transition           `decided`: a decision, its step, and cleaning up after it; needed: which rows may be forgotten
 work                 `Work` and the records in it; their bytes in ops.batches
 withdrawals          why a row is withdrawn
 root_state           the state between decisions: `RootState`, `RootLimits`

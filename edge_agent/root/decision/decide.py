@@ -1,9 +1,9 @@
-"""Turns a decision on frames into a Work: what closes now, what is revised, what is too late. Pure.
+"""Turns a decision on frames into a Work: which windows close, which are revised, which readings are too late. Pure.
 
-Rules (docs/protocol.md): a window closes when its group's frontier has reached its end (4.4); a partial for windows
-that have closed revises them, whether it came as a late one or from a member that was left out (4.2); so does a change
-of their coverage (4.7); beyond the correction horizon nothing is revised (4.2); a window is revised at most once in
-`revise_every` (8.3); a window belongs to the revision in force at its start (6.3).
+Rules (docs/protocol.md): a window closes when the frontier of its group has reached its end (4.4). A late partial, or
+one from a member that was left out, revises the closed windows that it belongs to (4.2). So does a change of their
+coverage (4.7). Windows beyond the correction horizon are not revised (4.2); others are revised at most once in
+`revise_every` (8.3). A window belongs to the query revision in force at its start (6.3).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def step(
     unread: int = 0,
     flush: bool = False,
 ) -> Work:
-    """Make the work of the next batch. parts: of the frames that took effect. gaps: all known.
+    """Make the Work of the next batch. parts: of the frames that took effect. gaps: all known.
 
-    unread: messages of the batch that could not be read. flush: put no revision off.
+    unread: number of messages of the batch that could not be read. flush: make all revisions now, even if not due.
     """
     state.number += 1
     state.at(decision.now_us)
@@ -92,7 +92,7 @@ def step(
 
 @dataclass(slots=True)
 class _Step:
-    """One step under way. touched: (after, upto] of window ends whose rows may have changed; a superset."""
+    """The results of one step so far. touched: ranges (after, upto] of window ends whose rows may have changed."""
 
     state: RootState
     decision: Decision
@@ -141,7 +141,7 @@ class _Step:
                 self.touched.setdefault(place, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
 
     def recover(self) -> None:
-        """Note the windows whose coverage has changed: a leaf caught up, or a gap record came."""
+        """Note the windows whose coverage has changed because a leaf caught up or a gap record arrived."""
         for (group, _leaf), (old_us, new_us) in self.decision.caught_up.items():
             for place in self._places(group):
                 self.touched.setdefault(place, []).append((old_us, min(new_us, self.state.closed_us(place))))
@@ -161,36 +161,36 @@ class _Step:
         return tuple(QueryPlace(*key, group.node) for key in view.serving)
 
     def over(self) -> Iterator[SupersededRows]:
-        """Yields the rows that an older revision has given beyond its end, now that the end is known."""
+        """Yields rows to withdraw: rows of an older revision beyond its end, which has become known since."""
         for (group, (query, revision)), from_us in self.decision.narrowed.items():
             if isinstance(group.cut, OrderedCut):  # positions once given are final (7.4)
                 continue
             frontier_us, met = self.decision.groups[group].frontier_us, self.state.met
             met[query, group.node] = max(frontier_us, met.get((query, group.node), NEVER_US))
-            if not isinstance(group.cut, PunctuationCut):  # theirs are known one by one
+            if not isinstance(group.cut, PunctuationCut):  # windows between markers are withdrawn one by one
                 yield SupersededRows(query, revision, group.node, from_us, frontier_us - self.state.limits.horizon_us)
 
     def meets(self, span: WindowRange) -> bool:
-        """Whether rows of an older revision may exist there, so that first rows have to replace them."""
+        """Whether rows of an older revision may exist in the range, so that first rows must replace them."""
         return self.state.meets(span.query, span.node, span.low_us)
 
     def read_plan(self, gaps: Iterable[tuple[str, Gap]]) -> ReadPlan:
-        """How rows of all served queries are made. gaps: all known."""
+        """The read plan for all served queries. gaps: all known."""
         state = self.state
         served = {
             group: {key: query for key in view.serving if (query := state.query(key)) is not None}
             for group, view in self.decision.groups.items()
         }
         keys = (key for queries in served.values() for key in queries)
-        scales = sum(len(state.scales.get(key, ())) for key in keys)  # while a query is served none goes
+        scales = sum(len(state.scales.get(key, ())) for key in keys)  # they only grow while a query is served
         of = (tuple(state.plans), {group: tuple(queries) for group, queries in served.items()}, scales)
-        if state.read_plan is None or state.read_plan[0] != of:  # the same for most decisions
+        if state.read_plan is None or state.read_plan[0] != of:  # most decisions reuse it
             state.read_plan = of, read_plan_of(state.plans.items(), served, state.target)
         known = tuple(gap for _, gap in gaps)
         return replace(state.read_plan[1], gaps=known, lowest_us=state.lowest_us, latest_us=state.latest_us)
 
     def run(self, run: QueryAtDecision, read_plan: ReadPlan, revisions: ordered_queries.Revisions) -> None:
-        """Decide which windows of a query get rows; of a query of windows between markers, note how complete it is."""
+        """Decide which windows of a query get rows. For windows between markers, only note up to where they close."""
         if isinstance(run.group.cut, PunctuationCut):
             self.state.close(run.place, reached_us(run.group, run.view))
         elif isinstance(run.group.cut, SessionCut):
@@ -207,10 +207,10 @@ class _Step:
                 self.state.close(run.place, run.view.frontier_us)
 
     def _due(self, run: QueryAtDecision) -> Ranges:
-        """The ranges of a query that are revised now; other revisions wait (docs/protocol.md 8.3)."""
+        """The ranges (after, upto] of window ends to revise now; empty until a revision is due (8.3)."""
         floor_us = self.state.floor_us(run.group, run.view.frontier_us)
         touched = [(max(after, floor_us), upto) for after, upto in self.touched.get(run.place, []) if upto > floor_us]
-        ranges = join([*self.state.pending.pop(run.place, []), *touched])  # what was put off does not expire
+        ranges = join([*self.state.pending.pop(run.place, []), *touched])  # revisions that wait do not expire
         if ranges and not self._may_revise(run.place):
             self.state.pending[run.place] = ranges
             return []

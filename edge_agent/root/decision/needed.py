@@ -1,4 +1,4 @@
-"""Decides which rows of readings no result can need any more (docs/protocol.md 8.4). Pure."""
+"""Decides which rows are no longer needed for any result (docs/protocol.md 8.4). Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import identity
 
-ALONE: Final = ("local", "bounds", "order")  # interpretations of markers by which a window has bounds of its own
+ALONE: Final = ("local", "bounds", "order")  # interpretations by which windows of a node are not joined or cut anew
 
 
 def needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
-    """Rows of a plan that end before are in no row that may still be made; None: not known."""
+    """No future result needs rows of the plan that end before the returned time. None: not known."""
     if group not in decider.parent.children.memberships:
         return _ended_us(group, plan, state)
     floor_us = state.floors.get(group)
     if floor_us is None:
         return None
     served = [(key, decider.serves(group, key)) for key in plan.keys]
-    if any(does is None for _, does in served):  # its first windows are still to come
+    if any(does is None for _, does in served):  # its first windows have not closed yet
         return None
     queries = [state.query(key) for key, does in served if does]
     known = [query for query in queries if query is not None]
@@ -43,9 +43,9 @@ def needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> i
 def _of_markers_us(
     group: Group, cut: PunctuationCut, queries: Sequence[Query], state: RootState, floor_us: int
 ) -> int | None:
-    """A window that may get rows, or others, needs them from its start on; one of bounds that come late needs its own.
+    """needed_us for windows between markers: the start of the first window that may get rows or be revised.
 
-    Where windows join, or are cut anew, one may begin anywhere.
+    None for interpretations that join windows or cut them anew, because such a window may begin anywhere.
     """
     if cut.interpretation not in ALONE or any(
         state.closed_us(QueryPlace(*query.key, group.node)) == NEVER_US for query in queries
@@ -57,7 +57,7 @@ def _of_markers_us(
 
 
 def _of_sessions_us(group: Group, queries: Sequence[Query], decider: Decider, state: RootState) -> int | None:
-    """A row that may change, or be joined, reaches from the first piece that may come back by the longest there was."""
+    """needed_us for sessions: start of the first piece that may still come, minus the length of the longest session."""
     begun_us = state.begun.get(group)
     if begun_us is None or any(state.closed_us(QueryPlace(*query.key, group.node)) == NEVER_US for query in queries):
         return None
@@ -67,7 +67,7 @@ def _of_sessions_us(group: Group, queries: Sequence[Query], decider: Decider, st
         if track is None:
             continue
         start_us = decider.start_us(group, query.key)
-        crosses = start_us is not None and begun_us <= track.crossing_us  # pieces that show that it gives no row
+        crosses = start_us is not None and begun_us <= track.crossing_us  # earlier pieces show that it gives no row
         low_us = min(begun_us, start_us - group.cut.gap_us) if crosses and start_us is not None else begun_us
         out = min(out, low_us - track.longest_us)
     return out
@@ -88,7 +88,7 @@ def _of_windows_us(group: Group, plan: Plan, queries: Sequence[Query], state: Ro
 
 
 def _over_us(plan: Plan, state: RootState, floor_us: int) -> int | None:
-    """The same of a plan all of whose queries are over, in a group that has others: two horizons are far from them."""
+    """needed_us for a plan none of whose queries is served any more, in a group that still serves others."""
     reaches = [us for key in plan.keys if (us := state.reach(key)) is not None]
     if len(reaches) < len(plan.keys):
         return None
@@ -96,9 +96,9 @@ def _over_us(plan: Plan, state: RootState, floor_us: int) -> int | None:
 
 
 def _ended_us(group: Group, plan: Plan, state: RootState) -> int | None:
-    """The same of a group that nobody serves any more, none of whose rows can change.
+    """needed_us for a group without members, whose rows cannot change any more.
 
-    Should somebody serve it again, it is from about then on: two horizons are far from it.
+    Two horizons are enough: a member that serves the group again serves it only from about that time on.
     """
     reaches = [us for key in plan.keys if (us := state.reach(key)) is not None]
     if identity(group, plan) in state.plans or len(reaches) < len(plan.keys):

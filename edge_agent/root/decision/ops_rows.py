@@ -13,19 +13,19 @@ from edge_agent.errors import ConfigError
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision.work import TableRow
 
-NODES_EVERY_US: Final = 30_000_000  # ops.nodes is for people; each table in a batch costs half a second
-NODES_ROW_US: Final = 300  # and each of its rows a few microseconds and bytes: a million rows go every 5 minutes
+NODES_EVERY_US: Final = 30_000_000  # ops.nodes is read by people; each table in a batch costs half a second
+NODES_ROW_US: Final = 300  # least time between two writes per row: a million rows are written every 5 minutes
 NODE_COLUMNS: Final = ("node", "source", "where", "by", "frontier", "behind", "behind_by", "why", "group_frontier")
 
 
 def queries(texts: Iterable[str], number: int) -> Iterator[tuple[TableRow, Query | None]]:
-    """One row of ops.queries per definition, with its content; null where this version cannot read it."""
+    """Yields one row of ops.queries per definition, and its query; None if this version cannot read the definition."""
     for text in texts:
         row: TableRow = {"query": "", "revision": -1, "source": "", "by": [], "aggregates": []}
         query: Query | None = None
         try:
             query = query_of(text)
-        except ConfigError:  # of a newer version
+        except ConfigError:  # written for a newer version
             pass
         else:
             row = {"query": query.id, "revision": query.revision, "source": query.source, "by": list(query.by)}
@@ -34,7 +34,7 @@ def queries(texts: Iterable[str], number: int) -> Iterator[tuple[TableRow, Query
 
 
 def sensors(texts: Iterable[str], number: int) -> Iterator[TableRow]:
-    """One row of ops.sensors per definition that this version can read."""
+    """Yields one row of ops.sensors per definition that this version can read."""
     for text in texts:
         try:
             sensor = sensor_of(text)
@@ -51,7 +51,7 @@ def sensors(texts: Iterable[str], number: int) -> Iterator[TableRow]:
 
 
 def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[TableRow]:
-    """One row of ops.gaps per loss that a node declared."""
+    """Yields one row of ops.gaps per gap record."""
     for node, gap in found:
         yield {
             "node": node,
@@ -68,10 +68,10 @@ def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[TableRow]:
 
 @dataclass(slots=True)
 class NodeRows:
-    """The present content of ops.nodes.
+    """The present content of ops.nodes. It is not stored: a root writes the whole table again after a start.
 
-    No decision holds it: a root that starts writes the table anew. like: for each group, who is in it, behind and why;
-    far: their frontiers; many: rows; us: when it was written.
+    us: time of the last write. like: for each group its leaves, those behind, and why. far: frontiers of the groups and
+    leaves. many: number of rows.
     """
 
     us: int = NEVER_US
@@ -80,7 +80,11 @@ class NodeRows:
     many: int = 0
 
     def columns(self, decision: Decision, number: int) -> dict[str, list[object]] | None:
-        """The table's new content; None while it may stay: nobody came, went, fell behind or caught up."""
+        """The new columns of the table, by name; None if there is no need to write it now.
+
+        A change of who is in a group, or behind, is written at once, unless the table is large (NODES_ROW_US); a change
+        of frontiers alone every NODES_EVERY_US.
+        """
         past_us = decision.now_us - self.us
         if 0 <= past_us < self.many * NODES_ROW_US:
             return None
@@ -108,7 +112,7 @@ def _standing(group: Group, view: GroupView) -> object:
 
 
 def _rows_of(group: Group, view: GroupView, frontier_us: int, times_us: Sequence[int]) -> tuple[Sequence[object], ...]:
-    """A group's rows in NODE_COLUMNS. times_us: of its leaves, in order."""
+    """The rows of a group, one sequence per name in NODE_COLUMNS. times_us: frontiers of its leaves, in order."""
     many, lags = len(times_us), {us: _lag(us, frontier_us) for us in set(times_us)}
     whys = [view.why.get(leaf, "") for leaf in view.leaves.names] if view.why else [""] * many
     return (
@@ -125,10 +129,10 @@ def _rows_of(group: Group, view: GroupView, frontier_us: int, times_us: Sequence
 
 
 def _lag(own_us: int, group_us: int) -> int | None:
-    """How far a gateway is behind its group; null before the first promise of either."""
+    """How far a gateway is behind its group [us]; None before the first promise of either."""
     return None if min(own_us, group_us) <= NEVER_US else max(group_us - own_us, 0)
 
 
 def _known(frontier_us: int) -> int | None:
-    """A frontier as a column; null before the first promise of a gateway."""
+    """A frontier as a table value: None before the first promise of a gateway."""
     return None if frontier_us <= NEVER_US else frontier_us

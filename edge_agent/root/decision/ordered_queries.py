@@ -1,8 +1,8 @@
 """Decides which raw readings get their positions now. Pure.
 
 Rules (docs/protocol.md 7.4): readings with event times below the deciding frontier are in their final order. The
-deciding frontier is the least of all expected leaves, including those left out, unless the query says on_missing =
-"skip". Readings below it that come later are in no window of that query.
+deciding frontier is the least frontier of all expected leaves, including those left out, unless the query sets
+on_missing = "skip". Readings below the deciding frontier that arrive later are in no window of that query.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ Revisions = Mapping[tuple[str, str], Sequence[tuple[Query, GroupView]]]
 
 
 def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[QueryKey], Query | None]) -> Revisions:
-    """The revisions of every query whose readings get positions, by its id and node. query_of: returns known
-    definitions.
-    """
+    """The revisions of each query whose readings get positions, by (query, node). query_of: looks up definitions."""
     found: dict[tuple[str, str], list[tuple[Query, GroupView]]] = {}
     for group, view in groups.items():
         for key in view.serving if isinstance(group.cut, OrderedCut) else ():
@@ -51,9 +49,7 @@ def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[QueryKey], 
 
 
 def decided(run: OrderedQueryAtDecision) -> int:
-    """The time below which readings of the query get their positions now; minus infinity while an older revision comes
-    first.
-    """
+    """The time below which readings of the query get positions now; NEVER_US while an older revision comes first."""
     return NEVER_US if waits(run.query, run.others) else decided_us(run.query, run.view)
 
 
@@ -72,7 +68,7 @@ def ordering(
     """
     query, group, view = run.query, run.group, run.view
     after_us, upto_us = view.serving[query.key].readings(after_us, upto_us)
-    if upto_us <= after_us or not orders:  # none has sent a reading of it yet
+    if upto_us <= after_us or not orders:  # no node has sent a reading for it yet
         return None
     shares = (view.begins.get(query.key, {}), view.ends.get(query.key, {}))
     found = list(_cells(group, view.leaves, [gap for gap in gaps if group in gap.groups], shares, (after_us, upto_us)))
@@ -88,8 +84,9 @@ def _cells(
     shares: tuple[Mapping[str, int], Mapping[str, int]],
     decided: tuple[int, int],
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
-    """Coverages by first and last reading (docs/protocol.md 4.7). The last lies in the range `decided`, the first
-    anywhere.
+    """Yields the cells of equal coverage by first and last reading of a window (docs/protocol.md 4.7).
+
+    The last reading lies in the range `decided`, the first anywhere. shares: (begins, ends), see window_coverage.
     """
     (begins, ends), (after_us, upto_us) = shares, decided
     firsts = sorted({*begins.values(), *ends.values(), *(gap.end_us for gap in gaps)})

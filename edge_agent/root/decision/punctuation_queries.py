@@ -1,6 +1,6 @@
 """Decides which windows between markers get rows, as window ranges. Pure.
 
-edge_agent/root/punctuation_state.py finds these windows, for both roots.
+edge_agent/root/punctuation_state.py finds these windows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from edge_agent.wire.heads import Part
 
 @dataclass(frozen=True, slots=True)
 class RowRecipe:
-    """How rows of a query are made. shape: index into Work.shapes. orders: of the query in the group of a node.
+    """How to compute rows of a query. shape: index into Work.shapes. orders: node -> read requests of its group.
 
-    by_end: whether rows with one start may have several ends.
+    by_end: whether rows with equal start may differ in their end.
     """
 
     shape: int
@@ -57,7 +57,7 @@ class PunctuationQueries:
         return any(windows.waiting for windows in self.windows.values())
 
     def stepped_back(self, now_us: int) -> None:
-        """The lander's clock went back: treat no row as revised after now_us."""
+        """Treat no row as revised after now_us, because the lander's clock went back to it."""
         for windows in self.windows.values():
             if windows.revised_us is not None:
                 windows.revised_us = min(windows.revised_us, now_us)
@@ -76,7 +76,7 @@ class PunctuationQueries:
                             windows.add_markers(group.node, [dictionary.keys[number] for number in keys], start, end)
 
     def touch(self, part: Part, group: Group, plan: Plan) -> None:
-        """Note rows of readings that took effect, as a superset: a row that turns out unchanged is not written."""
+        """Note windows that a part may have changed. They may be too many: unchanged rows are not written again."""
         for key in plan.keys if plan.kind != "marker" else ():
             windows = self.windows.setdefault(key, PunctuationWindows())
             windows.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
@@ -95,9 +95,7 @@ class PunctuationQueries:
         due_us: int,
         horizon_us: int,
     ) -> PunctuationRequests:
-        """The windows that get rows at a decision. recipe_of: None for a query that this root cannot read. gaps: all
-        known.
-        """
+        """The windows that get rows at a decision. recipe_of: None for queries it cannot read. gaps: all known."""
         out = PunctuationRequests()
         for key, members in members_of(decision).items():
             recipe = recipe_of(key)

@@ -1,4 +1,4 @@
-"""The read plan of a decision: shapes of states, read requests and the queries that they feed. Pure."""
+"""The read plan of a decision: which rows to read, as which states, for which queries. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_agent.root.decision.window_ranges import CoverageRef, covers
 from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.root.instant_slices import basis_of_all, reaches
 
-Target = Callable[[QueryKey], int | None]  # the scale at which a query's plans meet
+Target = Callable[[QueryKey], int | None]  # the common scale of the plans of a query
 KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this root forms windows from
 
 
@@ -31,16 +31,16 @@ class QueryAtDecision:
 
     @property
     def place(self) -> QueryPlace:
-        """The key of its rows in counters and maps."""
+        """The key under which the state of the query is stored."""
         return QueryPlace(*self.key, self.group.node)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The numbers of shapes and read orders, and the known losses.
+    """The shapes and read requests of a Work by number, and all known gap records.
 
-    feeding: numbers of the read orders that feed a query. target: of the shapes. lowest_us: no row starts earlier.
-    latest_us: no row ends later, so that windows of a time without readings need no coverage.
+    feeding: numbers of the read requests that feed a query. target: see Target. lowest_us: no row starts earlier.
+    latest_us: no row ends later, so that later windows need no coverage.
     """
 
     shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
@@ -52,7 +52,7 @@ class ReadPlan:
     latest_us: int = FAR_US
 
     def of(self, place: QueryPlace) -> tuple[int, ...]:
-        """Numbers of the read orders that feed a query."""
+        """The numbers of the read requests that feed a query."""
         return tuple(self.feeding.get(place, ()))
 
     def shape(self, query: Query) -> int:
@@ -60,9 +60,7 @@ class ReadPlan:
         return self.shapes[query.aggregates, self.target(query.key)]
 
     def ranges(self, run: QueryAtDecision, after_us: int, upto_us: int) -> Iterator[tuple[WindowRange, CoverageRef]]:
-        """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut where coverage
-        changes.
-        """
+        """Yields the windows of a query that end in (after, upto]: evenly spaced runs, cut where coverage changes."""
         query, serving, shape = run.query, run.view.serving[run.key], self.shape(run.query)
         after_us = max(after_us, self.lowest_us)
         for comb in query.time_window.runs(after_us, upto_us) if after_us < upto_us else ():
@@ -87,9 +85,9 @@ def read_plan_of(
     groups: Mapping[Group, Mapping[QueryKey, Query]],
     target: Target,
 ) -> ReadPlan:
-    """The read plan for all served queries, whether they close now or not, so that Spark's plans stay the same.
+    """The read plan for all served queries. Queries that do not close now are included to keep Spark's plans the same.
 
-    plans: by `identity`. groups: the queries that each serves.
+    plans: by `identity`. groups: the queries that each group serves.
     """
     served = {key for queries in groups.values() for key in queries}
     found = {

@@ -1,7 +1,7 @@
-"""The state of the root between decisions, beside that of the Decider: plain values. Pure.
+"""The state of the root between decisions, except that of the Decider: plain values. Pure.
 
-edge_agent/root/decision/decide.py decides what closes and what is revised; cloud_job/spark/decision_checkpoint.py
-encodes the state.
+edge_agent/root/decision/decide.py decides which windows close and which are revised;
+cloud_job/spark/decision_checkpoint.py encodes the state.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage
 from edge_agent.root.decision.work import TableRow, TooLate, identity
 from edge_agent.wire.heads import Part
 
-MOST_COVERS: Final = 1_000  # of the last decisions; each batch writes them
+MOST_COVERS: Final = 1_000  # coverages remembered; each batch writes them
 
 
 @dataclass(frozen=True, slots=True)
 class RootLimits:
-    """revise_every_us, horizon_us: docs/protocol.md 8.3, 4.2. revise_every_us 0: at once."""
+    """revise_every_us: docs/protocol.md 8.3; 0: revise at once. horizon_us: docs/protocol.md 4.2."""
 
     revise_every_us: int = 60_000_000
     horizon_us: int = HORIZON_US
@@ -41,20 +41,21 @@ class RootLimits:
 
 @dataclass(slots=True)
 class RootState:
-    """The state; the decision's row holds all of it.
+    """All state of the root except the Decider's. It is stored in the decision's row. Times in us.
 
-    closed: windows that end by then have had their rows. applied: seqs that took effect with content, as inclusive
-    ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
-    `identity`. pending: (after, upto] of window ends to be revised. needed_us: rows that get their first row next start
-    there or later. covers_known: the newest coverage_ids in ops.coverage, the latest last. met: (query, node) -> rows
-    of older revisions may exist for windows that start before it (docs/protocol.md 6.3). repeats: plan number of an
-    epoch -> which rows count, for plans of which some are repeats. readings: child -> readings in its rows that took
-    effect; None: not known from the beginning. floors: group -> rows that end by then never change, whatever horizon is
-    configured later (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> its readings in no
-    result, kept while a row that would contain them may still be written (root/decision/too_late.py). ends: the
-    latest end of a plan's rows. begun: group of sessions -> pieces that begin before it are in no row any more (8.4).
-    read_plan: the last one, and what it was made from. Entries of queries, scales, plans, ends, floors and begun that
-    nothing names any more are deleted (root/decision/transition.py).
+    closed: query -> windows that end by this time have had their rows. applied: seqs that took effect with content, as
+    inclusive ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order.
+    plans: by `identity`. pending: (after, upto] of window ends to be revised. needed_us: start of the rows that queries
+    still wait for. covers_known: the newest coverage_ids in ops.coverage, the latest last. met: (query, node) -> rows
+    of older revisions may exist for windows that start before this time (docs/protocol.md 6.3). repeats: plan number of
+    an epoch -> which rows count, for plans some of whose rows are repeats. readings: child -> readings in its rows that
+    took effect; None: not counted from the beginning. floors: group -> rows that end by this time never change, even if
+    a longer horizon is configured (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> its
+    readings in no result, kept while a row that would contain them may still be written (root/decision/too_late.py).
+    ends: plan -> latest end of its rows. begun: group of sessions -> pieces that begin before this time are in no
+    future row (8.4). read_plan: the last read plan and its inputs.
+
+    root/decision/transition.py deletes unused entries of queries, scales, plans, ends, floors and begun.
     """
 
     limits: RootLimits
@@ -115,7 +116,7 @@ class RootState:
             self.owners.append((number, owner))
 
     def disown(self, first: int) -> None:
-        """Forget runs all of whose batches lie before one: the tables have no rows of them."""
+        """Forget runs all of whose batches are before batch `first`: no table has rows of them."""
         while len(self.owners) > 1 and self.owners[1][0] <= first:
             del self.owners[0]
 
@@ -124,11 +125,11 @@ class RootState:
         return next(owner for first, owner in reversed(self.owners) if first <= number)
 
     def query(self, key: QueryKey) -> Query | None:
-        """The definition of a query's revision; None if it has not come or cannot be read."""
+        """The definition of a query's revision; None if it has not arrived or cannot be read."""
         if key not in self._parsed and key in self.queries:
             try:
                 self._parsed[key] = query_of(self.queries[key])
-            except ConfigError:  # of a newer version: its rows stay in bronze until this root knows it
+            except ConfigError:  # from a newer version: rows of the query stay in bronze until the root is updated
                 self._parsed[key] = None
         return self._parsed.get(key)
 
@@ -137,24 +138,22 @@ class RootState:
         return [query for query in map(self.query, plan.keys) if query is not None]
 
     def reach(self, key: QueryKey) -> int | None:
-        """How long after a reading a row of a query that contains it may end; None: not known."""
+        """The longest time [us] from a reading to the end of a row that contains it; None: not known."""
         query = self.query(key)
         return None if query is None else extent_us(query.window)
 
     def target(self, key: QueryKey) -> int | None:
-        """The scale at which a query's plans meet: the finest, or floats if one has floats (docs/protocol.md 7.1)."""
+        """The common scale of a query's plans: the finest; None (floats) if a plan has floats (7.1)."""
         scales = self.scales.get(key, {None})
         return None if None in scales else min(scale for scale in scales if scale is not None)
 
     def floor_us(self, group: Group, frontier_us: int) -> int:
-        """Rows of a group that end by then are beyond the horizon, and stay so if a longer one is configured."""
+        """The time by which rows of a group end to be beyond the horizon. It never falls, even for a longer horizon."""
         return max(frontier_us - self.limits.horizon_us, self.floors.get(group, NEVER_US))
 
     def settle(self, decision: Decision) -> None:
-        """Note the horizon: rows that only windows beyond it need may have been deleted when a longer one is
-        configured.
-        """
-        joined: dict[Group, set[QueryKey]] = {}  # queries whose pieces came; some are not served yet
+        """Note the horizon of each group. It must not fall: rows needed only beyond it may be deleted already."""
+        joined: dict[Group, set[QueryKey]] = {}  # queries whose pieces have come; some are not served yet
         for group, plan in self.plans.values():
             if plan.kind == "session":
                 joined.setdefault(group, set()).update(plan.keys)
@@ -166,9 +165,9 @@ class RootState:
                     self.begun[group] = max(begun_us, self.begun.get(group, NEVER_US))
 
     def _begun_us(self, group: Group, view: GroupView, joined: Iterable[QueryKey]) -> int:
-        """No piece that begins before comes any more, but of a gateway that was away for a horizon or more.
+        """The time before which no piece begins any more, except from gateways that were away for a horizon or longer.
 
-        Of what is open, here or at a gateway, and of rows that are to be made again all pieces may come.
+        It is at or before the starts of all sessions open here or at a gateway, and of rows to be computed again.
         """
         places = (QueryPlace(*key, group.node) for key in {*joined, *view.serving})
         lows = [view.frontier_us - 2 * self.limits.horizon_us]
@@ -180,15 +179,15 @@ class RootState:
         return max(min(lows), NEVER_US)
 
     def closed_us(self, place: QueryPlace) -> int:
-        """The time by which windows of a query must end to have had their rows."""
+        """Windows of a query that end by this time have had their rows."""
         return self.closed.get(place, NEVER_US)
 
     def close(self, place: QueryPlace, upto_us: int) -> None:
-        """Note that windows of a query that end by then get their rows now."""
+        """Note that windows of a query that end by upto_us get their rows now."""
         self.closed[place] = max(self.closed_us(place), upto_us)
 
     def meets(self, query: str, node: str, low_us: int) -> bool:
-        """Whether rows of an older revision may exist for windows that start there."""
+        """Whether rows of an older revision may exist for windows that start at low_us or later."""
         return low_us < self.met.get((query, node), NEVER_US)
 
     def learn(self, texts: Iterable[str], corrected: Iterable[str] = ()) -> tuple[TableRow, ...]:
@@ -215,7 +214,7 @@ class RootState:
             known[plan] = known.get(plan, Repeats()).joined(found, effect.seq)
 
     def note(self, line: EpochKey, part: Part, group: Group, plan: Plan) -> None:
-        """Note where the rows of a part that took effect lie, and their plan."""
+        """Note the time range and the plan of the rows of a part that took effect."""
         low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
         self.extent[line] = (min(low, part.first_start_us), max(high, part.latest_end_us))
         digest = identity(group, plan)
@@ -227,16 +226,14 @@ class RootState:
                     self.scales.setdefault(key, set()).add(plan.scale)
 
     def set_apart(self, found: TooLate, group: Group, plan: Plan) -> None:
-        """Note readings that came too late and count in no row. Of raw readings their positions say so already
-        (7.4).
-        """
-        if not found.decided:
+        """Note readings that came too late and count in no row."""
+        if not found.decided:  # for the others the positions given suffice (7.4)
             rows = self.too_late.setdefault(EpochKey(found.node, found.epoch), {})
-            known = rows.get((found.seq, identity(group, plan)), found)  # of another part of the frame
+            known = rows.get((found.seq, identity(group, plan)), found)  # noted for another part of the frame
             rows[found.seq, identity(group, plan)] = replace(found, until_us=max(found.until_us, known.until_us))
 
     def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
-        """The rows of ops.coverage that are missing there for these coverages, as far as is known (`covers_full`)."""
+        """The rows to add to ops.coverage for these coverages. Some may exist already: see `covers_full`."""
         rows: list[TableRow] = []
         for cover in used:
             if cover.missing:
@@ -254,43 +251,43 @@ class RootState:
         return len(self.covers_known) >= MOST_COVERS
 
     def forget(self, decision: Decision) -> None:
-        """Forget groups that nobody serves any more and whose rows cannot change."""
+        """Forget groups without members whose rows cannot change any more."""
         for group in decision.ended:
             self.let_go(((group, key) for key in decision.groups[group].serving), decision, decision.ended)
             for digest in [digest for digest, (of, _) in self.plans.items() if of == group]:
                 self.forget_plan(digest)
 
     def let_go(self, over: Iterable[tuple[Group, QueryKey]], decision: Decision, ended: Collection[Group] = ()) -> None:
-        """What was kept of queries that a group no longer serves. ended: groups that go as a whole."""
+        """Forget the state of queries that a group no longer serves. ended: groups that are forgotten as a whole."""
         gone = [*over]
         for group, key in gone:
             for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
                 known.pop(QueryPlace(*key, group.node), None)
         left = {*gone}
-        for key in {key for _, key in gone}:  # gateways may have groups of their own of one query
+        for key in {key for _, key in gone}:  # a query may have one group per gateway
             groups = (of for of, view in decision.groups.items() if of not in ended and key in view.serving)
             if all((of, key) in left for of in groups):
                 self.markers.windows.pop(key, None)
 
     def forget_query(self, key: QueryKey) -> None:
-        """A definition that nothing names any more."""
+        """Forget a definition that nothing refers to any more."""
         for known in (self.queries, self.scales, self._parsed):
             known.pop(key, None)
         if not any(each.query == key.query for each in self.queries):
             self.met = {place: us for place, us in self.met.items() if place[0] != key.query}
 
     def forget_plan(self, digest: bytes) -> None:
-        """A plan of which no row can be needed any more."""
+        """Forget a plan whose rows are no longer needed."""
         del self.plans[digest]
         self.ends.pop(digest, None)
 
     def need(self, decision: Decision) -> None:
-        """Update `needed_us`: the start of the rows that any query still waits for."""
+        """Update `needed_us`."""
         served = [QueryPlace(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
         self.needed_us = min((us for place in served if (us := self.needs(place)) is not None), default=NEVER_US)
 
     def settled_us(self, place: QueryPlace, frontier_us: int) -> int:
-        """The time by which rows of a query must end so that they cannot change any more."""
+        """Rows of a query that end by this time cannot change any more."""
         track = self.sessions.tracks.get(place)
         times = [frontier_us - self.limits.horizon_us, *(after_us for after_us, _ in self.pending.get(place, ()))]
         if track is not None and track.touched is not None:
@@ -298,7 +295,7 @@ class RootState:
         return min(times)
 
     def needs(self, place: QueryPlace) -> int | None:
-        """The start of the rows that one query waits for: its open sessions, its windows that have not closed."""
+        """The start of the rows that a query waits for: of its open sessions, or of windows that have not closed."""
         query = self.query(place.key)
         if query is None:
             return None
@@ -313,7 +310,7 @@ class RootState:
 
 
 def _add(ranges: Ranges, seq: int) -> None:
-    """Add a seq to inclusive ranges in order. It is usually the next one."""
+    """Add a seq to sorted inclusive ranges. Usually it follows the last range."""
     if ranges and ranges[-1][1] == seq - 1:
         ranges[-1] = (ranges[-1][0], seq)
     elif not ranges or ranges[-1][1] < seq:

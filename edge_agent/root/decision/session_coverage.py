@@ -1,11 +1,11 @@
 """The coverage of sessions as a grid over first reading and last + gap, one coverage per cell. Pure.
 
-Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound for the key is not past last + gap; a
-gap record that touches the session removes its leaves; a leaf that serves the query from a later time is not expected
-before it, and missing from sessions that contain it.
+Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound for the key is not past last + gap. A
+gap record that touches the session removes its leaves. A leaf that serves the query only from a later time is not
+expected in sessions before that time, and is missing from sessions that contain it.
 
-The grid is fine only where rows may lie: with one gap record per gateway and week, a thousand gateways would make half
-a million cells, nearly all without rows.
+The grid is fine only where there may be rows: with one gap record per gateway and week, a thousand gateways would make
+half a million cells, nearly all without rows.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from edge_agent.root.decision.work import CoverageCell
 class CoverageSources:
     """The values from which coverage follows. gaps: all known; those before floor_us, the horizon, touch no row.
 
-    begins: leaf -> the first reading that it serves; ends: leaf -> the time after the last one. registers: leaf ->
-    those that make it miss rows, see `behind`.
+    begins: leaf -> time of the first reading that it serves; ends: leaf -> time after the last such reading. registers:
+    see session_tracker.behind.
     """
 
     group: Group
@@ -44,9 +44,9 @@ class CoverageSources:
 def grid(
     known: CoverageSources, first: SessionBounds | None, again: SessionBounds | None
 ) -> tuple[tuple[CoverageCell, ...], tuple[CoverageRef, ...]]:
-    """The cells for all keys, then those for keys that some leaf holds back; and their coverages.
+    """The cells for all keys, then those for keys with registers; and the coverages of all cells.
 
-    first, again: where rows come for the first time, and where rows are made again: each has its own cells.
+    first, again: bounds of rows that are written first, and of rows that are computed again. Each has its own cells.
     """
     view, special = known.view, known.registers
     near = _runs(known)
@@ -67,9 +67,7 @@ def grid(
 def _cells(
     key: str, known: CoverageSources, bounds: Mapping[str, int], gaps: Sequence[Gap], where: SessionBounds
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
-    """Cells so that every (first, last + gap) lies in one. Places where no row can be may share a cell with
-    neighbours.
-    """
+    """Yields cells so that every (first, last + gap) lies in exactly one. They are coarse where no row can be."""
     group, begins, over = known.group, known.begins, known.ends
     shares = {*begins.values(), *over.values()}
     (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
@@ -91,7 +89,7 @@ def _cells(
 
 
 def _runs(known: CoverageSources) -> list[Gap]:
-    """The gap records of a group; records of equal leaves and reason that touch are joined."""
+    """The gap records of a group. Those with equal leaves and reason are joined if they touch."""
     by_nodes: dict[tuple[str, ...], list[Gap]] = {}
     for gap in known.gaps:
         if known.group in gap.groups and gap.end_us + known.group.cut.gap_us > known.floor_us:

@@ -1,6 +1,6 @@
 """Assigns new pieces of sessions to queries, and turns complete sessions into Islands. Pure.
 
-Rules: docs/protocol.md 5. What is kept of each query, and why, is in edge_agent/root/decision/session_tracker.py.
+Rules: docs/protocol.md 5. edge_agent/root/decision/session_tracker.py keeps the state of each query.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edge_agent.root.decision.work import Islands, SessionKey
 
 @dataclass(slots=True)
 class SessionQueries:
-    """The open sessions of all queries. tracks: by query, revision and node. numbers: of their keys."""
+    """The open sessions of all queries. tracks: by query, revision and node. numbers: numbers of keys."""
 
     tracks: dict[QueryPlace, OpenSessions] = field(default_factory=dict)
     numbers: Renumbering = field(default_factory=Renumbering)
@@ -49,7 +49,7 @@ class SessionQueries:
     ) -> None:
         """Assign pieces of sessions that took effect to their queries. dictionaries: of the epochs.
 
-        floor_us: of a group at its frontier; begun: see RootState.
+        floor_us, begun: see RootState.
         """
         came: dict[QueryPlace, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
@@ -69,11 +69,11 @@ class SessionQueries:
             track.add(found, self.numbers.keys, group.cut, horizon_us, begun.get(group, NEVER_US))
 
     def ended(self, place: QueryPlace, now: SessionDecisionView) -> ClosableSessions | None:
-        """The sessions of a query that get rows now; None: none."""
+        """The sessions of a query that get rows now; None if there are none."""
         return self.tracks.setdefault(place, OpenSessions()).step(now, self.numbers.keys)
 
     def stretch(self, place: QueryPlace, longest_us: int) -> None:
-        """Note that a row of a query reaches that far, although the sessions tracked here do not."""
+        """Note the length [us] of the longest row of a query; sessions tracked here may all be shorter."""
         if place in self.tracks:
             self.tracks[place].stretch(longest_us)
 

@@ -1,9 +1,9 @@
 """Tracks the extents of open sessions by key, and finds the sessions that get rows now. Pure.
 
-Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap, the bound being the
-lesser of frontier and hint (5.1); pieces within one gap are one island (5.3); an island that a piece joins after its
-row was written is made again from all its pieces (5.4), so is one whose coverage changed (4.7); a row is revised at
-most once in `revise_every` (8.3).
+Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap; the bound is the lesser
+of frontier and hint (5.1). Pieces within one gap form one island (5.3). If a piece joins an island that has a row, the
+row is computed again from all pieces (5.4); so is a row whose coverage changed (4.7), but each row at most once in
+`revise_every` (8.3).
 
 Only the extents of open sessions are kept here: states stay in bronze.messages and are read once, when a session ends.
 """
@@ -28,15 +28,15 @@ from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
 from edge_agent.root.completeness import GroupView
 
 NO_FLAGS: Final[NDArray[np.bool_]] = np.zeros(0, np.bool_)
-Pieces = tuple[Ints, Ints, Ints]  # key code, start, end, a row a piece
+Pieces = tuple[Ints, Ints, Ints]  # key code, start, end: one row per piece
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDecisionView:
-    """A decision, as far as it concerns one group of sessions. gaps: declared by frames that took effect since the last
-    one.
+    """The values of a decision for one query of sessions in its group.
 
-    floor_us: what ended earlier is beyond the horizon. due: rows may be revised now.
+    gaps: declared by frames that took effect since the last decision. floor_us: rows that end earlier are beyond the
+    horizon. due: rows may be revised now.
     """
 
     group: Group
@@ -49,16 +49,16 @@ class SessionDecisionView:
     due: bool
 
     def fallen(self, shut: Mapping[str, int], shut_us: int) -> bool:
-        """Whether a bound is below its earlier value, as of a member that counts again after it was left out (4.4)."""
+        """Whether a bound is below its earlier value, for example because a member is no longer left out (4.4)."""
         return any(self.view.bound_us(key) < shut.get(key, shut_us) for key in self.view.hints)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionBounds:
-    """Bounds of rows: their first reading and last + gap lie within, both ends included, at most so far apart.
+    """Bounds of session rows, which limit the coverages to compute (edge_agent/root/decision/session_coverage.py).
 
-    keys: the keys that rows may have, None for any. They limit the coverages to be computed
-    (edge_agent/root/decision/session_coverage.py).
+    firsts, ends: least and greatest first reading and last + gap. longest_us: greatest time between the two in one row.
+    keys: the keys that rows may have; None: any.
     """
 
     firsts: tuple[int, int]
@@ -69,11 +69,11 @@ class SessionBounds:
 
 @dataclass(frozen=True, slots=True)
 class ClosableSessions:
-    """The result of a step. low_us: the start of the earliest island that gets its first row, None for none.
+    """The result of a step. low_us: start of the earliest island that gets its first row; None if there is none.
 
-    touched: the range in which rows of any key are made again. keyed: key -> (bound, shut, range to be made again or
-    None), for keys that differ from the rest. first, again: where rows lie that come for the first time, and that are
-    made again.
+    bound_us, shut_us: see Islands. touched: rows of any key in this range are computed again. keyed: key -> (bound,
+    shut, range to compute again or None), for keys with values of their own. first, again: bounds of the rows that are
+    written first, and of those that are computed again.
     """
 
     bound_us: int
@@ -89,11 +89,11 @@ class ClosableSessions:
 class OpenSessions:
     """The sessions of one query revision.
 
-    code, start, end, again: one row per waiting island; again: it contains a piece that came after rows near it had
-    been written. shut_us, shut: the greatest bound so far, of all keys except those in `shut`. leaves, begins, ends,
-    registers: the values from which the coverage of the rows followed. touched: range of rows to be made again.
-    crossing_us: see Islands. longest_us: how far a row reaches at most, from its first reading to last + gap; `stretch`
-    raises it.
+    code, start, end, again: one row per waiting island; again: it contains a piece that started below the bound at its
+    arrival, so that it may join a row. shut: key -> the greatest bound so far; shut_us: that of all other keys. leaves,
+    begins, ends, registers: the values from which the coverage of the present rows followed. touched: range of rows to
+    compute again. crossing_us: see Islands. longest_us: greatest time from first reading to last + gap of a row;
+    `stretch` raises it.
     """
 
     code: Ints = field(default_factory=lambda: NO_INTS)
@@ -121,7 +121,7 @@ class OpenSessions:
         return int(self.start.min()) if len(self.start) else FAR_US
 
     def add(self, pieces: Iterable[Pieces], names: TextNumbers, cut: GroupCut, floor_us: int, begun_us: int) -> None:
-        """Add pieces that took effect, in any order. floor_us, begun_us: what ends or begins before is in no result."""
+        """Add pieces that took effect, in any order. Drops pieces that end by floor_us or begin before begun_us."""
         gap_us, max_us = cut.gap_us, cut.max_us
         found = [(self.code, self.start, self.end, self.again)]
         shut = _by_code(names, self.shut, self.shut_us)
@@ -140,7 +140,7 @@ class OpenSessions:
         self.again = np.logical_or.reduceat(again[order], first)
 
     def step(self, now: SessionDecisionView, names: TextNumbers) -> ClosableSessions | None:
-        """Remove the islands that are complete, and return them; None: no row has to be made."""
+        """Remove complete islands and return which rows to compute; None: no row."""
         view, gap_us = now.view, now.group.cut.gap_us
         self._touch(now)
         bound, shut = _by_code(names, view.hints, view.frontier_us), _by_code(names, self.shut, self.shut_us)
@@ -149,12 +149,12 @@ class OpenSessions:
         done = self._unjoined(complete, reach)
         touched_code = np.zeros(len(names.texts), np.bool_)
         touched_code[self.code[done & self.again]] = True
-        again = done & touched_code[self.code]  # all of such a key, so that one range of time says which they are
+        again = done & touched_code[self.code]  # all islands of such a key, so that one time range selects them
         first_rows = done & ~again
         ready = again & (bound >= shut)[self.code] & now.due
         differs = (bound < view.frontier_us) | (shut < self.shut_us)
         touched = self.touched if now.due else None
-        # a row that is stated again says what has come, also where that waits for something open further on
+        # a row in the touched range includes all pieces so far, even of an island that waits for an open one near it
         made_again = again if touched is None else again | (complete & self.again)
         keyed = self._keyed(names, (bound, shut), made_again, differs, gap_us)
         low_us = int(self.start[first_rows].min()) if first_rows.any() else None
@@ -175,15 +175,14 @@ class OpenSessions:
         return found if low_us is not None or touched is not None or ready.any() else None
 
     def _unjoined(self, done: NDArray[np.bool_], reach: Ints) -> NDArray[np.bool_]:
-        """Which complete islands may get rows: none that an existing row may join to an island that is still open
-        (5.4).
+        """Which complete islands may get rows: not those that an existing row may join to an open island (5.4).
 
-        The row of all of these cannot be made yet, and making it later requires knowing each of them.
+        Their common row cannot be computed yet, and computing it later requires each of them.
         """
         open_code = self.code[self.again & ~done]
         if not len(open_code):
             return done
-        done, opens = done.copy(), dict[int, int]()  # key -> start of the earliest one, from the last to the first
+        done, opens = done.copy(), dict[int, int]()  # key -> start of its earliest open island so far, backwards
         for at in np.flatnonzero(self.again & np.isin(self.code, open_code))[::-1].tolist():
             code = int(self.code[at])
             if not done[at] or opens.get(code, FAR_US) <= int(reach[at]) + self.longest_us:
@@ -191,7 +190,7 @@ class OpenSessions:
         return done
 
     def _first(self, names: TextNumbers, rows: NDArray[np.bool_], reach: Ints) -> SessionBounds:
-        """Bounds of the islands that get their first rows, at least one."""
+        """Bounds of the islands that get their first rows. rows: mask, at least one is set."""
         start, until = self.start[rows], reach[rows]
         longest_us = int((until - start).max())
         self.longest_us = max(self.longest_us, longest_us)
@@ -203,7 +202,7 @@ class OpenSessions:
     def _again(
         self, touched: tuple[int, int] | None, keyed: Mapping[str, tuple[int, int, tuple[int, int] | None]]
     ) -> SessionBounds | None:
-        """Bounds of the rows that are made again: rows touched, and rows that these may join on either side."""
+        """Bounds of the rows that are computed again: touched rows, and rows that these may join on either side."""
         ranges = [touch for _, _, touch in keyed.values() if touch is not None]
         keys = frozenset(key for key, (_, _, touch) in keyed.items() if touch is not None) if touched is None else None
         ranges += [] if touched is None else [touched]
@@ -215,7 +214,7 @@ class OpenSessions:
         return SessionBounds((low - away, high), (low, high + away), longest_us, keys)
 
     def stretch(self, longest_us: int) -> None:
-        """Note that a row reaches that far from first reading to last + gap, although no island here does."""
+        """Note a row of this length, from first reading to last + gap; islands here may all be shorter."""
         self.longest_us = max(self.longest_us, longest_us)
 
     def _keyed(
@@ -226,7 +225,7 @@ class OpenSessions:
         differs: NDArray[np.bool_],
         gap_us: int,
     ) -> dict[str, tuple[int, int, tuple[int, int] | None]]:
-        """For each key with an island here, how it differs from all others."""
+        """Key -> (bound, shut, range to compute again), for keys with islands here that differ from all other keys."""
         size, (bound, shut) = len(names.texts), bounds
         low, high = np.full(size, 2**62, np.int64), np.full(size, NEVER_US, np.int64)
         np.minimum.at(low, self.code[again], self.start[again])
@@ -239,23 +238,21 @@ class OpenSessions:
         }
 
     def _cross(self, serving: Serving, gone: NDArray[np.bool_], gap_us: int) -> None:
-        """Note islands that began before the first start that may give a row: they give none, whatever joins them
-        (6.3).
-        """
+        """Note islands that began before the first start that may give a row: they never give a row (6.3)."""
         if serving.start_from_us is None or not gone.any():
             return
         over = gone & (self.start < serving.start_from_us)
         self.crossing_us = max(self.crossing_us, int((self.end[over] - 1).max(initial=NEVER_US - gap_us)) + gap_us)
 
     def _advance(self, view: GroupView) -> None:
-        """Note the greatest bounds so far, and the values from which coverage follows now."""
+        """Note the greatest bounds so far."""
         frontier_us = max(self.shut_us, view.frontier_us)
         bounds = {key: max(self.shut.get(key, self.shut_us), view.bound_us(key)) for key in {*self.shut, *view.hints}}
         self.shut = {key: bound_us for key, bound_us in bounds.items() if bound_us < frontier_us}
         self.shut_us = frontier_us
 
     def _touch(self, now: SessionDecisionView) -> None:
-        """Add the range of rows whose coverage has changed since the last step to the range to be made again."""
+        """Add the rows whose coverage has changed since the last step to the range of rows to compute again."""
         view, shut_us = now.view, self.shut_us
         lows: list[int] = []
         for leaf in {*self.leaves, *view.bounds}:
@@ -299,7 +296,7 @@ class OpenSessions:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], names: TextNumbers) -> OpenSessions:
-        """The inverse of `snapshot`. names: numbers are given to keys that are not in it."""
+        """The inverse of `snapshot`. names: gives numbers to keys that it does not contain."""
         codes = names.of(state["keys"])
         place, start, end, again = state["rows"]
         shut_us, shut = state["shut"]
@@ -311,7 +308,7 @@ class OpenSessions:
 
 
 def _by_code(names: TextNumbers, some: Mapping[str, int], rest_us: int) -> Ints:
-    """A value per key: its own of `some`, or `rest_us` for all others; never above `rest_us`."""
+    """A value per key: that in `some`, at most `rest_us`; `rest_us` for all other keys."""
     out = np.full(len(names.texts), rest_us, np.int64)
     for key, us in some.items():
         code = names.numbers.get(key)
@@ -321,11 +318,10 @@ def _by_code(names: TextNumbers, some: Mapping[str, int], rest_us: int) -> Ints:
 
 
 def behind(view: GroupView, shut: Mapping[str, int], shut_us: int) -> dict[str, dict[str, int]]:
-    """Leaf -> its registers that make it miss rows of keys which other leaves allow, or have allowed; of members left
-    out.
+    """Leaf -> its registers (by key) below the present or an earlier bound of the key. Rows there miss the leaf.
 
-    shut, shut_us: the greatest bounds so far, by key and of all other keys. When a member counts again, its register
-    may lie before rows that were written without it.
+    shut, shut_us: the greatest bounds so far, by key and of all other keys. A member that is no longer left out may
+    have a register before rows that were written without it.
     """
     found: dict[int, dict[str, int]] = {}
     out: dict[str, dict[str, int]] = {}

@@ -1,12 +1,12 @@
 """Decides which readings that took effect are in no result. Pure.
 
-Rules (docs/protocol.md): rows all of whose windows ended before the correction horizon (4.2), or belong to an older
-revision that their node no longer feeds (6.3); raw readings below a frontier that gave positions (7.4). ops.late holds
-them instead.
+These are listed in ops.late instead (docs/protocol.md): rows all of whose windows ended before the correction horizon
+(4.2), or belong to an older revision that their node no longer feeds (6.3); raw readings below a deciding frontier that
+has given positions (7.4).
 
-The row to which they would have belonged may still be written: of a session longer than the horizon, of a window whose
-revision was put off. The root therefore remembers them until no such row can come (`needed_us`), and decoding leaves
-them out.
+The result to which such readings would have belonged may still be written: for a session longer than the horizon, or a
+window whose revision waits. The root therefore remembers them until no such result can follow (`needed_us`), and leaves
+them out when it decodes rows.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import TooLate
 from edge_agent.wire.heads import Part
 
-BEFORE: Final = "of sessions that began more than two horizons before: they stand in ops.late"
+BEFORE: Final = "pieces of sessions that began more than two horizons earlier: their readings are in ops.late"
 
 
 def beyond(
     state: RootState, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None
 ) -> Iterator[TooLate]:
-    """Yields the readings of a part that are in no result. state: before this decision closes anything. of: the part's
-    group and plan.
+    """Yields the readings of a part that are in no result.
 
-    view: of its group.
+    state: before this decision closes anything. of: group and plan of the part. view: of the group.
     """
     group, plan = of
     queries = state.of(plan)
@@ -54,7 +53,7 @@ def beyond(
         return
     from_us = min(_starts_from_us(state, view, query, part) for query in queries)
     settled_us = min(closed_us, state.floor_us(group, view.frontier_us))
-    if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # it may have begun long ago: its end counts
+    if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # rows may begin long before: their ends count
         before_us = max(settled_us - max(extent_us(query.window) for query in queries) + 1, from_us)
         begun_us = state.begun.get(group, NEVER_US)
         early = part.first_start_us < begun_us
@@ -68,9 +67,9 @@ def beyond(
 
 
 def _starts_from_us(state: RootState, view: GroupView, query: Query, part: Part) -> int:
-    """The start of the first window of a revision, for late rows; NEVER_US where no older one had windows before.
+    """The start of the first window of a revision, for late rows; NEVER_US if no older revision has windows before it.
 
-    A node that no longer feeds an older revision gives its late readings to the one after it (6.3).
+    A node that no longer feeds an older revision sends its late readings in rows of the next revision (6.3).
     """
     serving = view.serving.get(query.key)
     from_us = None if serving is None else serving.start_from_us
@@ -81,9 +80,9 @@ def _starts_from_us(state: RootState, view: GroupView, query: Query, part: Part)
 
 
 def begun_before(decider: Decider, state: RootState, decision: Decision) -> list[tuple[str, Gap]]:
-    """Losses of pieces of sessions that are set apart though they end within the horizon: they began too long before.
+    """Gap records for pieces of sessions that end within the horizon but began too early, and so are in no result.
 
-    Rows that they would have joined may be made of readings that are gone (docs/protocol.md 8.4).
+    Results that they would have joined may need readings that are already deleted (docs/protocol.md 8.4).
     """
     out = []
     for effect in decision.effects if state.begun else ():
@@ -107,13 +106,13 @@ def begun_before(decider: Decider, state: RootState, decision: Decision) -> list
 def needed_us(state: RootState, group: Group, plan: Plan) -> int:
     """The time before which readings of a plan that came too late need no longer be remembered.
 
-    The state is that of the last decision, with the pieces and markers of this one.
+    state: of the last decision, with the pieces and markers of this one.
     """
     found = [FAR_US]
     for query in state.of(plan):
         place = QueryPlace(*query.key, group.node)
         track = state.sessions.tracks.get(place)
-        if track is not None:  # a row that may change reaches back from the horizon by the longest there was
+        if track is not None:  # a row that may change begins at most the longest session before
             latest = (state.floors.get(group, NEVER_US), track.low_us, *(track.touched or ())[:1])
             found.append(min(latest) - track.longest_us)
         elif query.key in state.markers.windows:
@@ -125,7 +124,7 @@ def needed_us(state: RootState, group: Group, plan: Plan) -> int:
 
 
 def forget(state: RootState) -> None:
-    """Forget readings that came too late for every row that may still be written."""
+    """Forget readings that came too late, once no row that would contain them can be written any more."""
     needed: dict[bytes, int] = {}
     for line, rows in [*state.too_late.items()]:
         for place, found in [*rows.items()]:
@@ -152,5 +151,5 @@ def _first_open_us(window: Window, settled_us: int) -> int:
 
 
 def _closed_us(state: RootState, queries: list[Query], group: Group) -> int:
-    """The time by which windows of all these queries must end to have had their rows."""
+    """Windows of all these queries that end by this time have had their rows."""
     return min(state.closed_us(QueryPlace(*query.key, group.node)) for query in queries)

@@ -1,7 +1,7 @@
-"""One decision of a root, from what it has taken: what follows, and what can be forgotten after it. Pure.
+"""Makes one decision of a root and its Work, then forgets state that is no longer needed. Pure.
 
-A root runs for years while queries come and go. What it keeps of one goes when no row of it can change any more: two
-horizons after its last window, should a gateway that was away for long still say something of it.
+A root runs for years while queries come and go. State of a query is deleted when none of its rows can change any more:
+two horizons after its last window, because a gateway may return after a long absence and still send rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import Work, identity
 from edge_agent.wire.heads import Parts
 
-SWEEP_US: Final = 3_600_000_000  # between two looks at what nothing names any more, by the lander's time
+SWEEP_US: Final = 3_600_000_000  # between two sweeps, by the lander's time
 
 
 def decided(
@@ -31,7 +31,7 @@ def decided(
     unread: int = 0,
     flush: bool = False,
 ) -> tuple[Decision, Work]:
-    """The next decision and what follows from it. parts_of: of the frames that took effect. Others: see `step`."""
+    """Make the next decision and its Work. parts_of: parts of the frames that took effect. Others: see `step`."""
     before_us, decision = state.decided_us, decider.decide(now_us)
     parts, dictionaries = parts_of(decision), decider.parent.dictionaries
     if early := too_late.begun_before(decider, state, decision):
@@ -48,7 +48,7 @@ def decided(
 
 
 def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
-    """Forget what nothing needs: lines of nodes that were retired, plans, definitions, floors of ended groups.
+    """Forget lines of retired nodes, and plans, definitions and floors that nothing needs any more.
 
     parts: of the frames that took effect.
     """

@@ -15,13 +15,13 @@ from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.decision.work import TableRow, WindowRange
 
-Ranges = list[tuple[int, int]]  # of microseconds, (after, upto] or [low, high), in order; of seqs, both ends in them
-MOST_RANGES: Final = 32  # of one query: beyond, neighbours are joined; more is computed again, nothing is missed
+Ranges = list[tuple[int, int]]  # in order: of us, (after, upto] or [low, high); of seqs, both ends included
+MOST_RANGES: Final = 32  # per query; beyond, neighbours are joined, so that some windows are computed again in vain
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageRef:
-    """A coverage with its id in ops.coverage, a hash: equal content has an equal id in every batch."""
+    """A coverage with its id in ops.coverage: a hash, so that equal coverages have the same id in every batch."""
 
     id: str
     coverage: Coverage
@@ -33,7 +33,7 @@ class CoverageRef:
 
     @classmethod
     def of(cls, coverage: Coverage) -> CoverageRef:
-        """Make the reference of a coverage, by its hash."""
+        """Hash a coverage to make its reference."""
         found = _hash_of(coverage.expected).copy()
         found.update(f"{coverage.missing!r})".encode())
         return cls(found.hexdigest(), coverage)
@@ -46,7 +46,7 @@ def _hash_of(expected: tuple[str, ...]) -> hashlib.blake2b:
 
 
 def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> Ranges:
-    """Ranges (after, upto] in order, those that touch as one; at most `most`, the nearest joined first.
+    """Sort ranges (after, upto] and join those that touch. Beyond `most` the nearest neighbours are joined too.
 
     >>> join([(5, 7), (0, 2), (2, 3), (6, 9)])
     [(0, 3), (5, 9)]
@@ -72,8 +72,7 @@ def covers(
     *,
     ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[tuple[WindowRange, CoverageRef]]:
-    """Cut a range of windows where its coverage changes (docs/protocol.md 4.7): at leaves' frontiers and around gap
-    records.
+    """Cut a range of windows where its coverage changes: at frontiers of leaves and around gap records (4.7).
 
     begins, ends: see window_coverage.
     """

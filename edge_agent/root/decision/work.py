@@ -26,9 +26,9 @@ class WindowRange:
     """Windows of one query revision that end in (after_us, upto_us] and share a coverage.
 
     node: of local windows, else ''. shape: index into Work.shapes. Window starts are offset_us + i * slide_us within
-    [low_us, high_us]. sources: the read orders (Order.number) whose rows are in them; exact: of these, rows count only
-    if their range is the window itself. picks: for one window between markers, (order, start, end) of the rows in it;
-    within: rows inside a pick count, not only those equal to it; by_end: rows with one start may have several ends.
+    [low_us, high_us]. orders: numbers of the read requests for the rows in the windows. picks: for one window between
+    markers, (number of the read request, start, end) of its rows. within: rows inside a pick count; else only rows with
+    exactly its range. by_end: rows with equal start may differ in their end.
     """
 
     query: str
@@ -53,17 +53,17 @@ class WindowRange:
 
 
 def identity(group: Group, plan: Plan) -> bytes:
-    """The name of a plan here. Windows of single gateways need the group too: their plans have the same hash."""
+    """The id of a plan at the root. It includes the node of the group: plans of local windows have one hash."""
     return plan.hash + group.node.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
+    """A request for the rows of one plan, converted to states of one scale.
 
-    plan: its `identity`; kind, basis, scale belong to it. target: scale of the states asked for (docs/protocol.md 7.1).
-    gap_us, max_us: of sessions (5.3, 5.5). lifted: where the markers of all nodes cut one stream, the basis of the
-    slices that raw readings become, else empty; reaching: see root/instant_slices.py.
+    plan: its `identity`. kind, basis, scale: of the plan. target: scale of the resulting states (docs/protocol.md 7.1).
+    gap_us, max_us: of sessions (5.3, 5.5). lifted: if the markers of all nodes cut one stream, the basis of the slices
+    to make from raw readings; else empty. reaching: see root/instant_slices.py.
     """
 
     number: int
@@ -82,7 +82,7 @@ class ReadRequest:
 class SessionKey:
     """The values of one key of a query of sessions. bound_us, shut_us: see Islands.
 
-    touch: islands whose rows touch this range of event time, both ends included, are made again; None: no island is.
+    touch: range of event time, both ends included; rows of islands that touch it are computed again. None: no row.
     """
 
     key: str
@@ -95,8 +95,8 @@ class SessionKey:
 class CoverageCell:
     """The islands with one coverage: first reading in [first_low, first_high), last + gap in [end_low, end_high).
 
-    key: '' for all keys without cells of their own, else '=' and the key. Times in us. revising: for rows that are made
-    again; else for rows that come for the first time.
+    key: '' for all keys without cells of their own, else '=' and the key. Times in us. revising: the cell is for rows
+    that are computed again; else for first rows.
     """
 
     key: str
@@ -113,14 +113,14 @@ class CoverageCell:
 
 @dataclass(frozen=True, slots=True)
 class Islands:
-    """Sessions of one query revision that get their first rows, or whose rows are made again (docs/protocol.md 5).
+    """Sessions of one query revision that get their first rows, or whose rows are computed again (docs/protocol.md 5).
 
-    shape: index into Work.shapes. bound_us: an island with last + gap below is complete. shut_us: an island with last +
-    gap below had its row before. Both hold for all keys except those in `keys`. low_us: start of the earliest island
-    that gets its first row, None for none. due: rows may be revised now; then islands that touch `touch`, of any key,
-    or the range of their own key, are made again; else they wait. start_from_us, start_until_us, end_until_us: which
-    islands may give rows (6.3). crossing_us: an island that began before start_from_us reaches up to there. node: of
-    local windows, else ''. meets: rows of an older revision may exist where first ones come.
+    shape: index into Work.shapes. bound_us: islands with last + gap below it are complete. shut_us: islands with last +
+    gap below it have had a row. Both apply to all keys except those in `keys`. low_us: start of the earliest island
+    that gets its first row; None if there is none. due: rows may be revised now: those of islands that touch `touch`,
+    for any key, or the range of their own key. start_from_us, start_until_us, end_until_us: which islands may give rows
+    (6.3). crossing_us: latest last + gap of islands that began before start_from_us. node: of local windows, else ''.
+    meets: rows of an older revision may exist where first rows are written.
     """
 
     query: str
@@ -158,8 +158,8 @@ class Islands:
 class Ordering:
     """Raw readings of one query revision that get positions now: those in [after_us, upto_us) of event time.
 
-    target: the scale of what is computed from them. orders: the read orders of their rows. node: of local windows, else
-    ''. cells: coverages by first and last reading of a window (docs/protocol.md 7.4).
+    target: scale of the states computed from them. orders: numbers of the read requests for their rows. node: of local
+    windows, else ''. cells: coverages by first and last reading of a window (docs/protocol.md 7.4).
     """
 
     query: str
@@ -174,11 +174,11 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """Readings of a part that are in no result: those of rows that start before `before_us`.
+    """Readings of a part that are in no result: those in rows that start before `before_us`.
 
-    lasting: of sessions, those of rows whose last reading is before it. decided: they came below a frontier that gave
-    positions (7.4), not after the correction horizon; of a raw row that reaches further, only the readings before it.
-    begun_us: of sessions, also those of rows that start before; such rows end by until_us (8.4).
+    lasting: those in rows whose last reading is before `before_us` instead. decided: the reason is a deciding frontier
+    that has given positions (7.4), not the correction horizon; of a raw row only the readings before `before_us` count.
+    begun_us: for sessions, also those in rows that start before this time; such rows end by until_us (8.4).
     """
 
     node: str
@@ -212,7 +212,7 @@ class RefusedFrame:
     reason: str
 
 
-RECORDS: Final[Mapping[str, type[Any]]] = {  # what a work holds by the tuple
+RECORDS: Final[Mapping[str, type[Any]]] = {  # types of the items in tuple fields of Work
     "orders": ReadRequest,
     "closing": WindowRange,
     "revising": WindowRange,
@@ -223,7 +223,7 @@ RECORDS: Final[Mapping[str, type[Any]]] = {  # what a work holds by the tuple
     "gone": WithdrawnWindow,
     "over": SupersededRows,
 }
-WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # and what these hold by the tuple
+WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # and of those in tuple fields of these
     Islands: {"keys": SessionKey, "cells": CoverageCell},
     Ordering: {"cells": CoverageCell},
 }
@@ -231,12 +231,13 @@ WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # and what these
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Everything that follows from a decision.
+    """All changes of tables that follow from a decision.
 
-    closing: windows that get their first rows; revising: windows whose rows are computed again; islands: sessions of
-    both kinds; ordering: readings that get positions. unread: messages of the batch that could not be read. Rows for
-    the other tables are here as they will be there. coverages: by coverage_id, all that this work names; not in
-    `dumps`, because rows of tables hold the id and ops.coverage the rest.
+    closing: windows that get their first rows. revising: windows whose rows are computed again. islands: sessions of
+    both kinds. ordering: readings that get positions. beyond: readings in no result. refused: frames without effect.
+    unread: number of messages of the batch that could not be read. gone, over: rows to withdraw. coverage, gaps,
+    queries, sensors: finished rows of ops tables. coverages: by coverage_id, all that this work refers to; not in
+    `dumps`, because ops.coverage stores them.
     """
 
     number: int
@@ -259,7 +260,7 @@ class Work:
 
     @property
     def nothing(self) -> bool:
-        """Whether no table changes. Read orders alone change none: they say how rows are read."""
+        """Whether no table changes. Read requests alone change none."""
         return not self.unread and not any(getattr(self, name) for name in (*RECORDS, *ROWS) if name != "orders")
 
     def dumps(self) -> bytes:
@@ -287,7 +288,7 @@ class Work:
 
 
 def _record(kind: type[Any], values: Sequence[Any]) -> Any:
-    """values: as `astuple` gives them."""
+    """Make a record from the result of `astuple`."""
     within, held = WITHIN.get(kind, {}), list(values)
     for place, column in enumerate(fields(kind)):
         if column.name in within:

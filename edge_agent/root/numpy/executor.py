@@ -1,6 +1,6 @@
 """The numpy root: frames in, rows of results out. `replay`, `headwater simulate` and the simulation use it.
 
-It takes the same decision as the Spark job (root/decision) and carries out the Work on rows in memory.
+It makes the same decisions as the Spark job (root/decision) and executes the Work on rows in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edge_agent.wire.heads import Parts, parts_of
 
 
 class NumpyRoot:
-    """The root in memory: `take` messages of children, `step` for the rows that follow."""
+    """The root in memory: `take` adds messages of children, `step` returns the rows that follow."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class NumpyRoot:
         horizon_us: int = HORIZON_US,
         revise_every_us: int = 0,
     ) -> None:
-        """journal: by which children know this parent. grace_us, named: see Decider. Others: see RootLimits."""
+        """journal: the journal id of this parent. grace_us, named: see Decider. Others: see RootLimits."""
         self.decider = Decider(journal, grace_us, named)
         self.state = RootState(RootLimits(revise_every_us, horizon_us))
         self.kept = KeptRows()
@@ -54,7 +54,7 @@ class NumpyRoot:
         return self.kept.beyond
 
     def tick(self, now_us: int) -> None:
-        """A record of the lander itself; its clock may step."""
+        """Take a tick of the lander; its clock may step."""
         self.decider.tick(now_us, self.state.decided_us or None, connected=True)
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
@@ -62,12 +62,12 @@ class NumpyRoot:
         self.decider.take(node, message, received_us)
 
     def receipt(self, node: str, epoch: int) -> Receipt:
-        """The frames received of an epoch, for a caller that sends receipts itself."""
+        """The receipt for an epoch of a child, for callers that send receipts themselves."""
         receipt = self.decider.parent.inbox.receipt(node, epoch)
         return replace(receipt, horizon_us=min(self.state.limits.horizon_us, MAX_HORIZON_US))
 
     def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
-        """Decide; return the rows that are new, revised or withdrawn since the last step. flush: put nothing off."""
+        """Decide. Returns rows that are new, revised or withdrawn. flush: make all revisions now, even if not due."""
         decision, work = decided(self.decider, self.state, now_us, _parts, flush=flush)
         dictionaries = self.decider.parent.dictionaries
         too_late = {(each.node, each.epoch, each.seq, each.part): each for each in work.beyond}
@@ -78,7 +78,7 @@ class NumpyRoot:
         self._free(decision)
         return rows
 
-    # --- carry out ------------------------------------------------------------------------------------------------
+    # --- execute --------------------------------------------------------------------------------------------------
 
     def _carried_out(self, work: Work) -> Iterator[Row]:
         """The rows that a work asks for, in the order in which the Spark job writes them."""
@@ -146,10 +146,10 @@ class NumpyRoot:
     def _plans(work: Work, orders: Iterable[int]) -> list[bytes]:
         return [work.orders[number].plan for number in orders]
 
-    # --- let go ---------------------------------------------------------------------------------------------------
+    # --- forget ---------------------------------------------------------------------------------------------------
 
     def _free(self, decision: Decision) -> None:
-        """Forget rows that nothing can revise any more."""
+        """Forget rows that cannot be revised any more."""
         for group, view in decision.groups.items():
             for key in view.serving:
                 place = QueryPlace(*key, group.node)
@@ -157,7 +157,7 @@ class NumpyRoot:
                 if isinstance(group.cut, PunctuationCut):
                     windows = self.state.markers.windows.get(key)
                     floor_us = floor_us if windows is None else windows.floor_us
-                elif isinstance(group.cut, SessionCut):  # a piece may join what it does not reach from the horizon on
+                elif isinstance(group.cut, SessionCut):  # a piece within the horizon may join earlier rows
                     floor_us = min(floor_us, self.state.begun.get(group, floor_us))
                 self._sessions.forget(self.results.free(place.query, place.node, floor_us))
         for group in decision.ended:

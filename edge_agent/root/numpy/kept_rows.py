@@ -28,9 +28,10 @@ from edge_agent.root.work_rows import too_late_rows
 
 @dataclass(slots=True)
 class KeptRows:
-    """Rows of plans by `identity`, under the numbers of one table.
+    """Rows of plans by `identity`. beyond: readings that are in no result.
 
-    indexes: of slices, windows and pieces of sessions. raw: raw readings that wait for positions.
+    numbers: common key and node numbers of all rows. indexes: slices, windows and pieces of sessions. raw: raw readings
+    that wait for positions.
     """
 
     numbers: Renumbering = field(default_factory=Renumbering)
@@ -81,14 +82,12 @@ class KeptRows:
         for key, start, end, readings in zip(*(column.tolist() for column in columns), strict=True):
             about = (beyond.node, beyond.source, texts[key], start, end, readings)
             self.beyond.append(TooLateReadings(*about, reason=beyond.reason))
-        if beyond.decided:  # a raw row may have readings whose place is still to come
+        if beyond.decided:  # a raw row may have readings that get their positions later
             return rows
         return rows.take(~beyond.concerns(rows.start, rows.end))
 
     def free(self, state: RootState, decision: Decision, sessions: SessionRows) -> None:
-        """Drop rows that no window needs any more, and rows of groups that have ended. sessions: the present session
-        rows.
-        """
+        """Drop rows that no window needs any more, and rows of ended groups. sessions: the present session rows."""
         for name in [name for name in (*self.indexes, *self.raw) if name not in state.plans]:
             self.indexes.pop(name, None)
             self.raw.pop(name, None)
@@ -106,7 +105,7 @@ class KeptRows:
 
 
 def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision, sessions: SessionRows) -> int | None:
-    """The time before which rows of the plan are needed no more; None: not known."""
+    """Rows of the plan that end before this time are no longer needed; None: not known."""
     view: GroupView | None = decision.groups.get(group)
     queries = state.of(plan)
     if view is None or not queries:
@@ -121,10 +120,10 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision, s
             needed += [state.needs(place), settled_us - longest_us]
             track = state.sessions.tracks.get(place)
             if track is not None:
-                needed.append(sessions.low_us(place))  # a session that may change is made again from its first piece
+                needed.append(sessions.low_us(place))  # a row that may change is computed again from its first piece on
                 start_us = view.serving[key].start_from_us
-                if start_us is not None and settled_us <= track.crossing_us:  # pieces that show that it gives no row
+                if start_us is not None and settled_us <= track.crossing_us:  # pieces show that it gives no row
                     needed.append(start_us - longest_us)
-        if key in state.markers.windows:  # a window that is made again needs its rows from the first on
+        if key in state.markers.windows:  # to compute a window again, all its rows are needed
             needed.append(state.markers.windows[key].kept_us)
     return min(us for us in needed if us is not None)

@@ -1,6 +1,6 @@
 """Rows of windows of positions: keeps raw readings until an Ordering request gives them positions.
 
-Rules: docs/protocol.md 7.4. root/positions.py, which Spark runs too, gives positions and forms windows. A row is final:
+Rules: docs/protocol.md 7.4. root/positions.py gives positions and forms windows, here and in Spark. A row is final:
 positions do not change, so neither late readings nor leaves that catch up revise it.
 """
 
@@ -41,22 +41,22 @@ class RawRows:
                 yield rows if touched.all() else rows.take(touched)
 
     def free(self, below_us: int) -> None:
-        """Drop rows that end below."""
+        """Drop rows that end by below_us."""
         kept = [rows.take(rows.end > below_us) for rows in self.parts]
         self.parts = [rows for rows in kept if len(rows)]
 
 
 class PositionRows:
-    """The positions given so far, and the rows of windows of them."""
+    """Gives positions to readings and forms windows of them. Keeps the last positions of each key."""
 
     def __init__(self, numbers: Renumbering) -> None:
         self._numbers = numbers
-        self._positions: dict[tuple[str, str], KeyPositions] = {}  # by query and node: revisions go on from each other
+        self._positions: dict[tuple[str, str], KeyPositions] = {}  # by query and node: a new revision continues
 
     def made(
         self, found: Ordering, query: Query, raw: Sequence[RawRows], coverages: Mapping[str, Coverage]
     ) -> Iterator[Row]:
-        """Give positions. Returns the rows of windows that are complete. raw: of the plans that feed the query."""
+        """Give positions. Yields the rows of windows that are complete. raw: of the plans that feed the query."""
         readings = self._readings(found, raw)
         if not len(readings.key):
             return
@@ -74,7 +74,7 @@ class PositionRows:
             yield answers.row(at, (found.node, texts[code], start, end), coverage)
 
     def _readings(self, found: Ordering, raw: Sequence[RawRows]) -> UnorderedReadings:
-        """The readings in [after, upto) at the scale that is asked for."""
+        """The readings in [after, upto) of a request, at its scale."""
         ranks = self._numbers.ranks()
         columns: list[tuple[Ints, Ints, Ints, Ints]] = []
         values: list[tuple[Array, int | None]] = []

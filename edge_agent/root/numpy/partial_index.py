@@ -14,7 +14,7 @@ from edge_agent.algebra.partials.arrays import Mask
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.query.query import Aggregate
 
-_CHUNKS: Final = 64  # every look-up compares the bounds of each chunk; more chunks than this are joined and cut anew
+_CHUNKS: Final = 64  # each look-up visits all chunks, so more than this are joined
 _CHUNK_ROWS: Final = 65_536
 
 
@@ -33,20 +33,20 @@ class _Chunk:
 
 
 class PartialIndex:
-    """All rows of one plan that some window may still need, under the root's own key and node numbers."""
+    """All rows of one plan that some window may still need, with the key and node numbers of the root."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.added = 0  # rows that ever came
+        self.added = 0  # rows added so far, even if dropped since
         self._chunks: list[_Chunk] = []
         self._most = _CHUNKS
-        self._below_us = NEVER_US  # nothing needs rows that end before
+        self._below_us = NEVER_US  # rows that end before this time are no longer needed
 
     def __len__(self) -> int:
         return sum(len(chunk.rows) for chunk in self._chunks)
 
     def add(self, rows: Partials, *, late: bool) -> None:
-        """Add rows; at least one."""
+        """Add at least one row."""
         self.added += len(rows)
         self._chunks.append(_Chunk.of(rows, late=late))
         if len(self._chunks) > self._most:
@@ -65,7 +65,7 @@ class PartialIndex:
         return self._chosen(after_us, upto_us, lambda rows: (rows.end > after_us) & (rows.end <= upto_us))
 
     def _chosen(self, low_us: int, high_us: int, wanted: Callable[[Partials], Mask]) -> Iterator[tuple[Partials, bool]]:
-        """(rows, late) of the wanted rows, all of which start before high and end after low."""
+        """(rows, late) of the rows that `wanted` selects. They must start before high and end after low."""
         for chunk in self._chunks:
             if chunk.high_us > low_us and chunk.low_us < high_us:
                 inside = wanted(chunk.rows)
@@ -77,18 +77,18 @@ class PartialIndex:
         return sum(int(np.count_nonzero(c.rows.end > upto_us)) for c in self._chunks if c.high_us > upto_us)
 
     def states(self, rows: Partials, aggregates: tuple[Aggregate, ...], scale: int | None) -> Partials:
-        """The rows with the states of these aggregates only, at a scale (docs/protocol.md 7.1)."""
+        """The rows with only the states of these aggregates, converted to a scale (docs/protocol.md 7.1)."""
         basis = basis_of(aggregates, self.plan.scale)
         states = convert({name: rows.states[name] for name in basis}, self.plan.scale, scale)
         return Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis_of(aggregates, scale)})
 
     def free(self, below_us: int) -> None:
-        """Drop rows that end earlier: whole chunks at once, single rows when chunks are joined."""
+        """Drop rows that end before below_us: whole chunks at once, single rows when chunks are joined."""
         self._below_us = below_us
         self._chunks = [chunk for chunk in self._chunks if chunk.high_us >= below_us]
 
     def _join(self) -> None:
-        """Join chunks to a few, in the order of time, late rows apart."""
+        """Join all chunks and cut them anew, in the order of time. Late rows stay in chunks of their own."""
         joined: list[_Chunk] = []
         for late in (False, True):
             rows = concat([chunk.rows for chunk in self._chunks if chunk.late == late])

@@ -1,7 +1,7 @@
 """The present rows of results: the numpy counterpart of gold.results.
 
-Rules (docs/protocol.md): a revision is a change of the set of readings or of the coverage (7.2); a newer definition's
-row replaces an older one's, never the other way round (6.3).
+Rules (docs/protocol.md): a row is revised if its set of readings or its coverage changes (7.2). A row of a newer
+definition replaces that of an older one, never the other way round (6.3).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow, superseded
 from edge_agent.root.numpy.rows import Row, WindowAnswers
 
-Name = tuple[str, int]  # key, and the end where rows of one start may have several, else 0
+Name = tuple[str, int]  # key, and the end if rows with equal start may differ in it, else 0
 
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A computed row. at: its place in `answers`. by_end: rows with one start may have several ends."""
+    """A computed row. at: its index in `answers`. by_end: rows with equal start may differ in their end."""
 
     node: str
     key: str
@@ -42,7 +42,7 @@ class ResultRows:
     rows: dict[tuple[str, str], dict[int, dict[Name, Row]]] = field(default_factory=dict)
 
     def put(self, new: NewRow) -> Row | None:
-        """Write a row. Returns it as written; None if it is unchanged, or if a newer definition has a row there."""
+        """Write a row. Returns the row as written; None if it is unchanged, or a newer definition has this row."""
         query = new.answers.query
         starts = self.rows.setdefault((query.id, new.node), {})
         named = starts.get(new.start_us)
@@ -96,9 +96,7 @@ class ResultRows:
         return named[name]
 
     def free(self, query: str, node: str, floor_us: int) -> Iterator[Row]:
-        """Forget rows that end by then, and return them. Rows are mostly in the order of time: it stops at the first
-        row that starts later.
-        """
+        """Forget and yield rows that end by floor_us. Stops at the first row that starts later: most are in order."""
         starts = self.rows.get((query, node), {})
         old = []
         for start_us, named in starts.items():

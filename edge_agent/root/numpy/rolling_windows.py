@@ -1,7 +1,7 @@
 """Computes overlapping windows of one query step by step, at a constant cost per slice.
 
-Each step takes the rows that end since the last one. If the number of rows shows that others came too (late deltas,
-another plan, another scale), the windows still to close are computed anew from all rows kept.
+Each step adds the rows that end after the last step. If the number of rows shows that others were added too (late
+deltas, another plan, another scale), the windows still to close are computed anew from all rows kept.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class RollingWindows:
         self._roll: Rolling | None = None
         self._source: tuple[object, ...] = ()
         self._closed_us = 0
-        self._taken = 0  # rows of the indexes that were handed over, or that nothing needs any more
-        self._late: list[Partials] = []  # readings that came late, of windows still to close
+        self._taken = 0  # rows of the indexes that were added to _roll, or are no longer needed
+        self._late: list[Partials] = []  # late readings, as counts, of windows still to close
 
     @staticmethod
     def serves(span: WindowRange, indexes: Sequence[PartialIndex]) -> bool:
-        """Whether this pays for a query: its windows overlap and are made of slices."""
+        """Whether rolling is faster for a query: its windows overlap and are made of slices."""
         return span.length_us > span.slide_us and all(index.plan.kind != "window" for index in indexes)
 
     def close(
         self, span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ranks: Ints | None
     ) -> tuple[Partials, Partials]:
-        """Return (windows, their readings that came late as counts) with an end in (after, upto] of the range."""
+        """Returns the windows that end in (after, upto] of the range, and the counts of their late readings."""
         aggregates, scale = shape
         after_us, upto_us = span.after_us, span.upto_us
         window = Sliding(span.length_us, span.slide_us, span.offset_us)
@@ -59,7 +59,7 @@ class RollingWindows:
         return self._roll.upto(upto_us, ranks), self._behind(window, after_us, upto_us)
 
     def _take(self, indexes: Sequence[PartialIndex], shape: Shape, ends: tuple[int, int]) -> None:
-        """Hand over the rows with an end in `ends`."""
+        """Add the rows that end in (after, upto]. ends: (after, upto)."""
         assert self._roll is not None
         for index in indexes:
             for held, late in index.ending(*ends):
@@ -70,7 +70,7 @@ class RollingWindows:
                     self._late.append(Partials(rows.start, rows.end, rows.key, {"count": rows.states["count"]}))
 
     def _behind(self, window: Sliding, after_us: int, upto_us: int) -> Partials:
-        """Late readings in each window that closes."""
+        """Counts of late readings in the windows that end in (after, upto]."""
         if not self._late:
             return NOTHING
         late = concat(self._late)

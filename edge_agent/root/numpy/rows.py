@@ -15,11 +15,11 @@ from edge_agent.algebra.query.query import Aggregate, Query
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRow:
-    """A row of results (docs/query.md), as far as `headwater replay` prints it, from either root.
+    """The fields of a row of results (docs/query.md) that `headwater replay` prints, from either root.
 
     start, end in us. values: by aggregate name; None: no result. details: a JSON object of results that no double can
-    represent, or None. readings: how many are in the row. revision: 0 for the first row of its identity (query, node,
-    key, start).
+    represent, or None. readings: number of readings in the row. revision: 0 for the first row of its identity (query,
+    node, key, start).
     """
 
     query: str
@@ -45,7 +45,7 @@ class Row(ReplayedRow):
 
     @property
     def complete(self) -> bool:
-        """Whether every expected gateway is in the row and nothing was lost."""
+        """Whether every expected gateway is in the row and no reading was lost."""
         return self.coverage.complete
 
     @property
@@ -74,7 +74,7 @@ class TooLateReadings:
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
-    """Results of windows of one query, one per place: values and details by aggregate name, counts of readings."""
+    """Results of windows of one query. values, details: by aggregate name. readings, late: counts of readings."""
 
     query: Query
     values: Mapping[str, Sequence[float | None]]
@@ -93,7 +93,7 @@ class WindowAnswers:
         return cls(query, values, details, readings.tolist(), late.tolist())
 
     def row(self, at: int, place: tuple[str, str, int, int], coverage: Coverage, *, revision: int = 0) -> Row:
-        """The row of one place. place: node, key, start and end of the window."""
+        """The row with index `at`. place: node, key, start and end of the window."""
         node, key, start_us, end_us = place
         return Row(
             self.query.id,
@@ -115,20 +115,20 @@ class WindowAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WindowStates:
-    """Combined states, one row per (window, key). late: late readings in each. shape: aggregates and scale."""
+    """Combined states, one row per (window, key). late: count of late readings per row. shape: aggregates and scale."""
 
     rows: Partials
     late: Ints
     shape: tuple[tuple[Aggregate, ...], int | None]
 
     def answers(self, query: Query) -> WindowAnswers:
-        """The results for a query, one place per row."""
+        """The results for a query, with the indexes of the rows."""
         aggregates, scale = self.shape
         answers = {each.name: lower(each, self.rows.states, scale) for each in aggregates}
         return WindowAnswers.of(query, answers, self.rows.states["count"], self.late)
 
 
 def details_of(texts: Mapping[str, str | None]) -> str | None:
-    """A JSON object of the given texts, which are JSON themselves."""
+    """A JSON object with these members, whose values are JSON texts; None if there is none."""
     members = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text is not None)
     return f"{{{members}}}" if members else None

@@ -1,8 +1,8 @@
-"""Rows of sessions: the islands of an Islands request, from the pieces that are kept.
+"""Computes rows of sessions for an Islands request, from the pieces that are kept.
 
-Rules (docs/protocol.md): pieces within one gap form islands (5.3); an island that is made again replaces every row that
-it touches, and these are withdrawn with the next revision (5.4); nothing joins across a cut of the maximum duration
-(5.5).
+Rules (docs/protocol.md): pieces within one gap form islands (5.3). An island that is computed again replaces every row
+that it touches; these rows are withdrawn with the next revision (5.4). Pieces do not join across a cut of the maximum
+duration (5.5).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class SessionSource:
 
 @dataclass(frozen=True, slots=True)
 class TouchedRange:
-    """The range of islands that are made again: from the lowest start to the highest last + gap, us; empty: none.
+    """The range of islands to compute again: from the lowest start to the highest last + gap, us; none if empty.
 
-    longest_us: how far a row of the range ends from its start at most.
+    longest_us: greatest time from start to end of a row in the range.
     """
 
     low_us: int
@@ -63,17 +63,17 @@ class SessionRows:
     """The rows of all queries of sessions, found by key and time."""
 
     def __init__(self, results: ResultRows) -> None:
-        """results: holds the rows of all queries, of any kind."""
+        """results: stores the rows of all queries, of any kind."""
         self._results = results
         self._starts: dict[tuple[str, str], dict[str, list[int]]] = {}  # (query, node) -> key -> starts in order
 
     def first(self, found: Islands, source: SessionSource) -> Iterator[Row]:
-        """Rows of islands that get their first one."""
+        """Yields the first rows of islands."""
         if found.low_us is not None:
             yield from self._made(found, source, (found.low_us, FAR_US), revising=False)
 
     def again(self, found: Islands, source: SessionSource, touched: TouchedRange) -> Iterator[Row]:
-        """Rows of islands that are made again, and the rows that they replace."""
+        """Yields rows of islands that are computed again, and the withdrawn rows that they replace."""
         low_us, high_us = touched.low_us, touched.high_us
         if low_us > high_us:
             return
@@ -82,7 +82,7 @@ class SessionRows:
         yield from self._made(found, source, (low_us, high_us + 1), revising=True)
 
     def touched(self, found: Islands) -> TouchedRange:
-        """The range of the rows that a request touches, as far as they reach; also by key."""
+        """The range of all rows that a request touches, for any key or for single keys."""
         touches = [(k.key, *k.touch) for k in found.keys if k.touch is not None]
         low_us = min((low for _, low, _ in touches), default=FAR_US)
         high_us = max((high for _, _, high in touches), default=-FAR_US)
@@ -92,7 +92,7 @@ class SessionRows:
             for row in self._touching(found, key, low, high):
                 low_us, high_us = min(low_us, row.start), max(high_us, row.end)
                 lasted_us = max(lasted_us, row.end - row.start)
-        return TouchedRange(low_us, high_us, longest_us + 2 * lasted_us)  # one on either side
+        return TouchedRange(low_us, high_us, longest_us + 2 * lasted_us)  # a row may join on either side
 
     def _made(
         self, found: Islands, source: SessionSource, between: tuple[int, int], *, revising: bool
@@ -114,7 +114,7 @@ class SessionRows:
             yield from self._put(NewRow(found.node, key, start_us, end_us, answers, at, coverage), found)
 
     def _put(self, new: NewRow, found: Islands) -> Iterator[Row]:
-        """Write a row in place of all rows that it touches."""
+        """Write a row and withdraw the other rows that it touches."""
         block = (lambda us: us // found.max_us) if found.max_us else (lambda _us: 0)
         made = Extent(new.start_us, new.end_us, block(new.start_us))
         for other in [*self._touching(found, new.key, new.start_us, new.end_us)]:
@@ -135,7 +135,7 @@ class SessionRows:
             if row is None or row.definition_revision != found.revision:
                 continue
             if row.end < low_us:
-                return  # what stands does not overlap: rows before it end before it
+                return  # rows in force do not overlap: all earlier rows end even earlier
             yield row
 
     def low_us(self, place: QueryPlace) -> int:
@@ -194,9 +194,7 @@ def _islands_of(found: Partials, part: Partials) -> Ints:
 def _wanted(
     found: Islands, rows: Partials, until: Ints, numbers: Renumbering, high_us: int, *, revising: bool
 ) -> NDArray[np.bool_]:
-    """Which islands get a row now. until: last + gap of each. high_us: pieces that start there or later were not
-    read.
-    """
+    """Mask of the islands that get a row now. until: last + gap of each. high_us: no piece from there on was read."""
     size = len(numbers.keys.texts)
     bound, shut = np.full(size, found.bound_us), np.full(size, found.shut_us)
     low, high = np.full(size, FAR_US), np.full(size, NEVER_US)
@@ -216,7 +214,7 @@ def _wanted(
 
 
 def _cells(found: Islands, rows: Partials, until: Ints, numbers: Renumbering, *, revising: bool) -> list[CoverageCell]:
-    """The index of the coverage cell of each island."""
+    """The coverage cell of each island."""
     by_key: dict[str, list[CoverageCell]] = {}
     for cell in found.cells:
         if cell.revising == revising:

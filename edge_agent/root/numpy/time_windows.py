@@ -1,7 +1,7 @@
-"""States of the windows of a WindowRange, from the rows of all plans that feed its query.
+"""Computes the states of the windows of a WindowRange, from the rows of all plans that feed its query.
 
-Rules (docs/protocol.md): partials add up; a partial of kind `window` counts only in the window equal to its range (6.1,
-6.2); plans of unequal scales meet at the finest (7.1).
+Rules (docs/protocol.md): partials add up. A partial of kind `window` counts only in the window equal to its range (6.1,
+6.2). Plans of unequal scales are converted to the finest one (7.1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edge_agent.root.work_rows import windows_in
 def rolled(
     span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ranks: Ints | None, rolling: RollingWindows
 ) -> WindowStates:
-    """The same as `formed` for windows that close, at the cost of the new rows only. rolling: of the query."""
+    """Like `formed`, for windows that close; visits new rows only. rolling: state of the query."""
     made, late = rolling.close(span, indexes, shape, ranks)
     made, late = (rows.take((rows.start >= span.low_us) & (rows.start <= span.high_us)) for rows in (made, late))
     return _states(made, [late], shape)
@@ -66,7 +66,7 @@ def picked(
 
 
 def _states(made: Partials, late: Sequence[Partials], shape: Shape) -> WindowStates:
-    """Windows with their counts of late readings. late: counts of some of them."""
+    """Windows with their counts of late readings. late: rows with counts, to be added up."""
     counts = np.zeros(len(made), np.int64)
     for part in late:
         if len(part):
@@ -84,7 +84,7 @@ def _counts(rows: Partials) -> Partials:
 
 
 def _places(rows: Partials, part: Partials) -> Ints:
-    """The index of the row with each (start, key) of part; rows are sorted by these and contain all of them."""
+    """For each row of `part`, the index of its (start, key) in `rows`, which are sorted by it and contain all."""
     many = int(rows.key.max()) + 1
     starts = np.unique(rows.start)
     known = np.searchsorted(starts, rows.start) * many + rows.key
