@@ -114,12 +114,15 @@ class Journal:
         if about["version"] > VERSION:
             raise ConfigError(
                 f"{self.folder / NAME} is of version {about['version']}, this headwater reads up to {VERSION}: run the "
-                "newer one again, or choose another [lander] folder"
+                "newer headwater, or choose another [lander] folder"
             )
         if about["version"] != VERSION:
             raise WireError(f"journal of version {about['version']}: this lander reads version {VERSION}")
         if about["node"] != self.node:
-            raise ConfigError(f"{self.folder} belongs to root {about['node']!r}, this is {self.node!r}")
+            raise ConfigError(
+                f"{self.folder} belongs to root {about['node']!r}, but this is root {self.node!r}: choose another "
+                "[lander] folder"
+            )
         self.id = int(about["journal"])
 
     def slots(self, prefix: str) -> dict[str, Any]:

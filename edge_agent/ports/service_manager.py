@@ -15,7 +15,7 @@ from edge_agent.errors import PortError
 
 
 def parent_answers(version: str) -> str:
-    """The status line of a process whose parent has answered. An update is judged by this line."""
+    """The status line of a process whose parent has answered. A trial of an update succeeds when this line appears."""
     return f"{version}: the parent answers"
 
 

@@ -122,14 +122,14 @@ class SpoolFile(SqliteFile):
         version = int(meta["version"]) if meta.get("version", "").isdecimal() else 0
         if version > VERSION:
             raise ConfigError(
-                f"{self.what} is of version {version}, this headwater reads up to {VERSION}: run the newer one again, "
-                "or choose another [spool] path (what this one holds is then lost)"
+                f"{self.what} is of version {version}, this headwater reads up to {VERSION}: run the newer headwater, "
+                "or choose another [spool] path (the content of this spool is then lost)"
             )
         if version != VERSION:
-            raise UnusableError(f"version {meta.get('version')}, this program knows {VERSION}")
+            raise UnusableError(f"its version is {meta.get('version')}, but this headwater reads version {VERSION}")
         if meta.get("node") != self.node:
             raise ConfigError(
-                f"{self.what} belongs to node {meta.get('node')!r}, this is {self.node!r}: "
+                f"{self.what} belongs to node {meta.get('node')!r}, but this is node {self.node!r}: "
                 "choose another [spool] path, or move the file away"
             )
 

@@ -119,7 +119,7 @@ def test_a_journal_that_is_deleted_keeps_its_id(tmp_path: Path) -> None:
     lose(tmp_path)
     assert journal_id(tmp_path) == known
     lose(tmp_path)
-    with pytest.raises(ConfigError, match="belongs to root 'root', this is 'other'"):
+    with pytest.raises(ConfigError, match="belongs to root 'root', but this is root 'other'"):
         Journal(tmp_path, "other")
 
 

@@ -114,7 +114,7 @@ class KnownDefinitions:
         for text in texts:
             self.add(text)
 
-    # --- what is published -----------------------------------------------------------------------------------------
+    # --- publications ----------------------------------------------------------------------------------------------
 
     def publish(self, found: Publication) -> bool:
         """Add a publication. Returns whether it is new."""
@@ -178,7 +178,7 @@ class KnownDefinitions:
                 return each.text
         return None
 
-    # --- what frames say -------------------------------------------------------------------------------------------
+    # --- texts of frames -------------------------------------------------------------------------------------------
 
     def add(self, text: str) -> str:
         """Add a text from a frame. Returns the valid text of its revision if that is new; else '', also if it waits."""

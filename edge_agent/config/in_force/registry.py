@@ -179,7 +179,7 @@ class DefinitionRegistry:
             "refused": [[*slot, *refusal.plain()] for slot, refusal in self._refused.items()],
         }
 
-    # --- what comes into force ------------------------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------------------------------
 
     def _accept(self, slot: Slot, definition: Definition) -> bool:
         """Put a numbered definition in force, or note why not. Returns whether the definitions in force changed."""
@@ -314,7 +314,7 @@ class DefinitionRegistry:
             self._refused.setdefault((str(scope), str(kind), str(item)), refusal)
         self._version = int(state.get("version", 0))
 
-    # --- what is in force -----------------------------------------------------------------------------------------
+    # --- definitions in force ------------------------------------------------------------------------------------
 
     def _effective(self, kind: str) -> list[Definition]:
         """The definitions in force, one per id, without removals, in the order in which the ids arrived."""

@@ -92,7 +92,7 @@ class UplinkTable(LinkTable):
     back_us: int = setting(
         Duration(SECOND, DAY),
         300 * SECOND,
-        "the node returns to a better parent that has answered for this long",
+        "the node returns to the first of `parents` once it has answered for this long",
         "an unstable parent would move its children each time",
     )
     keepalive_us: int = setting(

@@ -72,7 +72,7 @@ class Link:
         return parts.hostname, port or (8883 if tls else 1883), tls
 
 
-# --- what a connection reports -------------------------------------------------------------------------------------
+# --- reports of a connection ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
