@@ -1,8 +1,8 @@
-"""What people write and publish, checked: settings of a node, sensors, queries. Pure; no clock, no I/O but one file.
+"""Reads and checks settings of nodes, sensors and queries. Pure: no clock, and no I/O except reading the settings file.
 
-checking     documents, tables of declared keys, types of values; collects every mistake with its place
+checking     the checker: documents, tables of declared keys, value types; collects every mistake with its place
 definitions  sensors and queries: text to frozen values and back
-in_force     which definitions count on a node, and their numbering at a parent
-node_file    the settings file of a node, and the one that `headwater init` writes
+in_force     which definitions are in force on a node, and their numbering at a parent
+node_file    the settings file of a node, and the sample that `headwater init` writes
 topics       the topics of the protocol
 """

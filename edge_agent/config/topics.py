@@ -1,4 +1,4 @@
-"""The topic grammar: builds and parses every topic of the protocol. Source: schemas/topics.md."""
+"""Builds and parses every topic of the protocol. Source: schemas/topics.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 PREFIX: Final = "hw/1"  # the version comes first so that a broker can route by it
 NODE_ID: Final = re.compile(r"[a-z0-9-]{1,32}")
 ITEM_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
-TABLES: Final = frozenset(  # no sensor or query may be named like one: a query is a view beside them
+TABLES: Final = frozenset(  # names not allowed for sensors and queries, because a query is a view beside these tables
     {
         *("bronze", "silver", "gold", "ops", "messages", "results", "nodes", "sensors", "queries", "gaps", "coverage"),
         *("quarantine", "late", "batches", "lease", "partials", "values", "sessions", "events", "hints", "tables"),
@@ -17,17 +17,17 @@ TABLES: Final = frozenset(  # no sensor or query may be named like one: a query 
     }
 )
 KINDS: Final = ("sensor", "query")
-ALL: Final = "all"  # the scope of a definition for a whole subtree; the other one is 'node'
-NODE: Final = "node"
+ALL: Final = "all"  # scope of a definition or command for a whole subtree
+NODE: Final = "node"  # scope of a definition or command for one node
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A parsed topic of the protocol.
 
-    what: frame, status, state, books, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the
-    parent of a frame, the id of an answer, a live sensor or a definition. kind: of a definition ('sensor' or 'query').
-    scope: of a definition or command ('all' or 'node').
+    what: frame, status, state, books, answer, live, ack, cmd or definition. node: the node in the topic, '' for `all`.
+    other: the parent of a frame, or the id of an answered command, live sensor or definition. kind: of a definition,
+    'sensor' or 'query'. scope: of a definition or command, 'all' or 'node'.
     """
 
     what: str
@@ -38,12 +38,12 @@ class Topic:
 
 
 def is_node_id(text: str) -> bool:
-    """Whether it is valid as a node id: certificate, user and client id are the same text."""
+    """Whether a text is valid as a node id, which is also the name in the certificate, user name and client id."""
     return NODE_ID.fullmatch(text) is not None
 
 
 def is_item_id(text: str) -> bool:
-    """Whether it is valid as the id of a sensor or a query."""
+    """Whether a text is valid as the id of a sensor or a query."""
     return ITEM_ID.fullmatch(text) is not None and text not in TABLES
 
 
@@ -53,22 +53,22 @@ def frames(node: str, parent: str) -> str:
 
 
 def frames_of_children(parent: str) -> str:
-    """The filter of a parent: frames addressed to it."""
+    """The filter for all frames to one parent."""
     return f"{PREFIX}/up/+/f/{parent}"
 
 
 def status(node: str = "+") -> str:
-    """The topic of online or offline, retained and last will. '+': filter for all nodes."""
+    """The topic on which a node is online or offline, retained and set by its last will. '+': filter for all nodes."""
     return f"{PREFIX}/up/{node}/status"
 
 
 def state(node: str = "+") -> str:
-    """The topic of the configuration in force, retained. '+': filter for all nodes."""
+    """The topic on which a node reports its definitions in force, retained. '+': filter for all nodes."""
     return f"{PREFIX}/up/{node}/state"
 
 
 def books(node: str = "+") -> str:
-    """The topic of a node's book (docs/protocol.md 9.1), retained. '+': filter for all nodes."""
+    """The topic of a node's books (docs/protocol.md 9.1), retained. '+': filter for all nodes."""
     return f"{PREFIX}/up/{node}/books"
 
 
@@ -93,7 +93,7 @@ def commands(node: str) -> str:
 
 
 def commands_to_all() -> str:
-    """The topic on which every node of a broker, and below it, gets an operator's commands to all."""
+    """The topic of an operator's commands to every node of a broker and below."""
     return f"{PREFIX}/{ALL}/cmd"
 
 
@@ -103,17 +103,17 @@ def definition(kind: str, item: str, node: str | None = None) -> str:
 
 
 def definitions_for(node: str) -> tuple[str, ...]:
-    """Filters of a node: every definition that may concern it."""
+    """The filters for all definitions that may concern a node."""
     return (f"{PREFIX}/{ALL}/cfg/+/+", f"{PREFIX}/down/{node}/cfg/+/+")
 
 
 def definitions_below() -> tuple[str, ...]:
-    """Filters of a parent that numbers definitions: every one on its lower broker."""
+    """The filters for all definitions on a parent's lower broker, which the parent numbers."""
     return definitions_for("+")
 
 
 def parse(topic: str) -> Topic | None:
-    """Parse a topic; None for any topic that is not of the protocol, or with an invalid id."""
+    """Parse a topic. None if the topic is not of the protocol or has an invalid id."""
     match topic.split("/"):
         case ["hw", "1", "up", node, "f", parent] if is_node_id(node) and is_node_id(parent):
             return Topic("frame", node, parent)

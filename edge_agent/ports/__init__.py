@@ -1,11 +1,11 @@
-"""Adapters to the outside world: one per file, without decisions. Only runtime/ uses them, never machines/.
+"""Adapters to the outside world, without decisions. runtime/ uses them; machines/ never does.
 
 - mqtt/: one MQTT connection
-- spool, spool_file: frames and checkpoints of a node; journal: state of the lander; sqlite_file: the file of each
+- spool, spool_file: frames and checkpoints of a node; journal: state of the lander; sqlite_file: the base of both
 - landing_folder: the lander's files
-- clock, waiter: time, and the one place where a process sleeps
-- memory: freed memory back to the system
-- service_manager: ready, alive and stopping, for systemd
+- clock: time; waiter: the one place where a process sleeps
+- memory: returns freed memory to the system
+- service_manager: reports to systemd: ready, alive, stopping
 - sensors/: drivers
 
 The Protocols below are the interfaces of clocks and sensor drivers.
@@ -30,19 +30,19 @@ class Clock(Protocol):
 
     @property
     def synced(self) -> bool:
-        """Whether the wall clock is plausible."""
+        """Whether the wall clock can be trusted."""
 
 
 class SensorDriver(Protocol):
-    """One configured source; constructed from (sensor, position, clock)."""
+    """The driver of one configured sensor; constructed from (sensor, position, clock)."""
 
     sensor: Sensor
 
     def poll(self, now_us: int) -> list[Read]:
-        """The readings since the last call, in batches; quickly, without waiting."""
+        """Returns the readings since the last call, in batches. Must not wait. now_us: time of the driver's clock."""
 
     def due_us(self, now_us: int) -> int:
-        """When to call `poll` next, on the same clock."""
+        """When to call `poll` next, as a time of the same clock as now_us."""
 
     @property
     def position(self) -> object:

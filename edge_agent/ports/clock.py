@@ -1,4 +1,4 @@
-"""The clock of the computer. Machines get time as an argument; only the runtime reads clocks."""
+"""Reads the clocks of the computer. Only the runtime does; machines get the time as an argument."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edge_agent.machines.node_clock import ClockReading, ClockState, NodeClock
 STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step
 RELEASED_US: Final = 1_767_225_600_000_000  # 2026-01-01: no correct clock is before the release of this program
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-# what runs where a time service does: systemd-timesyncd, chrony, ntpd, OpenNTPD
+# files in /run of the time services systemd-timesyncd, chrony, ntpd and OpenNTPD
 SERVICES: Final = ("systemd/timesync", "chrony", "chronyd.pid", "ntpd.pid", "ntpd", "openntpd")
-UNSYNCED: Final = 0x40  # STA_UNSYNC of adjtimex(2): nobody disciplines the clock, or somebody has set it since
-LOOK_US: Final = 1_000_000  # between two questions to the kernel
-TIMEX_BYTES: Final = 512  # more than struct timex has
+UNSYNCED: Final = 0x40  # STA_UNSYNC of adjtimex(2): no time service disciplines the clock, or it was set by hand since
+LOOK_US: Final = 1_000_000  # the kernel is asked at most this often
+TIMEX_BYTES: Final = 512  # more than sizeof(struct timex)
 
 
 class SystemClock:
-    """The computer's clocks. One owner: `step_us` compares with the previous call."""
+    """The computer's clocks. Use one object per caller of `step_us`, which compares with its previous call."""
 
     def __init__(self) -> None:
         self._offset_us = self.now_us() - self.boot_us()
@@ -39,7 +39,7 @@ class SystemClock:
         return self.now_us() >= RELEASED_US
 
     def step_us(self) -> int:
-        """Step of the wall clock since the last call; 0 for less than half a second.
+        """By how much the wall clock stepped since the last call; 0 if by less than half a second.
 
         A step backwards begins a new epoch (docs/protocol.md 1.1).
         """
@@ -52,12 +52,10 @@ class SystemClock:
 
 
 class JudgedClock(SystemClock):
-    """The time of a node: since boot, plus an offset that does not follow every step (machines/node_clock.py)."""
+    """The time of a node: boot time plus an offset, which does not follow every step (machines/node_clock.py)."""
 
     def __init__(self, *, trust: str, max_error_us: int, floor_us: int = 0, run: Path = Path("/run")) -> None:
-        """trust, max_error_us: see NodeClock. floor_us: the last commit. run: the folder in which time services leave
-        their traces.
-        """
+        """trust, max_error_us: see NodeClock. floor_us: time of the last commit. run: folder of SERVICES."""
         self._run, self._looked_us = run, -LOOK_US
         self._vouched: bool | None = None
         self.boot_id = BOOT_ID.read_text("ascii").strip() if BOOT_ID.exists() else "unknown"
@@ -71,18 +69,18 @@ class JudgedClock(SystemClock):
 
     @property
     def synced(self) -> bool:
-        """Whether the time is known."""
+        """Whether the node knows the time."""
         return self.state.known
 
     def reading(self) -> ClockReading:
-        """The computer's clocks now."""
+        """Read the computer's clocks now."""
         boot_us = self.boot_us()
         if boot_us - self._looked_us >= LOOK_US:
             self._looked_us, self._vouched = boot_us, vouched(self._run)
         return ClockReading(time.time_ns() // 1000, boot_us, self._vouched)
 
     def use(self, state: ClockState) -> int:
-        """Use this state from now on. Returns by how much the time steps."""
+        """Use this state from now on. Returns by how much the node's time steps, in microseconds."""
         by_us, self.state = state.offset_us - self.state.offset_us, state
         return by_us
 
@@ -98,7 +96,7 @@ def vouched(run: Path = Path("/run")) -> bool | None:
 
 @cache
 def _adjtimex() -> Any:
-    """adjtimex(2); None: another kernel, or one that may not be asked."""
+    """The function adjtimex(2); None if the C library has none."""
     try:
         return ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError):

@@ -1,8 +1,8 @@
 """The lander's journal: its id, the received sequence numbers, the revision numbers of definitions.
 
-SQLite in the landing folder, hidden from Spark. If it is lost, in part or as a whole, frames only land twice, and the
-root drops one copy: the id is in the folder a second time and in each landing file, so that children keep the same
-parent (docs/protocol.md 3.7, 3.8 j).
+It is a SQLite file in the landing folder, hidden from Spark. If it is lost, frames are landed twice, and the root drops
+one copy. The id has a second copy in the folder, and is in each landing file, so that children keep the same parent
+(docs/protocol.md 3.7, 3.8 j).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger("headwater.lander")
 VERSION: Final = 1
 NAME: Final = ".lander.db"
 LOCK: Final = ".lander.lock"
-SECOND_COPY: Final = ".lander.id"  # what the journal says about itself
-NEWEST_FILES: Final = 10  # landing files that are searched for the id: the last of them may be damaged
+SECOND_COPY: Final = ".lander.id"  # second copy of version, id and node
+NEWEST_FILES: Final = 10  # newest landing files to search for the id: some may be damaged
 
 
 class Journal:
@@ -54,27 +54,26 @@ class Journal:
         db = self._file.open()
         db.execute("CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
         found = db.execute("SELECT value FROM slots WHERE name = 'about'").fetchone()
-        self.rebuilt = False  # what an earlier run noted is lost
+        self.rebuilt = False  # whether the slots of an earlier run are lost
         if found is None:
             known = self._from_folder()
             self.rebuilt = known is not None
             about = known or self._about(secrets.randbits(63) | 1)
             self._check(about)
             db.execute("INSERT INTO slots VALUES ('about', ?)", (snapshot.dumps(about),))
-            sync_folder(self.folder)  # a receipt names this journal: it must not vanish with the power
+            sync_folder(self.folder)  # receipts name the id of this journal: it must survive a power cut
         else:
             self._check(snapshot.loads(found[0]))
         self._write_second_copy()
-        db.execute("PRAGMA synchronous=NORMAL")  # from here on only content that may be lost is written
+        db.execute("PRAGMA synchronous=NORMAL")  # later content may be lost
 
     def _about(self, journal: int) -> dict[str, Any]:
         return {"version": VERSION, "journal": journal, "node": self.node}
 
     def _from_folder(self) -> Mapping[str, Any] | None:
-        """What the former journal said about itself, from its second copy or a landing file; None: there was no
-        journal.
+        """The `_about` of the former journal, from its second copy or a landing file; None: there was no journal.
 
-        Raises: PortError for a disk that cannot be read: a new id would be a new parent for every child.
+        Raises: PortError if the disk cannot be read. A new id instead would be a new parent for every child.
         """
         about: Mapping[str, Any] | None = None
         try:
@@ -94,7 +93,7 @@ class Journal:
         return about
 
     def _write_second_copy(self) -> None:
-        """Write the id a second time. If the disk is full, a later start does it."""
+        """Write the second copy of the id. If the disk is full, only warn: the next start tries again."""
         path, content = self.folder / SECOND_COPY, _sealed(snapshot.dumps(self._about(self.id)))
         part = path.with_name(f"{SECOND_COPY}.tmp")
         try:
@@ -115,35 +114,38 @@ class Journal:
         if about["version"] > VERSION:
             raise ConfigError(
                 f"{self.folder / NAME} is of version {about['version']}, this headwater reads up to {VERSION}: run the "
-                "newer one again, or choose another [lander] folder"
+                "newer headwater, or choose another [lander] folder"
             )
         if about["version"] != VERSION:
             raise WireError(f"journal of version {about['version']}: this lander reads version {VERSION}")
         if about["node"] != self.node:
-            raise ConfigError(f"{self.folder} belongs to root {about['node']!r}, this is {self.node!r}")
+            raise ConfigError(
+                f"{self.folder} belongs to root {about['node']!r}, but this is root {self.node!r}: choose another "
+                "[lander] folder"
+            )
         self.id = int(about["journal"])
 
     def slots(self, prefix: str) -> dict[str, Any]:
-        """Slots by name, without the prefix."""
+        """The slots whose names begin with the prefix: name without the prefix -> value."""
         found = self._file.db.execute("SELECT name, value FROM slots WHERE name GLOB ?", (f"{prefix}*",)).fetchall()
         return {name.removeprefix(prefix): snapshot.loads(value) for name, value in found}
 
     def keep(self, prefix: str, slots: Mapping[str, object]) -> None:
-        """Write slots in one transaction. Raises: PortError."""
+        """Write slots under prefix + name, in one transaction. Raises: PortError."""
         rows = [(prefix + name, snapshot.dumps(value)) for name, value in slots.items()]
         try:
             with self._file.db as db:
                 db.execute("BEGIN")
                 db.executemany("INSERT OR REPLACE INTO slots VALUES (?, ?)", rows)
         except sqlite3.Error as err:
-            raise PortError(f"journal of the lander: {err}") from err
+            raise PortError(f"cannot write the journal {self.folder / NAME}: {err}") from err
 
     def close(self) -> None:
         self._file.close()
 
 
 def _sealed(content: bytes) -> bytes:
-    """The text with its CRC-32: one changed bit of the id would make another parent of it."""
+    """Append a CRC-32. With one bit of the id changed, children would see another parent."""
     return content + zlib.crc32(content).to_bytes(4, "big")
 
 

@@ -14,11 +14,11 @@ from edge_agent.wire import landing
 
 log = logging.getLogger("headwater.lander")
 
-MOST_DIGITS: Final = 20  # of the time in a file's name: more are no time
+MOST_DIGITS: Final = 20  # a longer number in a file's name is not a time
 
 
 class LandingFolder:
-    """Writes whole files only: under a hidden name, fsynced, renamed, then the folder is fsynced."""
+    """Writes whole files only: each gets a hidden name, is fsynced and renamed; then the folder is fsynced."""
 
     def __init__(self, folder: Path) -> None:
         """Deletes half-written files of an earlier run. Raises: PortError."""
@@ -29,9 +29,9 @@ class LandingFolder:
             _remove(part)
 
     def write(self, now_us: int, records: Iterable[bytes]) -> Path:
-        """Write one landing file. Raises: PortError, and then there is no file.
+        """Write one landing file. Raises: PortError; then no file was written.
 
-        Names sort in the order of writing, even if the clock goes back, and are never used again.
+        File names sort in the order of writing, even if the clock goes back. No name is used twice.
         """
         stamp_us = max(now_us, self._last_us + 1)
         name = f"{stamp_us:017d}-{os.getpid():07d}-{self.count:07d}{landing.SUFFIX}"
@@ -41,20 +41,20 @@ class LandingFolder:
             part.rename(whole)
             sync_folder(self.folder)
         except OSError as err:
-            _remove(part)  # the disk may be full: a part of a file would keep it so
+            _remove(part)  # the disk may be full; the partial file would take space
             raise PortError(f"landing file {name}: {err.strerror}") from err
         self.count, self._last_us = self.count + 1, stamp_us
         return whole
 
 
 def _stamp(path: Path) -> int:
-    """The time in the name of a landing file; 0 for any other name."""
+    """The time in the name of a landing file, in microseconds; 0 for any other file name."""
     head = path.name.partition("-")[0]
     return int(head) if head.isdecimal() and len(head) < MOST_DIGITS else 0
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write all bytes and fsync. A disk that is nearly full may accept a part of a write. Raises: OSError."""
+    """Write all bytes and fsync. On a disk that is nearly full, os.write may write only a part. Raises: OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         rest = memoryview(content)
@@ -68,5 +68,5 @@ def _write(path: Path, content: bytes) -> None:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError as err:  # a disk that can only be read: it is in nobody's way
+    except OSError as err:  # a read-only disk: the file does no harm there
         log.warning("landing.not_removed", extra={"file": str(path), "why": err.strerror})

@@ -1,6 +1,4 @@
-"""Returns freed memory to the system: the allocator would keep it after a burst, and it counts against the unit's
-limit.
-"""
+"""Returns freed memory to the system. After a burst the allocator would keep it, and the unit's limit counts it."""
 
 from __future__ import annotations
 
@@ -8,8 +6,8 @@ import gc
 
 
 def trim() -> None:
-    """Collect garbage and give back whole free pages. Without glibc nothing happens."""
-    import ctypes  # most processes never need it
+    """Collect garbage and return whole free pages to the system. Without glibc: collect garbage only."""
+    import ctypes  # here, because most processes never call this
 
     gc.collect()
     try:

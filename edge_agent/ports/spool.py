@@ -1,8 +1,8 @@
-"""The spool: what a node must not lose, in SQLite on flash (docs/protocol.md 3.1).
+"""The spool stores the frames and checkpoint slots of a node durably, in SQLite on flash (docs/protocol.md 3.1).
 
-WAL with synchronous=FULL and one transaction per commit: a power cut costs at most what was not yet committed (with
-NORMAL a cut can take every commit since the last checkpoint). Each row carries a CRC-32, checked when it is read.
-Operations on the file as a whole: spool_file.py.
+It uses a write-ahead log with synchronous=FULL and one transaction per commit, so that a power cut loses no commit.
+(With NORMAL it could lose every commit since the last SQLite checkpoint.) Each row has a CRC-32, checked when it is
+read. Operations on the whole file are in spool_file.py.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from edge_agent.ports.spool_file import SpoolFile
 from edge_agent.ports.sqlite_file import WAL_BYTES, UnusableError
 from edge_agent.wire import snapshot
 
-MANY_FRAMES: Final = 100_000  # of more, the bytes are those of the pages in use: counting reads the whole file
-RECENT_BYTES: Final = 2 * 1024 * 1024  # frames just committed are published next: keep them, save a read
+MANY_FRAMES: Final = 100_000  # with more frames `bytes` is taken from the pages in use: a sum reads the whole file
+RECENT_BYTES: Final = 2 * 1024 * 1024  # cache of frames just committed, because they are published next
 
-BYTES_A_ROW: Final = 64  # of a frame or slot beside its content, with its share of the index
+BYTES_A_ROW: Final = 64  # overhead of a frame or slot: columns, index
 
 FrameRows = Sequence[tuple[int, int, bytes]]  # (epoch, seq, payload)
 FrameKeys = Sequence[tuple[int, int]]  # (epoch, seq)
@@ -40,14 +40,14 @@ class DamagedError(PortError):
 
 
 class MalformedError(PortError):
-    """The file is damaged, so trying again cannot help. The process must end; the next one sets the file aside."""
+    """The file is damaged, so trying again cannot help. The process must end; the next start sets the file aside."""
 
 
 class Spool:
-    """One node's spool. Not thread-safe: the loop alone uses it.
+    """The spool of one node. Not thread-safe: only the loop uses it.
 
-    node: its owner; another node's file is refused. encode: Frame -> payload. dumps, loads: plain values <-> bytes of
-    the slots.
+    node: id of the owner; the file of another node is refused. encode: Frame -> payload. dumps, loads: encode and
+    decode the values of slots. frames, bytes: number and total size of the frames in the spool.
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class Spool:
     ) -> None:
         self.path = path
         self.node = node
-        self.notes: list[Note] = []  # what an operator should read; whoever logs takes and clears them
+        self.notes: list[Note] = []  # notes for the operator; the caller logs and clears them
         self.frames = 0
         self.bytes = 0
         self._encode, self._dumps, self._loads = encode, dumps, loads
         self._file = SpoolFile(path, node)
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._recent_bytes = 0
-        self._obsolete: set[str] = set()  # slots to delete with the next commit: damaged, or useless without those
-        self._digests: dict[str, bytes] = {}  # of each slot as stored: an unchanged slot is not written again
+        self._obsolete: set[str] = set()  # damaged slots and slots useless without them: the next commit deletes them
+        self._digests: dict[str, bytes] = {}  # slot -> digest of its stored value: an unchanged slot is not rewritten
 
     # --- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> Restored:
         """Lock the file for this process and return its content.
 
-        `lost` if the past of the node is unknown: a former file had to be set aside, or a slot is damaged without which
-        the node cannot continue. In the second case the frames are still there, and the next commit deletes the slots.
-        Raises: ConfigError if the spool is another node's or of a newer version, PortError if it is in use or cannot be
-        written.
+        `lost` is set if the past of the node is unknown: the file was unusable and had to be set aside, or a slot that
+        the node needs to continue is damaged. In the second case the frames are intact, and the next commit deletes the
+        slots. Raises: ConfigError if the spool belongs to another node or a newer version, PortError if it is in use or
+        cannot be written.
         """
         self._file.take()
         try:
@@ -109,7 +109,7 @@ class Spool:
         return Restored(left.state, tuple(self._read_frames(db)), lost or left.lost)
 
     def _read_slots(self, db: sqlite3.Connection) -> tuple[dict[str, object], dict[str, str]]:
-        """(slots by name; what is wrong with the damaged ones, by name)."""
+        """Returns (name -> value of each good slot, name -> error of each damaged slot)."""
         state: dict[str, object] = {}
         damaged: dict[str, str] = {}
         self._digests.clear()
@@ -125,7 +125,7 @@ class Spool:
         return state, damaged
 
     def _read_frames(self, db: sqlite3.Connection) -> Iterator[SpooledFrame]:
-        """Runs of frames, from the indexes. Payloads are read, and checked, when they are sent."""
+        """Yields the frames as runs of sequence numbers, from the indexes. Payloads are read and checked when sent."""
         ((self.frames,),) = db.execute("SELECT count(*) FROM frames")
         if self.frames > MANY_FRAMES:
             self.bytes = self._file.used_bytes
@@ -135,14 +135,14 @@ class Spool:
         self._recent_bytes = 0
         epochs = db.execute("SELECT epoch, min(id) FROM frames GROUP BY epoch ORDER BY 2").fetchall()
         sent: set[tuple[int, int]] = set()
-        for epoch, _ in epochs:  # within an epoch they are marked in order (3.3); another may be of a former parent
+        for epoch, _ in epochs:  # each alone: marks are in order within an epoch (3.3), epochs may differ in parent
             in_order = db.execute("SELECT epoch, seq, sent FROM frames WHERE epoch = ? ORDER BY seq", (epoch,))
             sent.update((epoch, seq) for epoch, seq, _ in takewhile(itemgetter(2), in_order))
-        begun: dict[int, int] = {}  # epoch -> one more than the last seq of it that was sent
+        begun: dict[int, int] = {}  # epoch -> its last sent seq + 1
         for epoch, seq in sent:
             begun[epoch] = max(begun.get(epoch, 0), seq + 1)
         for epoch, _ in epochs:
-            rest = max(begun.get(epoch, 0), 1)  # 0 is the birth; from here on often one run, which SQLite counts faster
+            rest = max(begun.get(epoch, 0), 1)  # seq 0 is the birth; what follows is often one run, found by its ends
             ((low, high, count),) = db.execute(
                 "SELECT min(seq), max(seq), count(*) FROM frames WHERE epoch = ? AND seq >= ?", (epoch, rest)
             )
@@ -169,7 +169,7 @@ class Spool:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Make all of a commit durable, or nothing of it.
+        """Make a commit durable, as a whole or not at all.
 
         Raises: PortError if the commit may be tried again, MalformedError if not.
         """
@@ -206,7 +206,7 @@ class Spool:
         *,
         past_log: bool = False,
     ) -> tuple[int, int]:
-        """Run one transaction. Returns the number of frames after it, and their bytes."""
+        """Run one transaction. Returns (number, total bytes) of the frames after it."""
         db = self._file.db
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -222,7 +222,7 @@ class Spool:
         return held
 
     def _with_room(self, transact: Callable[..., tuple[int, int]], size_bytes: int) -> tuple[int, int]:
-        """Run a transaction. On a full disk run it again, into the whole of the log, or without the log."""
+        """Run a transaction. If the disk is full, run it again with an empty log, and then without the log."""
         try:
             return transact()
         except sqlite3.OperationalError as err:
@@ -234,7 +234,7 @@ class Spool:
         except sqlite3.OperationalError as err:
             if err.sqlite_errorcode != sqlite3.SQLITE_FULL or size_bytes < WAL_BYTES // 2:
                 raise
-            if not self._file.has_pages_for(size_bytes):  # until receipts have let frames go
+            if not self._file.has_pages_for(size_bytes):  # receipts must first allow frames to be deleted
                 raise
         with self._file.without_log():
             return transact(past_log=True)
@@ -247,7 +247,7 @@ class Spool:
     def _write_frames(
         self, db: sqlite3.Connection, frames: FrameRows, instead: FrameRows, forget: FrameKeys
     ) -> tuple[int, int]:
-        """Delete, append and replace frames. Returns the number of frames after it, and their bytes."""
+        """Delete, append and replace frames. Returns (number, total bytes) of the frames afterwards."""
         count, size = self.frames + len(frames), self.bytes + sum(len(payload) for _, _, payload in frames)
         for key in forget:
             for (length,) in db.execute(
@@ -280,9 +280,7 @@ class Spool:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def payload(self, epoch: int, seq: int) -> bytes:
-        """The bytes of a committed frame. Raises: DamagedError if they fail their checksum, ValueError if there is no
-        such frame.
-        """
+        """The payload of a committed frame. Raises: DamagedError if its checksum fails, ValueError if there is none."""
         payload = self._recent.get((epoch, seq))
         if payload is not None:
             return payload
@@ -301,12 +299,12 @@ class Spool:
         return bytes(payload)
 
     def raw(self, epoch: int, seq: int) -> bytes | None:
-        """The stored bytes even if damaged, for the quarantine; None if there are none."""
+        """The stored payload of a frame, even if damaged, for the quarantine; None if there is no such frame."""
         row = self._file.db.execute("SELECT payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)).fetchone()
         return None if row is None else bytes(row[0])
 
     def unsent(self) -> Iterator[tuple[int, int]]:
-        """(epoch, seq) of frames never marked as sent, in the order of their commits."""
+        """Yields (epoch, seq) of the frames that were never marked as sent, in the order of their commits."""
         yield from self._file.db.execute("SELECT epoch, seq FROM frames WHERE sent = 0 ORDER BY id")
 
     @property
@@ -315,7 +313,7 @@ class Spool:
         return self._file.used_bytes
 
     def close(self) -> None:
-        """Checkpoint and release the file; it may be opened again, by this or another process."""
+        """Checkpoint and unlock the file. This or another process may open it again."""
         self._file.close()
 
 
@@ -328,9 +326,10 @@ def _write_slots(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None
 
 
 def _write_slots_beside(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None]]) -> None:
-    """Write slots without using the pages of former values, whose content a rollback journal would have to save.
+    """Write slots to free pages, because a rollback journal would save the content of the pages of former values.
 
-    A temporary name of the same length: SQLite then renames the slot in place, without writing the value again.
+    New values get a temporary name of the same length. SQLite can then rename a slot in place, without rewriting its
+    value.
     """
     kept = [(name, value) for name, value in slots if value is not None]
     rows = [(chr(ord(name[0]) ^ 0x60) + name[1:], zlib.crc32(value), value) for name, value in kept]

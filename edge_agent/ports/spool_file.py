@@ -1,4 +1,4 @@
-"""The file of a spool: its tables, its version and node, and the space that is kept for receipts."""
+"""The file of a spool: its tables, its version and node, and the disk space that it reserves for receipts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from edge_agent.ports.sqlite_file import PAGE_BYTES, WAL_BYTES, SqliteFile, Unus
 
 VERSION: Final = 1  # of the tables below; a file with a higher one was written by a newer headwater
 
-AHEAD_PAGES: Final = 16  # allocated with those that a commit needs, so that not every commit allocates
+AHEAD_PAGES: Final = 16  # extra pages per allocation, so that not every commit allocates
 MOST_PAGES: Final = 0xFFFFFFFE  # SQLite's own limit
-LEAST_BYTES: Final = 64 * 1024  # of the log: a commit of receipts fits
+LEAST_BYTES: Final = 64 * 1024  # smallest useful log: a commit of receipts fits
 
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -28,31 +28,30 @@ CREATE TABLE frames (
 
 
 class SpoolFile(SqliteFile):
-    """The file of one node's spool. Its queue drains even on a full disk: the space that a commit of receipts needs is
-    kept.
+    """The SQLite file of one node's spool. Frames can be deleted even on a full disk, because the space is reserved.
 
-    Every page of the database is allocated before the commit that adds it, so that a checkpoint needs no space; and the
-    write-ahead log has its full size from the start. Deleting frames needs no more than that, and frees pages for new
-    frames. While the file is closed another file reserves the space of the log, which SQLite then deletes.
+    Every page of the database is allocated before the commit that adds it, so that a checkpoint needs no new space. The
+    write-ahead log has its full size from the start. Deleting frames needs no other space, and frees pages for new
+    frames. SQLite deletes the log when it closes the file; until the next start, `<path>.reserve` takes its space.
     """
 
     def __init__(self, path: Path, node: str) -> None:
-        """node: the owner."""
+        """node: id of the node that owns the spool."""
         super().__init__(path, Path(f"{path}.lock"), f"the spool {path}")
         self.node = node
         self._reserve = Path(f"{path}.reserve")
-        self._handle: int | None = None  # to allocate by; closing it gives up SQLite's locks, so it stays open
+        self._handle: int | None = None  # for posix_fallocate; closing it releases SQLite's locks, so it stays open
 
     def open(self) -> sqlite3.Connection:
         """Open the database; create it if there is none.
 
-        Raises: UnusableError for a file that is no spool, ConfigError for another node's or a newer version's,
+        Raises: UnusableError if the file is not a spool, ConfigError if it belongs to another node or a newer version,
         sqlite3.Error.
         """
         db = super().open()
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             if db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise UnusableError("a database, but not of headwater")
+                raise UnusableError("an SQLite database, but not a spool of headwater")
             self._begin(db)
         self._check(dict(db.execute("SELECT name, value FROM meta")))
         self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
@@ -61,7 +60,7 @@ class SpoolFile(SqliteFile):
         return db
 
     def allocate_pages(self) -> None:
-        """Before a COMMIT: allocate the pages that its transaction added. Raises: OSError if the disk is full."""
+        """Allocate the pages that the open transaction added, before COMMIT. Raises: OSError if the disk is full."""
         ((pages,),) = self.db.execute("PRAGMA page_count")
         assert self._handle is not None
         if os.fstat(self._handle).st_size < pages * PAGE_BYTES:
@@ -69,33 +68,31 @@ class SpoolFile(SqliteFile):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the pages in use, without those that are free."""
+        """Bytes of the pages in use, without free pages."""
         ((pages,),) = self.db.execute("PRAGMA page_count")
         ((free,),) = self.db.execute("PRAGMA freelist_count")
         return int(pages - free) * PAGE_BYTES
 
     def start_log_anew(self) -> None:
-        """Write the log's pages to the database, so that the next commit can use all of the log. Raises:
-        sqlite3.Error
-        """
+        """Checkpoint the log into the database, so that the next commit can use the whole log. Raises: sqlite3.Error"""
         self.db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     def has_pages_for(self, size_bytes: int) -> bool:
-        """Whether the free pages can hold so many bytes; a cautious estimate."""
+        """Whether size_bytes fit into the free pages; an estimate."""
         ((free,),) = self.db.execute("PRAGMA freelist_count")
         return size_bytes <= int(free) * PAGE_BYTES
 
     @contextmanager
     def without_log(self) -> Iterator[None]:
-        """Run one commit that is larger than the log, into free pages alone. Raises: sqlite3.Error
+        """Replace the log by a rollback journal, for one commit that is larger than the log. Raises: sqlite3.Error
 
-        With a rollback journal SQLite writes free pages in place and saves the former content of other pages only; the
-        journal uses the log's space meanwhile. The commit is durable before it returns, as with the log.
+        With a rollback journal SQLite writes to free pages directly, and saves the former content of other pages only.
+        The journal uses the space of the log. The commit is durable before it returns, as with the log.
         """
         self.start_log_anew()
         self.db.execute("PRAGMA journal_mode=DELETE").fetchall()
         ((pages,),) = self.db.execute("PRAGMA page_count")
-        self.db.execute(f"PRAGMA max_page_count={pages}").fetchall()  # or the database would grow into the log's room
+        self.db.execute(f"PRAGMA max_page_count={pages}").fetchall()  # do not grow into the space of the log
         try:
             yield
         finally:
@@ -125,20 +122,20 @@ class SpoolFile(SqliteFile):
         version = int(meta["version"]) if meta.get("version", "").isdecimal() else 0
         if version > VERSION:
             raise ConfigError(
-                f"{self.what} is of version {version}, this headwater reads up to {VERSION}: run the newer one again, "
-                "or choose another [spool] path (what this one holds is then lost)"
+                f"{self.what} is of version {version}, this headwater reads up to {VERSION}: run the newer headwater, "
+                "or choose another [spool] path (the content of this spool is then lost)"
             )
         if version != VERSION:
-            raise UnusableError(f"version {meta.get('version')}, this program knows {VERSION}")
+            raise UnusableError(f"its version is {meta.get('version')}, but this headwater reads version {VERSION}")
         if meta.get("node") != self.node:
             raise ConfigError(
-                f"{self.what} belongs to node {meta.get('node')!r}, this is {self.node!r}: "
+                f"{self.what} belongs to node {meta.get('node')!r}, but this is node {self.node!r}: "
                 "choose another [spool] path, or move the file away"
             )
 
 
 def _allocate(path: Path, size_bytes: int) -> None:
-    """Allocate a file to this size, or as far as a disk that is nearly full allows."""
+    """Allocate size_bytes for a file, or half, a quarter and so on if the disk has less space."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,8 +1,8 @@
 """A SQLite file of one process: locked, opened with a write-ahead log, set aside when it cannot be used.
 
-A file that cannot be used is never deleted: it is renamed, and a new one is created. A small file is checked as a whole
-when it is opened. For a large one that would take longer than a start may; errors in its pages show when they are read,
-while the process runs. Then a note beside the file says so, and the next start sets it aside.
+An unusable file is never deleted: it is renamed, and a new one is created. A small file is checked completely when it
+is opened. For a large file the check would delay the start too long, so damaged pages are found when they are read. The
+process then writes a file `<name>.malformed` beside it, and the next start sets the SQLite file aside.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from edge_agent.errors import PortError
 
 WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkpoint
 PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default
-CHECKED_BYTES: Final = 32 * 1024 * 1024  # of a file; a slow card reads it in 2 s, and a day offline needs less
-MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the file's fault, and trying again will not help
+CHECKED_BYTES: Final = 32 * 1024 * 1024  # larger files are not checked; a slow card reads this in 2 s
+MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the file is damaged: trying again cannot help
 
 
 class UnusableError(Exception):
-    """The file cannot be used: why, and the word for its new name. It never leaves the ports."""
+    """The file cannot be used. Only the ports raise and catch this."""
 
     def __init__(self, why: str, word: str = "corrupt") -> None:
+        """word: part of the new name of the file."""
         super().__init__(why)
         self.word = word
 
 
 class SqliteFile:
-    """One file and its lock. `take`, then `open`; after an UnusableError `set_aside`, then `open` again."""
+    """One file and its lock. Call `take`, then `open`; after an UnusableError `set_aside`, then `open` again."""
 
     def __init__(self, path: Path, lock: Path, what: str) -> None:
-        """what: a name of the file for people, like 'the spool /var/lib/headwater/spool.db'."""
+        """what: how messages name the file, like 'the spool /var/lib/headwater/spool.db'."""
         self.path, self.what = path, what
         self._lock_path = lock
-        self._doubt = path.with_name(f"{path.name}.malformed")  # says why; written while the file was in use
+        self._doubt = path.with_name(f"{path.name}.malformed")  # contains the error
         self._db: sqlite3.Connection | None = None
         self._lock: int | None = None
 
     @property
     def db(self) -> sqlite3.Connection:
-        """Raises: ValueError while it is not open."""
+        """The open database. Raises: ValueError if it is not open."""
         if self._db is None:
             raise ValueError(f"{self.what} is not open")
         return self._db
 
     def take(self) -> None:
-        """Lock out other processes. Raises: PortError if one has the file, or the folder cannot be written."""
+        """Lock out other processes. Raises: PortError if one uses the file, or the folder cannot be written."""
         try:
             self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             if self._lock is None:
@@ -65,22 +66,22 @@ class SqliteFile:
             owner = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(lock)
             raise PortError(f"{self.what} is in use by process {owner}: stop it, or choose another path") from None
-        with suppress(OSError):  # a full disk: only the answer to the next process lacks the number
+        with suppress(OSError):  # on a full disk only the error message for the next process lacks our number
             os.ftruncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())
         return lock
 
     def open(self) -> sqlite3.Connection:
-        """The database. Raises: UnusableError if it is damaged, sqlite3.Error."""
+        """Open the database. Raises: UnusableError if it is damaged, sqlite3.Error."""
         fresh = not self.path.exists()
         if self._doubt.exists():
             raise UnusableError(self._doubt.read_text("utf-8", "replace").strip())
-        # one owner, but not always one thread; nobody else reads it: no shared-memory file
+        # one process, though several threads; no other process reads it, so no shared-memory file is needed
         self._db = db = sqlite3.connect(self.path, isolation_level=None, cached_statements=32, check_same_thread=False)
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         db.execute(f"PRAGMA page_size={PAGE_BYTES}")
         db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA secure_delete=OFF")  # Debian switches it on: every frame let go would be written once more
+        db.execute("PRAGMA secure_delete=OFF")  # Debian's default ON overwrites each deleted frame
         db.execute("PRAGMA synchronous=FULL")
         db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
         small = not fresh and self.path.stat().st_size <= CHECKED_BYTES
@@ -90,7 +91,7 @@ class SqliteFile:
         return db
 
     def doubt(self, err: sqlite3.Error) -> bool:
-        """Whether an error shows that the file is damaged; then the next start sets it aside."""
+        """Whether an error shows that the file is damaged. If so, the next start sets the file aside."""
         if err.sqlite_errorcode & 0xFF not in MALFORMED:
             return False
         with suppress(OSError):

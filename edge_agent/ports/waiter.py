@@ -23,7 +23,7 @@ class Waiter:
         os.set_blocking(self._wake, False)
 
     def wait(self, connections: Sequence[Connection], timeout_s: float) -> None:
-        """Sleep at most timeout_s, then serve every connection that is ready or due. Take their reports afterwards."""
+        """Sleep at most timeout_s, then let connections that are ready or due work. Then `take` their reports."""
         now = time.monotonic()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
@@ -41,7 +41,7 @@ class Waiter:
             try:
                 os.read(self._woken, 4096)
             except BlockingIOError:
-                pass  # another waiter took it
+                pass  # another waiter has read the byte
         for file, connection in by_file.items():
             mask = ready.get(file, 0)
             if mask & select.POLLOUT:
@@ -52,11 +52,11 @@ class Waiter:
             connection.misc()
 
     def wake(self) -> None:
-        """End the present or the next wait at once."""
+        """End the current wait, or else the next one, at once."""
         try:
             os.write(self._wake, b"w")
         except BlockingIOError:
-            pass  # the pipe is full of wakes already
+            pass  # the pipe is full, so the wait will end anyway
 
     def close(self) -> None:
         os.close(self._woken)

@@ -1,7 +1,7 @@
-"""The machine under a gateway that was flashed: gateway.toml to the files that systemd, Mosquitto and sshd read.
+"""Configures the machine of a flashed gateway: turns gateway.toml into the files of systemd, Mosquitto and sshd.
 
-machine_files  which files, with what in them: pure
-first_boot     applies them at every boot; keeps the last good gateway.toml; says what is wrong where people look
-fat            puts gateway.toml onto an image or a card
-updates/       another version of the agent beside the copy in the image, signed, on trial, with a way back
+machine_files  computes the files: pure
+first_boot     writes the files at every boot, keeps the last valid gateway.toml, and reports mistakes to people
+fat            writes gateway.toml to an image or a card
+updates/       signed updates of the agent, installed beside the copy in the image, tried first, and revocable
 """

@@ -1,7 +1,7 @@
 """Applies gateway.toml at every boot.
 
-A file with mistakes changes nothing: the last good one stays in force, and every mistake is in `gateway-errors.txt`
-beside it and on the console. Without a good one the gateway does not start; the rest of the machine does.
+A file with mistakes is not applied: the last valid file stays in force. Every mistake is written to the console and to
+`gateway-errors.txt` beside the file. If there never was a valid file, the machine starts without the gateway.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from edge_agent.config.node_file.gateway_file import GatewayFile, parse_gateway_
 from edge_agent.errors import ConfigError
 from edge_agent.provisioning.machine_files import PASSWORDS, MachineFile, machine_files
 
-GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # the last one without mistakes
+GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # copy of the last file without mistakes
 ERRORS: Final = "gateway-errors.txt"
 
 
 @dataclass(frozen=True, slots=True)
 class BootOutcome:
-    """What a boot did. errors: one line each. kept: an earlier file is in force. node: '' if none is."""
+    """Result of applying gateway.toml. node: id of the gateway; '' if no file is valid.
+
+    errors: mistakes, one line each. kept: an earlier file is in force.
+    """
 
     node: str = ""
     errors: tuple[str, ...] = ()
@@ -34,7 +37,7 @@ class BootOutcome:
 
 
 def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
-    """Read gateway.toml and write the machine's files below root. Writes nothing beside the file: see `report`."""
+    """Read gateway.toml and write the machine's files below root. Mistakes are returned; `report` shows them."""
     good = root / GOOD
     try:
         payload = file.read_bytes()
@@ -60,9 +63,7 @@ def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
 
 
 def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None:
-    """Show mistakes to people: on the console, and in a text file beside gateway.toml, which is removed if there are
-    none.
-    """
+    """Show mistakes on the console, by `say`, and in ERRORS beside gateway.toml. Without mistakes delete that file."""
     for line in applied.errors:
         say(line)
     text = file.with_name(ERRORS)
@@ -70,10 +71,10 @@ def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None
         state = (
             f"The last good file is in force, as {applied.node}."
             if applied.kept
-            else "No gateway runs until it is right."
+            else "The gateway does not run until the file is valid."
         )
         lines = [f"{file.name} was not applied. {state}", *applied.errors, ""]
-        content = "\r\n".join(lines)  # Windows' editor too shows lines
+        content = "\r\n".join(lines)  # line ends for editors on Windows
         if not text.exists() or text.read_bytes() != content.encode():
             with _writable(file.parent):
                 text.write_bytes(content.encode())
@@ -84,9 +85,7 @@ def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None
 
 @contextmanager
 def _writable(folder: Path) -> Iterator[None]:
-    """Make the boot partition writable for a moment. It is mounted read-only, so that a power cut rarely finds it
-    open.
-    """
+    """Make the boot partition writable for a moment. It is mounted read-only to protect it against power cuts."""
     mount = os.path.ismount(folder)
     if mount:
         subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
@@ -105,12 +104,12 @@ def _write_all(found: GatewayFile, root: Path) -> None:
         passwords = root / PASSWORDS.lstrip("/")
         subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
         if root == Path("/"):
-            shutil.chown(passwords, "mosquitto", "mosquitto")  # the command wants it to be root's, the broker its own
+            shutil.chown(passwords, "mosquitto", "mosquitto")  # the command needs root as owner, the broker itself
         passwords.chmod(0o600)
 
 
 def _write(each: MachineFile, root: Path) -> None:
-    """Write a file of its owner that is never readable for more users than it says, not even for a moment."""
+    """Write a file with its owner and mode, without more permissions than that at any moment."""
     path = root / each.path.lstrip("/")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -124,6 +123,6 @@ def _write(each: MachineFile, root: Path) -> None:
 
 def _lines(err: ConfigError | OSError, file: Path) -> tuple[str, ...]:
     if isinstance(err, OSError):
-        hint = "put one beside this file; `headwater init --for-image` writes one"
+        hint = "put the file there; `headwater init --for-image` writes one"
         return (f"{file.name}: {(err.strerror or str(err)).lower()}; {hint}",)
     return tuple(str(err).splitlines())

@@ -1,6 +1,4 @@
-"""Makes the files of a machine from gateway.toml. Nearly all are below /run, so that removed settings leave nothing
-behind.
-"""
+"""Computes the files of a machine from gateway.toml. Nearly all are below /run, so that old settings do not remain."""
 
 from __future__ import annotations
 
@@ -19,15 +17,15 @@ from edge_agent.config.node_file.gateway_file import (
 )
 
 RUN: Final = "/run/headwater"
-PASSWORDS: Final = f"{RUN}/mosquitto/passwords"  # plain; `mosquitto_passwd -U` hashes them before the broker starts
-UPDATE_KEYS: Final = f"{RUN}/update-keys"  # public keys of those whose updates count, one a line
+PASSWORDS: Final = f"{RUN}/mosquitto/passwords"  # plain text; `mosquitto_passwd -U` hashes it before the broker starts
+UPDATE_KEYS: Final = f"{RUN}/update-keys"  # public keys of the signers of updates, one a line
 SECRET: Final = 0o600
 READABLE: Final = 0o644
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFile:
-    """One file. owner: its user and group."""
+    """A file to write. owner: name of its user and group."""
 
     path: str
     text: str
@@ -36,7 +34,7 @@ class MachineFile:
 
 
 def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
-    """All files. local_password: of the agent at its own broker, generated at each boot."""
+    """Returns all files. local_password: for the agent at the local broker; the caller generates it at each boot."""
     found = [
         MachineFile(f"{RUN}/headwater.toml", json.dumps(file.tables, ensure_ascii=False, indent=1), 0o640, AGENT_USER),
         MachineFile(f"{RUN}/hostname", file.settings.node.id + "\n"),
@@ -69,7 +67,7 @@ def _network(table: NetworkTable) -> list[MachineFile]:
     found = [MachineFile("/run/systemd/network/10-headwater.network", "\n".join(match))]
     if table.wifi_ssid is None:
         return found
-    # iwd.network(5): a name of other characters is written in hexadecimal
+    # iwd.network(5): names with other characters are written in hexadecimal
     plain = re.fullmatch(r"[A-Za-z0-9_ -]+", table.wifi_ssid)
     name = table.wifi_ssid if plain else f"={table.wifi_ssid.encode().hex()}"
     secret = f"[Security]\nPassphrase={_escaped(table.wifi_password or '')}\n"
@@ -81,13 +79,13 @@ def _network(table: NetworkTable) -> list[MachineFile]:
 
 
 def _escaped(text: str) -> str:
-    """A text with escaped backslashes and leading blank, as settings of iwd require."""
+    """The text with backslashes and a leading blank escaped, as settings of iwd require."""
     text = text.replace("\\", "\\\\")
     return f"\\s{text[1:]}" if text.startswith(" ") else text
 
 
 def _broker(table: LocalBrokerTable, password: str) -> list[MachineFile]:
-    """The sensors' broker. It stores nothing: the agent acknowledges a message after the commit that holds it."""
+    """Files of the local broker. It needs no storage: the agent acknowledges messages after their commit."""
     config = [
         "# Made from gateway.toml at boot.",
         "listener 1883 127.0.0.1",

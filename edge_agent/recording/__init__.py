@@ -1,6 +1,6 @@
-"""Recordings: readings and queries in a file, run through the machines of the whole tree without a network.
+"""Recordings: files of readings and queries, run through the machines of the whole tree without a network.
 
-- parser: the file to values; streams: its items as columns; diagnostics: readings that are in no result
-- tree: gateways, mergers and a root in one process; schedule: in which portions readings are fed
+- parser: reads the file; streams: its readings as columns; diagnostics: warns about readings that are in no result
+- tree: gateways, mergers and a root in one process; schedule: splits streams into portions for the gateways
 - row_rendering: rows as JSON
 """

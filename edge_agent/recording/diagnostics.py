@@ -18,7 +18,7 @@ from edge_agent.recording.streams import MARKS, ChildStream
 
 
 def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
-    """Items that are left out because their time is a text and they are no mark."""
+    """Warns about items that are left out because their first element is a text but not a mark."""
     unit = next(name for name, us in UNITS_US.items() if us == unit_us)
     for child, stream in raw.items():
         odd = [at for at, item in enumerate(stream) if type(item[0]) is str and item[0] not in MARKS]
@@ -26,23 +26,23 @@ def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
             text = stream[odd[0]][0]
             first = f"the first is [{odd[0]}], {short(repr(text))}"
             hint = f"times are plain numbers in {unit}{_number(text, unit_us)}; marks are {' and '.join(MARKS)}"
-            yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, no time and no mark: {first}; {hint}"
+            yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, neither time nor mark: {first}; {hint}"
 
 
 def early(streams: Sequence[ChildStream], queries: Sequence[Query], unit_us: int) -> Iterator[str]:
-    """Readings before time 0, if a query has time windows: no time window starts before 0."""
+    """Warns about readings before time 0 if a query has time windows, because no time window starts before 0."""
     if not any(_first_start_us(query) is not None for query in queries):
         return
     for stream in streams:
         below = np.flatnonzero(stream.time_us < 0)
         if len(below):
             first = f"the first is [{stream.item[below[0]]}], {_time(int(stream.time_us[below[0]]), unit_us)}"
-            why = "no window of time starts there, so none counts them: shift the times"
+            why = "no time window starts before 0, so none contains them: shift the times"
             yield f"streams.{short(stream.child)}: {_many(len(below), 'reading')} before time 0: {first}; {why}"
 
 
 def before_first(streams: Sequence[ChildStream], query: Query, unit_us: int) -> str:
-    """Readings at 0 or later that come before the first window of the query; '' if there are none."""
+    """Warning about readings from time 0 to the first window of the query; '' if there are none."""
     first_us = _first_start_us(query) or 0
     count = sum(int(((stream.time_us >= 0) & (stream.time_us < first_us)).sum()) for stream in streams)
     if not count:
@@ -52,19 +52,19 @@ def before_first(streams: Sequence[ChildStream], query: Query, unit_us: int) -> 
 
 
 def _first_start_us(query: Query) -> int | None:
-    """Start of the first time window; None for types without regular windows."""
+    """Start of the first time window at or after 0; None for types without regular windows."""
     if query.window.type not in TYPES:
         return None
     window = cast("Window", query.window)
     step_us = window.spacing[0].step_us
     if step_us >= FAR_US:
         return None
-    starts = window.edge_sets[0].points(0, 2 * step_us)  # a step is a mean: months differ
+    starts = window.edge_sets[0].points(0, 2 * step_us)  # step_us is an average, because months differ
     return int(starts[0]) if len(starts) else None
 
 
 def _number(text: str, unit_us: int) -> str:
-    """A time written as text, as a number."""
+    """Text with an RFC 3339 time as a number in the unit of the recording; '' if it is not such a time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Parses a recording: streams as columns, the tree of nodes, queries. Format: docs/recordings.md."""
+"""Parses a recording: its streams, tree of nodes and queries. Format: docs/recordings.md."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
 SECOND: Final = UNITS_US["s"]
 
-_LIMITS: Final = LimitsTable(edges_per_second=10**15)  # those of a gateway, but times may be in microseconds
+_LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as a gateway, but windows may be microseconds long
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
     """A query of a recording.
 
-    recorded_id: its id in the file, any JSON value. several: it has several aggregates, so its rows have `values`.
-    after_items: it is added after that many items.
+    recorded_id: the id in the file, any JSON value. several: whether it has several aggregates; then its rows have
+    `values` instead of `value`. after_items: number of items of a stream after which it is added.
     """
 
     recorded_id: object
@@ -45,12 +45,13 @@ class RecordedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One file.
+    """A parsed recording.
 
-    source: its sensor, and the prefix of its ids. streams: in the global order of nodes. tree: merger -> its inputs;
-    root: inputs of the root. scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how
-    far the frontier stays behind the newest reading (markers: behind the mark). refused: a line for each query
-    without results. unanswered: a line for each stream or query with readings in no result.
+    source: id of its sensor, and prefix of its other ids. streams: in the global order of nodes. labels: by series.
+    tree: merger -> inputs. root: inputs of the root. scale: 0 if all values are integers, None for floats. mode: one of
+    MODES. late_by_us: how far the frontier stays behind the newest reading, in mode `markers` behind the watermark.
+    asked: its valid queries. refused: a line for each invalid query. unanswered: a line for each stream or query with
+    readings that are in no result.
     """
 
     name: str
@@ -69,15 +70,15 @@ class Recording:
 
 
 def names_of(recording: Recording) -> dict[str, str]:
-    """The ids of its nodes: children in the global order, then mergers."""
+    """Node in the recording -> its id: children in the global order, then mergers."""
     names = {stream.child: f"{recording.source}-n{at:05d}" for at, stream in enumerate(recording.streams)}
     return names | {merger: f"{recording.source}-m{at:05d}" for at, merger in enumerate(recording.tree)}
 
 
 def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
-    """Read a recording. number: makes the ids of its queries and nodes differ from those of others.
+    """Read a recording. number: part of the ids of its queries and nodes; must differ between recordings.
 
-    Raises: ConfigError, one line, if it is no recording. Queries that are not supported are in `refused`.
+    Raises: ConfigError, one line, if the text is not a recording. Invalid queries are in `refused`.
     """
     try:
         table = json.loads(text)
@@ -118,7 +119,7 @@ def _recording(table: Any, name: str, source: str) -> Recording:
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {short(repr(late))}")
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
-    waiting_us += -waiting_us % SECOND  # whole seconds: a mark at the end of time is too far to write in microseconds
+    waiting_us += -waiting_us % SECOND  # whole seconds: in us, a time near FAR_US has too many digits for a duration
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
     asked = [
         replace(
@@ -153,7 +154,7 @@ def _recording(table: Any, name: str, source: str) -> Recording:
 def _unanswered(
     raw: Mapping[str, Any], streams: Sequence[ChildStream], asked: Sequence[RecordedQuery], unit_us: int
 ) -> Iterator[str]:
-    """Lines about readings that are in no result."""
+    """Yields a line for each stream or query with readings that are in no result."""
     yield from odd_items(raw, unit_us)
     yield from early(streams, [one.query for one in asked], unit_us)
     for one in asked:
@@ -162,7 +163,7 @@ def _unanswered(
 
 
 def _without_nulls(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table without its null values, which mean absent."""
+    """The table without null values, which mean absent."""
     return {name: value for name, value in table.items() if value is not None}
 
 
@@ -179,7 +180,7 @@ def _order(order: Any, children: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _tree(topology: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """(merger -> inputs, inputs of the root). The root is the node that is no input of another."""
+    """Returns (merger -> inputs, inputs of the root). The root is the node that is not an input of another."""
     if topology is None:
         topology = {"root": list(children)}
     if not isinstance(topology, dict) or not all(
@@ -202,7 +203,7 @@ def _tree(topology: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, 
 
 
 def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str]:
-    """These nodes and all below them, in order."""
+    """The nodes `inputs` and all nodes below, each before the nodes below it."""
     out: list[str] = []
     waiting = list(inputs)[::-1]
     while waiting:
@@ -215,7 +216,7 @@ def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str
 
 
 def _late_by(table: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str, streams: Sequence[ChildStream]) -> int:
-    """How far frontiers stay behind, in us. At `end_of_stream` far enough that nothing is late."""
+    """How far frontiers stay behind, in us. In mode `end_of_stream` so far that no reading is late."""
     if mode == "end_of_stream":
         times = [item_times(stream) for stream in streams]
         found = [int((np.maximum.accumulate(us) - us).max()) for us in times if len(us)]
@@ -225,16 +226,16 @@ def _late_by(table: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
 
 
 def _final_once_formed(group: Group) -> bool:
-    """Whether rows are never revised: windows of positions, and windows begun by a leading reading."""
+    """Whether rows are never revised: ordered windows, and punctuation windows that a leading reading begins."""
     return isinstance(group.cut, OrderedCut) or (isinstance(group.cut, PunctuationCut) and group.cut.leading)
 
 
 def _furthest_behind(stream: ChildStream, mode: str) -> int:
-    """The most that a reading is behind the event time that its child had reached, in us."""
+    """The longest time, in us, by which a reading is behind the event time that its child had reached."""
     if not len(stream.time_us):
         return 0
     if mode == "markers":
-        none = np.array([-FAR_US])  # before the first mark nothing is behind
+        none = np.array([-FAR_US])  # before the first watermark no reading is behind
         reached = np.maximum.accumulate(np.concatenate([none, stream.mark_us]))[
             np.searchsorted(stream.mark_item, stream.item)
         ]
@@ -263,7 +264,9 @@ def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], 
             if not isinstance(after, int):
                 raise ConfigError(f"added_after_items: wanted a number of items, got {short(repr(after))}")
             if known in asked:
-                raise ConfigError(f"queries[{at}] has the id of another; their rows could not be told apart: rename it")
+                raise ConfigError(
+                    f"queries[{at}] has the same id as another query: rename it, so that their rows differ"
+                )
             query = parse_recording_query({**table, "id": f"{source}-q{at:03d}"}, unit_us, by=[KEY])
         except ConfigError as err:
             unsupported = isinstance(err, NotSupported)
@@ -275,14 +278,14 @@ def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], 
 
 
 def _bounded(asked: list[RecordedQuery], refused: list[str]) -> tuple[list[RecordedQuery], list[str]]:
-    """The first queries, up to the limits of a node; one line about the others."""
-    fit, beyond = 0, len(asked) + 1  # that many fit; that many do not
+    """Returns (the first queries, as many as the limits of a node allow; `refused`, with a line about the others)."""
+    fit, beyond = 0, len(asked) + 1  # bisection: `fit` queries are within the limits, `beyond` are not
     problem: Problem | None = None
     while beyond - fit > 1:
         some = len(asked) if beyond > len(asked) else (fit + beyond) // 2
         found = too_much("query", "", [each.query for each in asked[:some]], _LIMITS)
         fit, beyond, problem = (some, beyond, problem) if found is None else (fit, some, found)
     if problem is not None:
-        why = f"{problem.why}; ask them of another recording"
-        refused.append(f"query {asked[fit].recorded_id} and what follows it ({len(asked) - fit} queries): {why}")
+        why = f"{problem.why}; move them to another recording"
+        refused.append(f"query {asked[fit].recorded_id} and all after it ({len(asked) - fit} queries): {why}")
     return asked[:fit], refused

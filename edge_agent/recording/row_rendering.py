@@ -1,4 +1,4 @@
-"""Renders rows with the ids, keys and unit of the recording; integers stay integers."""
+"""Renders result rows with the ids, keys and time unit of the recording. Integers are rendered as integers."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class RowRenderer:
         self._children = {node: child for child, node in names_of(recording).items()}
 
     def final(self, rows: Iterable[ReplayedRow]) -> list[RenderedRow]:
-        """The last revision of each row, by query, start, key and child; withdrawn rows are left out."""
+        """The last revision of each row, ordered by query, start, key and child, without withdrawn rows."""
         last = {(row.query, row.node, row.start, self._end(row), row.labels.get(KEY)): row for row in rows}
         return [self._fields(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
 
     def _end(self, row: ReplayedRow) -> int:
-        """The end of a row, if it is a part of the row's identity."""
+        """The end of a row if it is part of the row's identity, else 0."""
         window = self._asked[row.query][1].query.window
         return row.end if isinstance(window, Punctuation) and window.by_end else 0
 
     def revisions(self, rows: Iterable[ReplayedRow]) -> list[RenderedRow]:
-        """Every row in order of appearance, with its revision, and `withdrawn` where it is no longer a result."""
+        """Every row in order of appearance, with `revision`, and with `withdrawn` if it is no longer a result."""
         gone = {"withdrawn": True}
         return [{**self._fields(row), "revision": row.revision, **(gone if row.withdrawn else {})} for row in rows]
 
@@ -67,17 +67,17 @@ class RowRenderer:
             return None
         if gives == "time":
             return self._time(int(value))
-        if detail is not None and not isinstance(detail, str):  # a text describes the value
+        if detail is not None and not isinstance(detail, str):  # a text only describes the value
             return detail
         whole = gives == "value" and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"
         return int(value) if whole or truncated or gives == "count" else value
 
     def _place_of(self, query: Query, at: int) -> int | float:
-        """A start or end: a time in the recording's unit; a position for count windows."""
+        """A start or end: a time in the unit of the recording, or the position of a reading for count windows."""
         return at if getattr(query.window, "positions", False) else self._time(at)
 
     def _time(self, us: int) -> int | float:
-        """Microseconds in the recording's unit."""
+        """A time in the unit of the recording; a float if it is not a whole number."""
         whole, rest = divmod(us, self._recording.unit_us)
         return us / self._recording.unit_us if rest else whole

@@ -1,4 +1,4 @@
-"""Splits a child's stream into portions, so that each reading is read at the frontier that was valid at its time."""
+"""Splits a child's stream into portions, so that each reading arrives at the frontier that is right for it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from edge_agent.machines.events import Read
 from edge_agent.recording.parser import Recording
 from edge_agent.recording.streams import FAR_US, ChildStream
 
-PORTIONS: Final = 4  # at least, of a stream: enough for frames of children to alternate
+PORTIONS: Final = 4  # least number per stream, so that frames of several children alternate
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """An event: queries with `after_items` up to this number are in force from here on."""
+    """An event: queries with `after_items` <= items are in force from here on."""
 
     items: int
 
 
 def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator[Read | Add]:
-    """A stream as events, in order; after each the gateway commits and its frontier moves.
+    """Yields a stream as events in order. After each event the gateway commits and its frontier moves.
 
-    The frontier follows the marks, or where there are none the newest reading. Portions are large, but none contains
-    a reading that is late because of earlier items of the same portion.
+    The frontier follows the watermarks in mode `markers`, else the newest reading. Portions are large, but no portion
+    contains a reading that is late because of earlier items of the same portion.
     """
     marked = recording.mode == "markers"
     marks = np.maximum.accumulate(
@@ -50,7 +50,7 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
     newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))[:-1]
     waiting = _on_time(recording, stream)
     cuts = _cuts(stream.time_us, mark_before(stream.item) if marked else newest, recording.late_by_us)
-    # the frontier before the first reading, which may be late too
+    # set the frontier before the first reading, because that may be late too
     yield read(0, 0, int(stream.item[0]) if len(stream.item) else 0)
     done = 0
     for item in [*sorted({one.after_items for one in recording.asked if one.after_items}), FAR_US]:
@@ -64,8 +64,9 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
 
 
 def _on_time(recording: Recording, stream: ChildStream) -> list[tuple[int, Marker]]:
-    """Each marker with the item at which it takes effect: its own item, or the earlier one that moves the frontier
-    up to it. A marker is never late.
+    """Returns (item, marker): the item at which each marker takes effect, so that no marker is late.
+
+    That is the marker's own item, or the earlier item that moves the frontier up to the marker.
     """
     if recording.mode == "markers":
         reached, moved_by = np.maximum.accumulate(stream.mark_us), stream.mark_item
@@ -77,9 +78,9 @@ def _on_time(recording: Recording, stream: ChildStream) -> list[tuple[int, Marke
 
 
 def _cuts(time_us: Ints, reached_us: Ints, late_by_us: int) -> Ints:
-    """Start of each portion: equal parts, and the first late reading after each move of the frontier.
+    """Index of the first reading of each portion: equal parts, and the first late reading after each frontier move.
 
-    reached_us: how far the event time was before each reading; non-decreasing.
+    reached_us: event time reached before each reading; non-decreasing.
     """
     equal = np.linspace(0, len(time_us), PORTIONS, endpoint=False).astype(np.int64)
     late = np.flatnonzero(time_us < reached_us - late_by_us)

@@ -1,4 +1,4 @@
-"""The streams of a recording as columns. Format: docs/recordings.md."""
+"""Reads the streams of a recording into columns. Format: docs/recordings.md."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.config.checking.checker import short
 from edge_agent.errors import ConfigError
 
-KEY: Final = "key"  # the label that carries a recording's key
-MARKS: Final = ("wm", "p")  # first element of an item that is not a reading
-FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
+KEY: Final = "key"  # name of the label for the key of a recording
+MARKS: Final = ("wm", "p")  # first element of watermark and marker items
+FAR_US: Final = 2**55  # a thousand years: later times are refused, later watermarks mean the end
 EXACT: Final = 2**53  # integers up to this are exact in every aggregate
-WIDEST: Final = 2**61 - 1  # the wire format has no larger integers (wire/columns/series.py): such values are floats
+WIDEST: Final = 2**61 - 1  # largest integer of the wire format (wire/columns/series.py)
 MOST_SQUARES: Final = 10**38  # a larger sum has no result (docs/protocol.md 7.1)
-NO_INTEGER: Final = 2**62  # represents NaN among integers: beyond the limit of the slicer, which skips and counts it
+NO_INTEGER: Final = 2**62  # represents NaN among integers; the slicer skips and counts it, as it is over the limit
 
 
 @dataclass(frozen=True, slots=True)
 class ChildStream:
     """One child's items in arrival order, as columns.
 
-    time_us, value, series: shape (k,), one reading each; series indexes Recording.labels. item: position of each
-    reading among all items. mark_us, mark_item: shape (m,), the watermark items. markers: of punctuation windows, each
-    with its position.
+    time_us, value, series: shape (k,), the readings; series indexes Recording.labels. item: shape (k,), position of
+    each reading among all items. mark_us, mark_item: shape (m,), time and position of the watermarks. markers:
+    (position, marker) of punctuation windows.
     """
 
     child: str
@@ -47,7 +47,7 @@ class ChildStream:
 def read_streams(
     raw: Mapping[str, Any], order: Sequence[str], unit_us: int, *, squared: bool = False
 ) -> tuple[list[ChildStream], list[Labels], int | None]:
-    """Streams in order, labels of their series, scale of all values. squared: whether a query sums squares."""
+    """Returns (streams in `order`, labels by series, scale of all values). squared: whether a query sums squares."""
     items = {child: raw.get(child, []) for child in order}
     for child, stream in items.items():
         if not isinstance(stream, list):
@@ -55,7 +55,7 @@ def read_streams(
         for at, item in enumerate(stream):
             if not isinstance(item, list) or len(item) < 2 or (type(item[0]) is not str and len(item) < 3):
                 raise ConfigError(
-                    f"streams.{child}[{at}]: wanted [time, key, value] or a marker, got {short(repr(item))}"
+                    f"streams.{child}[{at}]: wanted [time, key, value] or a mark, got {short(repr(item))}"
                 )
     values = [item[2] for stream in items.values() for item in stream if type(item[0]) is not str]
     scale = 0 if _exact(values, squared=squared) else None
@@ -65,7 +65,7 @@ def read_streams(
 
 
 def _exact(values: Sequence[Any], *, squared: bool) -> bool:
-    """Whether all values except NaN are integers that the wire format carries and whose sums have a result."""
+    """Whether all values except NaN are integers that fit into the wire format and whose sums have a result."""
     if not all(type(value) is int or _is_nan(value) for value in values):
         return False
     peak = max((abs(value) for value in values if type(value) is int), default=0)
@@ -92,14 +92,14 @@ def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, in
 
 
 def _marker(item: Sequence[Any], unit_us: int, child: str, at: int) -> Marker:
-    """["p", time], ["p", time, id], ["p", time, "start" or "end"], or both of these in this order."""
+    """Read ["p", time], ["p", time, id], ["p", time, "start" or "end"] or ["p", time, id, "start" or "end"]."""
     more = [part for part in item[2:] if part is not None]
     kind = str(more.pop()) if more and more[-1] in {"start", "end"} else ""
     return Marker(_time(item[1], unit_us, child, at), kind, str(more[0]) if more else "")
 
 
 def item_times(stream: ChildStream) -> Ints:
-    """Times of readings and markers in arrival order."""
+    """Times of readings and markers in arrival order, microseconds."""
     if not stream.markers:
         return stream.time_us
     items = np.concatenate([stream.item, [at for at, _ in stream.markers]])
@@ -111,12 +111,12 @@ def item_times(stream: ChildStream) -> Ints:
 def _label(key: object, child: str, at: int) -> str:
     label = key_label(key)
     if not label.isascii() and any("\ud800" <= sign <= "\udfff" for sign in label):
-        raise ConfigError(f"streams.{child}[{at}]: the key is no Unicode text: {short(repr(label))}")
+        raise ConfigError(f"streams.{child}[{at}]: the key is not valid Unicode: {short(repr(label))}")
     return label
 
 
 def key_label(key: object) -> str:
-    """A key as a label value: a string unchanged; anything else, and strings that look like JSON, as JSON."""
+    """The label value of a key: JSON, or the string itself if the key is a string that is not valid JSON."""
     if isinstance(key, str):
         try:
             json.loads(key)
@@ -126,7 +126,7 @@ def key_label(key: object) -> str:
 
 
 def key_of(label: str) -> Any:
-    """Inverse of `key_label`."""
+    """The key of a label value; inverse of `key_label`."""
     try:
         return json.loads(label)
     except ValueError:
@@ -134,7 +134,7 @@ def key_of(label: str) -> Any:
 
 
 def _number(value: object, child: str, at: int) -> float:
-    """A value as a float; the text "NaN" is allowed."""
+    """A value as a float; null is NaN, and texts of numbers such as "NaN" are allowed."""
     try:
         return math.nan if value is None else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as err:
@@ -146,7 +146,7 @@ def _is_nan(value: object) -> bool:
 
 
 def _integer(value: object) -> int:
-    """A value of a stream in which all values except NaN are integers."""
+    """A value as an integer, NO_INTEGER for NaN, if all values except NaN are integers."""
     return value if type(value) is int else NO_INTEGER
 
 
@@ -162,5 +162,5 @@ def _us(time: object, unit_us: int, child: str, at: int) -> int:
 def _time(time: object, unit_us: int, child: str, at: int) -> int:
     us = _us(time, unit_us, child, at)
     if abs(us) >= FAR_US:
-        raise ConfigError(f"streams.{child}[{at}]: time {short(repr(time))} is too far")
+        raise ConfigError(f"streams.{child}[{at}]: time {short(repr(time))} is more than a thousand years from 0")
     return us

@@ -1,7 +1,7 @@
 """Runs a recording through gateways, mergers and a root: production machines with simulated time and links.
 
-Messages are encoded and decoded. Nothing is lost or delayed, and spools are dictionaries. In each round
-every child reads a portion and commits, and all resulting messages reach the root before the next round.
+Messages are encoded and decoded as in production. No message is lost or delayed, and spools are dictionaries. In each
+round every child reads a portion and commits, and all resulting messages reach the root before the next round.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class LandedMessage:
 
 
 class Host:
-    """A gateway or merger with a spool in memory. Its messages and receipts wait for the next turn of their reader."""
+    """A gateway or merger with a spool in memory.
+
+    sent: messages that the parent has not taken yet. receipts: received receipts that are not handled yet.
+    """
 
     def __init__(self, name: str, machine: Gateway | Merger) -> None:
         self.name, self.machine = name, machine
@@ -96,13 +99,13 @@ class Host:
         return owed
 
     def take_receipts(self, now_us: int) -> None:
-        """Handle received receipts; after the event of the round, so that the event causes the commit."""
+        """Handle received receipts. Call it after the event of the round, so that the event causes the commit."""
         waiting, self.receipts = self.receipts, []
         for payload in waiting:
             self.do(Receipted(receipts.decode(payload)), now_us)
 
     def take_sent(self) -> list[bytes]:
-        """Messages for the parent since the last call."""
+        """Removes and returns the messages for the parent."""
         out, self.sent = self.sent, []
         return out
 
@@ -115,7 +118,7 @@ class Tree:
         times = [int(us.max()) for s in recording.streams for us in (item_times(s), s.mark_us) if len(us)]
         longest_us = max((extent_us(one.query.window) for one in recording.asked), default=0)
         self.end_us = max([0, *times]) + longest_us + self._most_late_us + MS  # a session ends past last + gap
-        self.now_us = self.end_us  # all clocks are after the last reading: none holds a frontier back
+        self.now_us = self.end_us  # clocks are after the last reading, so that no frontier waits for a clock
         self.names = names_of(recording)
         self.leaves = {stream.child: self._host(stream.child) for stream in recording.streams}
         self.mergers = {merger: self._host(merger) for merger in bottom_up(recording)}
@@ -161,7 +164,7 @@ class Tree:
             scale=self.recording.scale,
             timeout_us=FAR_US,
             rereadable=True,
-            own_clock=True,  # a recording is read from its start: no window began before listening
+            own_clock=True,  # a recording is read from its start, so its first windows are complete
         )
         queries = tuple(one.query for one in self.recording.asked if one.after_items <= items)
         return Configured((sensor,), queries, (), tuple(canonical_query(query) for query in queries))
@@ -186,20 +189,20 @@ class Tree:
         return self.root.step(self.now_us)
 
     def _take_sent(self, inputs: Iterable[str]) -> list[tuple[str, bytes]]:
-        """(node id, message) of all messages that the inputs of a node have sent since the last call."""
+        """Removes and returns (node id, message) for all messages that the inputs of a node have sent."""
         hosts = [self.leaves.get(node) or self.mergers[node] for node in inputs]
         return [(host.name, payload) for host in hosts for payload in host.take_sent()]
 
     def _until(self, done: Callable[[], bool]) -> Iterator[Row]:
-        """Rounds without readings until `done`: a few per tier, since receipts arrive one round later."""
+        """Run rounds without readings until `done`. Each tier needs a few, since receipts arrive one round later."""
         for _ in range(3 * len(self.mergers) + 5):
             if done():
                 return
             yield from self._round(dict.fromkeys(self.leaves, Tick()))
-        raise ProtocolError(f"{self.recording.name}: {len(self.messages)} messages did not reach the end")
+        raise ProtocolError(f"{self.recording.name}: {len(self.messages)} messages sent, but the tree did not settle")
 
     def _all_known(self) -> bool:
-        """Whether the root knows the ranges that every child serves."""
+        """Whether the root knows the serving ranges of every child."""
         families = self.root.decider.parent.children.memberships
         nodes = [host.name for host in self.leaves.values()]
         groups = {one.query.group_at(node) for one in self.recording.asked if not one.after_items for node in nodes}
@@ -215,10 +218,10 @@ class Tree:
 
     @property
     def _most_late_us(self) -> int:
-        """How far a frontier stays behind the newest reading at most."""
+        """The longest time by which a frontier stays behind the newest reading, in us."""
         return max([self.recording.late_by_us, *(one.query.lateness_us for one in self.recording.asked)])
 
 
 def bottom_up(recording: Recording) -> list[str]:
-    """Mergers, each after the mergers among its inputs."""
+    """The mergers in an order in which each comes after the mergers among its inputs."""
     return [node for node in TopologicalSorter(recording.tree).static_order() if node in recording.tree]

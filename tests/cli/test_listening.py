@@ -123,7 +123,7 @@ def test_status_of_a_node_that_mqtt_sensors_do_not_concern_has_one_note_and_exit
     publish(mosquitto, {topics.status("press-1"): ONLINE, topics.state("press-1"): state})
     assert main(["status", "--broker", mosquitto.url]) == 0
     (note,) = capsys.readouterr().out.splitlines()[3:]
-    why = "this node has no [local] broker, so mqtt sensors do not concern it; to read them here, add [local]"
+    why = "this node has no [local] broker, so it ignores mqtt sensors; to read them here, add [local]"
     assert note.startswith(f"press-1: note: sensor/a, sensor/b, sensor/c and 1 more: {why}")
 
 

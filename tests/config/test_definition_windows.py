@@ -35,7 +35,7 @@ def test_the_windows_of_a_query_may_be_each_gateways_own() -> None:
 
 def test_windows_of_a_state_that_merge_over_gateways_are_refused_for_each_alone() -> None:
     window = {"type": "punctuation", "interpretation": "overlap", "markers": "mode"}
-    with pytest.raises(ConfigError, match="merge over gateways, a scope local does not"):
+    with pytest.raises(ConfigError, match="are merged over gateways, but scope local is not"):
         parse_query("x", query(window=window, scope="local"))
     given = parse_query("x", query(window={**window, "markers": ""}, scope="local"))
     assert query_of(canonical_query(given)) == given

@@ -155,7 +155,7 @@ def test_every_function_of_the_registry_can_be_asked_for(fn: str) -> None:
         ({"fn": "count_if", "value": 3, "op": "=="}, '">="'),
         ("p100", "p1 to p99"),
         ("p99.9", "p1 to p99"),
-        ({"fn": "weighted_avg", "weight": "floor area"}, "no label name"),
+        ({"fn": "weighted_avg", "weight": "floor area"}, "is not a label name"),
     ],
 )
 def test_wrong_parameters_are_refused_with_place_and_remedy(asked: object, says: str) -> None:
@@ -211,7 +211,7 @@ def test_a_removal_is_a_definition_with_a_revision() -> None:
     read = parse_definition("query", "x", '{"removed": true, "revision": 4}')
     assert (read.removed, read.revision, read.value) == (True, 4, None)
     assert parse_definition("query", "", read.text) == read
-    with pytest.raises(ConfigError, match="is a removal"):
+    with pytest.raises(ConfigError, match="got a removal"):
         parse_query("x", '{"removed": true, "revision": 4}')
 
 

@@ -110,27 +110,35 @@ def test_the_schemas_are_up_to_date(name: str) -> None:
 
 NOT_OF_SHAPE: Final = (  # what a schema cannot know: how values of a document go together, and what a text means
     *("longer than", "shorter than", "not shorter", "every reading would", "two columns", "where", "column of every"),
-    *("no moment", "time zone", "no such", "levels 0 to", "no topic", "no payload", "2^53", "lowest comes first"),
-    *("outage_every", "stands alone", "whole level", "shared subscription", "no step", "table has this name", "itself"),
+    *("not a date", "time zone", "no such", "levels 0 to", "no topic", "no payload", "2^53", "lowest comes first"),
+    *(
+        "outage_every",
+        "last level",
+        "whole level",
+        "shared subscription",
+        "not a step",
+        "table has this name",
+        "itself",
+    ),
     *(
         "without a user",
-        "go together",
-        "without TLS",
+        "only valid together",
+        "is not TLS",
         "needs a local broker",
         "is missing",
         "two heartbeats",
-        "among members",
+        "in members too",
     ),
     *(
-        "braces hold",
+        "braces may only contain",
         "must be 1MB",
-        "no printable",
-        "the port is",
+        "not printable",
+        "the port must be",
         "credentials",
         "at most 64kB",
         "no definitions of its own",
     ),
-    *("`parents` too", "first parent", "is a parent of"),
+    *("is given too", "first parent", "is a parent of"),
 )
 
 

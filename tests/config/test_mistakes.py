@@ -59,7 +59,7 @@ aggregates = ["avg", "mean"]
         parse(text, "edge.toml")
     assert str(caught.value).splitlines() == [
         'edge.toml:5  uplink: unknown key "hartbeat"; did you mean "heartbeat"?',
-        'edge.toml:9  sensor "boiler", every = "1 sec": no number with its unit; did you mean "1s"?',
+        'edge.toml:9  sensor "boiler", every = "1 sec": not a number with a unit; did you mean "1s"?',
         'edge.toml:13  query "boiler-1m": unknown key "windw"; did you mean "window"?',
         'edge.toml:14  query "boiler-1m", aggregates[1]: unknown function "mean"; did you mean "avg"?',
     ]
@@ -92,7 +92,7 @@ def test_words_of_packages_are_named_beside_those_of_the_page(monkeypatch: pytes
     with pytest.raises(ConfigError) as both:
         parse_definition("query", "q", text)
     count = f"one of {len(FUNCTIONS) - 1} in docs/configure.md, or "
-    assert count + "what an installed package brings" in str(ours.value)
+    assert count + "a word of an installed package" in str(ours.value)
     assert count + "of an installed package: acme_cube" in str(both.value)
     with pytest.raises(ConfigError, match='did you mean "acme_cube"'):
         parse_definition("query", "q", text.replace("zzqqx", "acme_cub"))

@@ -46,7 +46,7 @@ def test_the_names_of_queries_over_one_source_must_fit_a_frame() -> None:
         registry.take("all", "query", name, query())
     many = len(lengths(registry))
     assert many == MOST_ID_BYTES // (64 + 8)
-    assert item(registry, f"query/{names[many]}")["errors"][0]["hint"] == "take shorter ids or fewer queries"
+    assert item(registry, f"query/{names[many]}")["errors"][0]["hint"] == "use shorter ids or fewer queries"
     registry.take("all", "query", "short", query())
     assert "short" in lengths(registry)
 
@@ -75,7 +75,7 @@ def test_a_sensor_of_a_driver_that_the_node_does_not_have_is_no_mistake_of_the_n
     assert registry.in_force() == ((), ())
     assert registry.refused() == {}
     assert list(registry.cannot_run()) == ["s"]
-    why = "this node has no [local] broker, so mqtt sensors do not concern it"
+    why = "this node has no [local] broker, so it ignores mqtt sensors"
     for name, at in (("sensor/s", "driver"), ("query/x", "source")):
         said = item(registry, name)
         assert (said["ok"], [(each["at"], each["why"]) for each in said["warnings"]]) == (True, [(at, why)])

@@ -138,7 +138,10 @@ def test_what_is_worth_a_look_is_a_note() -> None:
     text = text.replace('ca_file = "ca.pem"', 'user = "someone"\npassword_file = "p"')
     said = notes(parse(text))
     assert len(said) == 3
-    assert 'query "boiler-1m": no sensor "boilr" in this file; it waits for one by topic; did you mean boiler?' in said
+    assert (
+        'query "boiler-1m": no sensor "boilr" in this file; it waits until one is published; did you mean boiler?'
+        in said
+    )
     assert notes(parse(GATEWAY)) == ()
 
 

@@ -52,7 +52,9 @@ def test_check_refuses_queries_that_run_would_not_serve(tmp_path: Path, capsys: 
     code, said = checked(tmp_path, gateway(60, other=FILTERS) + "[limits]\ngroups = 20\n", capsys)
     assert code == 2
     why = "different sources, filters, labels or latenesses would be on this node, at most 20"
-    hint = "let queries share them and ask by labels, or set [limits] groups = {}, it goes up to 2000"
+    hint = (
+        "let queries share sources, filters, labels and latenesses, or set [limits] groups = {}; it can be at most 2000"
+    )
     assert said == [
         *(f'g.toml:{7 + 5 * n + 4}  query "q{n}", where: 21 {why}; {hint.format(21)}' for n in range(20, 23)),
         f"g.toml  query: 37 more are not served: 60 {why}; {hint.format(60)}",
@@ -66,7 +68,7 @@ def test_check_bounds_window_edges_as_run_does(tmp_path: Path, capsys: pytest.Ca
     assert (code, len(said)) == (2, 3)
     assert said[0] == (
         'g.toml:49  query "q10", window: 11000 window edges a second in all, at most 10000; '
-        "take longer slides, or set [limits] edges_per_second = 11000, it goes up to 1000000"
+        "use longer slides, or set [limits] edges_per_second = 11000; it can be at most 1000000"
     )
     assert checked(tmp_path, gateway(10, "sliding", "{n}s", ', slide = "1ms"'), capsys)[0] == 0
 
@@ -98,18 +100,18 @@ def test_a_definition_of_the_file_is_not_told_to_be_published() -> None:
     settings = parse(gateway(MOST_WAITING + 2, other=FILTERS) + "[limits]\ngroups = 1\n")
     items = registry.DefinitionRegistry("g", settings.limits, settings.definitions).state()["items"]
     hint = items[f"query/q{MOST_WAITING + 1}"]["errors"][0]["hint"]
-    assert hint.startswith("reload the file once there is room; let queries share them")
+    assert hint.startswith("reload the file once there is room; let queries share sources")
 
 
 def test_too_many_queries_are_counted_with_the_limit_and_its_maximum() -> None:
     with pytest.raises(ConfigError) as err:
         parse(gateway(5) + "[limits]\nqueries = 4\n")
-    hint = "set [limits] queries = 5, it goes up to 10000"
+    hint = "set [limits] queries = 5; it can be at most 10000"
     assert str(err.value) == f"headwater.toml  query: 5 queries would be on this node, at most 4; {hint}"
     query = parse_query("q", {"source": "s", "window": {"type": "tumbling", "length": "1m"}, "aggregates": ["avg"]})
     problem = too_many("query", "", [query] * 10_001, LimitsTable())
     assert problem is not None
-    assert problem.hint == "share them out to more gateways: [limits] queries goes up to 10000"
+    assert problem.hint == "distribute them to more gateways: [limits] queries can be at most 10000"
 
 
 def test_of_many_that_do_not_fit_each_is_refused_without_counting_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +159,7 @@ def test_the_log_names_in_one_line_how_many_are_not_served_and_one_of_them(
     said = vars(line)
     assert (line.levelname, said["count"], said["item"], said["at"]) == ("WARNING", 2, "query/q10", "window")
     assert said["why"].startswith("11000 window edges a second in all")
-    assert said["hint"].startswith("take longer slides")
+    assert said["hint"].startswith("use longer slides")
 
 
 def test_the_log_names_in_one_line_a_query_of_the_file_whose_id_is_published_too(

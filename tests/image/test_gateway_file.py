@@ -69,31 +69,31 @@ def test_secrets_are_readable_for_those_who_need_them() -> None:
 
 
 MISTAKES = [
-    (SMALL.replace("g1", "G1"), ["gateway.toml:2  node.id", "no node id"]),
+    (SMALL.replace("g1", "G1"), ["gateway.toml:2  node.id", "is not a node id"]),
     (SMALL + "[netwrk]\n", ['gateway.toml:5  unknown key "netwrk"', "network"]),
     (SMALL + '[network]\nadress = "10.0.0.2/24"\n', ['network: unknown key "adress"', '"address"']),
-    (SMALL + '[network]\naddress = "10.0.0.2"\n', ["without the length of its network"]),
-    (SMALL + '[network]\nrouter = "10.0.0.2"\n', ["come from DHCP"]),
-    (SMALL + '[network]\nwifi_ssid = "hall"\n', ["takes wifi_ssid and wifi_password", "takes a country"]),
+    (SMALL + '[network]\naddress = "10.0.0.2"\n', ["has no network length"]),
+    (SMALL + '[network]\nrouter = "10.0.0.2"\n', ["only used with a fixed address"]),
+    (SMALL + '[network]\nwifi_ssid = "hall"\n', ["needs both wifi_ssid and wifi_password", "needs a country"]),
     (
         SMALL + '[network]\nwifi_ssid = "hall\\nKey=x"\nwifi_password = "12345678"\nwifi_country = "DE"\n',
-        ["no printable"],
+        ["not printable"],
     ),
     (SMALL + "[time]\n", ['"servers" is missing']),
-    (SMALL + '[time]\nservers = ["a b"]\n', ["no host"]),
-    (SMALL + '[ssh]\nkeys = ["-----BEGIN OPENSSH PRIVATE KEY-----"]\n', ["no SSH key"]),
+    (SMALL + '[time]\nservers = ["a b"]\n', ["is not a host"]),
+    (SMALL + '[ssh]\nkeys = ["-----BEGIN OPENSSH PRIVATE KEY-----"]\n', ["is not an SSH key"]),
     (SMALL + '[local_broker]\npassword = "short"\n', ["8 to 100"]),
-    (SMALL + '[local_broker]\npassword = "longenough"\nuser = "headwater"\n', ["the gateway's own user"]),
+    (SMALL + '[local_broker]\npassword = "longenough"\nuser = "headwater"\n', ["the user name of the gateway"]),
     (SMALL + '[local]\nbroker = "mqtt://x"\n', ["use [local_broker]"]),
     (SMALL + '[spool]\npath = "/boot/spool.db"\n', ["the image keeps the spool"]),
-    (SMALL + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n", ["[enrol] without TLS", "mqtts"]),
-    (SMALL + "[enrol]\nurl = 'http://ca'\nca = 'x'\n", ["no https address", "no certificate in PEM"]),
+    (SMALL + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n", ["[enrol] needs TLS", "mqtts"]),
+    (SMALL + "[enrol]\nurl = 'http://ca'\nca = 'x'\n", ["is not an https address", "is not a certificate in PEM"]),
     (SMALL + "[uplink.extra]\n", ["uplink: unknown key"]),
     (SMALL.replace("[uplink]", '[uplink]\nca_file = "ca.pem"'), ["use [enrol]"]),
-    ('[node]\nid = "g1"\nrole = "region"\n[uplink]\nbroker = "mqtt://x"\n', ["the image is of a gateway"]),
+    ('[node]\nid = "g1"\nrole = "region"\n[uplink]\nbroker = "mqtt://x"\n', ["the image is for a gateway"]),
     ("", ["empty"]),
-    ("[node\n", ["no TOML"]),
-    ("\x00\x01", ["no TOML"]),
+    ("[node\n", ["not valid TOML"]),
+    ("\x00\x01", ["not valid TOML"]),
 ]
 
 
@@ -136,7 +136,7 @@ def test_without_a_good_file_no_gateway_runs_and_the_card_says_why(tmp_path: Pat
     assert applied.node == ""
     assert applied.errors
     assert not (tmp_path / "root").exists()
-    assert "No gateway runs until it is right" in (tmp_path / "gateway-errors.txt").read_text()
+    assert "The gateway does not run until the file is valid" in (tmp_path / "gateway-errors.txt").read_text()
 
 
 def test_what_is_no_longer_said_is_gone_after_a_boot(tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def test_configure_touches_only_disks_with_our_image(
     payload = bytearray(image.read_bytes()[:4096])
     payload[440:444] = b"abcd"
     for content, word in (
-        (bytes(payload), "without the gateway image"),
-        (b"x" * 4096, "no disk image"),
-        (b"", "no disk"),
+        (bytes(payload), "does not contain the gateway image"),
+        (b"x" * 4096, "is not a disk image"),
+        (b"", "is not a disk"),
     ):
         other.write_bytes(content)
         assert main(["image", "configure", str(other), "--config", str(config)]) == 2

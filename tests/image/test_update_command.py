@@ -99,7 +99,7 @@ def test_a_signed_file_outside_the_agent_is_refused(
         out.addfile(member, io.BytesIO(b"x"))
     monkeypatch.setattr(bundle, "_packed", lambda package: gzip.compress(tar.getvalue()))
     public = make_key(tmp_path / "key")
-    with pytest.raises(ConfigError, match="no file of the agent"):
+    with pytest.raises(ConfigError, match="not a file of the agent"):
         unpack(pack_by(tmp_path / "key", agent), checks(public))
 
 
@@ -111,7 +111,7 @@ def test_a_link_in_a_signed_file_is_refused(tmp_path: Path, agent: Path, monkeyp
         out.addfile(member)
     monkeypatch.setattr(bundle, "_packed", lambda package: gzip.compress(tar.getvalue()))
     public = make_key(tmp_path / "key")
-    with pytest.raises(ConfigError, match="no file of the agent"):
+    with pytest.raises(ConfigError, match="not a file of the agent"):
         unpack(pack_by(tmp_path / "key", agent), checks(public))
 
 
@@ -120,7 +120,7 @@ def test_gateway_toml_names_whose_updates_count(tmp_path: Path) -> None:
     files = {each.path: each.text for each in machine_files(parse_gateway_file((SMALL + table(public)).encode()), "")}
     assert files[UPDATE_KEYS] == public + "\n"
     assert UPDATE_KEYS not in {each.path for each in machine_files(parse_gateway_file(SMALL.encode()), "")}
-    with pytest.raises(ConfigError, match="no key"):
+    with pytest.raises(ConfigError, match="is not a key"):
         parse_gateway_file((SMALL + table(base64.b64encode(b"short").decode())).encode())
 
 

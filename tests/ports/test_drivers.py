@@ -110,7 +110,7 @@ def test_an_unknown_driver_names_the_others_and_what_was_left_out(brought: dict[
     with pytest.raises(ConfigError, match="one of mqtt, host, file, simulated"):
         parse_sensor("s", {"driver": "plant_x"})
     DRIVERS.add([], {"plant": "no_such_module:X: ModuleNotFoundError: No module named 'no_such_module'"})
-    with pytest.raises(ConfigError, match=r"left out: plant \(no_such_module:X: ModuleNotFoundError"):
+    with pytest.raises(ConfigError, match=r"package plant cannot be used \(no_such_module:X: ModuleNotFoundError"):
         parse_sensor("s", {"driver": "plant_x"})
 
 
@@ -195,7 +195,7 @@ def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
         ({"name": "modbus"}, "driver 'modbus' exists already"),
         ({"name": "Plant X"}, "is not a name"),
         ({"local": True}, "cannot read the broker"),
-        ({"templates": frozenset({"weather"})}, "templates are of payload, topic"),
+        ({"templates": frozenset({"weather"})}, "templates may only contain payload, topic"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_left_out(brought: dict[str, Driver], change: dict[str, Any], why: str) -> None:

@@ -142,7 +142,7 @@ def test_replay_at_any_pace_with_restarts_gives_every_line_once_in_order(
                 position = read.position
                 assert read.clock_us is not None
                 assert read.clock_us >= max(read.batch.time_us.tolist(), default=0)
-        while not driver._told:
+        while not driver._reported_end:
             for read in driver.poll(clock.pass_s(10**6)):
                 found += read.batch.value.tolist()
         driver.close()

@@ -188,7 +188,7 @@ def test_the_spool_of_a_newer_version_is_refused_in_one_line_and_left_alone(spoo
     db.close()
     before = path.read_bytes()
     with pytest.raises(
-        ConfigError, match=r"spool\.db is of version 99, this headwater reads up to 1: run the newer one"
+        ConfigError, match=r"spool\.db is of version 99, this headwater reads up to 1: run the newer headwater"
     ):
         reopened(path).open()
     assert path.read_bytes() == before

@@ -1,6 +1,6 @@
-"""The checker: reads tables of declared keys, collects every mistake with its place, and says what to do.
+"""The checker reads tables of declared keys and reports every mistake with its place and a hint.
 
-A table is declared once, as `Key`s; the JSON Schemas and the tables of the docs come from them too.
+A table is declared once, as a sequence of `Key`. The JSON Schemas and the tables in the docs are generated from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edge_agent.errors import ConfigError, NotSupported, Problem, advice
 
 
 class _Mark:
-    """A value that only equals itself."""
+    """A unique value that equals only itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -25,34 +25,32 @@ class _Mark:
         return self.name
 
 
-BAD: Final = _Mark("BAD")  # stands where a value could not be read; its problem is in the report
-REQUIRED: Final = _Mark("REQUIRED")  # the default of a key that has none
+BAD: Final = _Mark("BAD")  # in place of a value that could not be read; its problem is in the report
+REQUIRED: Final = _Mark("REQUIRED")  # default of a key that must be given
 UNKNOWN: Final = "unknown key"
-SHOWN: Final = 60  # characters of a foreign value in a message
-LISTED: Final = 24  # words that a hint lists; where there are more, the page does
+SHOWN: Final = 60  # characters of a foreign value shown in a message
+LISTED: Final = 24  # most words that a hint lists; longer lists are in docs/configure.md
 
 
 class ValueType(Protocol):
-    """The type of the value at a key: checks what people write, and writes it back. suffix: the unit of the value
-    inside.
-    """
+    """The type of the value of a key. Converts the text or number that people write to the value inside, and back."""
 
     @property
     def suffix(self) -> str:
-        """'_us', '_bytes' or ''."""
+        """Unit of the value inside, the end of its name: '_us', '_bytes' or ''."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """The value inside, or BAD with a problem in the report."""
+        """Check and convert a written value. Returns the value inside, or BAD with a problem in the report."""
 
     def write(self, value: Any) -> object:
-        """What people write for a value inside; JSON-able. read(write(x)) is x."""
+        """The written form of a value inside, JSON-able. read(write(x)) is x."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a table. default: the value inside, REQUIRED, or None for 'not given'.
+    """One key of a table. default: a value inside, REQUIRED, or None for 'not given'.
 
-    doc: what it is, one line. why: the reason of the default. later: a known key that this version does not support.
+    doc: the meaning, one line. why: the reason for the default. later: a known key that this version does not support.
     """
 
     name: str
@@ -64,7 +62,7 @@ class Key:
 
     @property
     def inside(self) -> str:
-        """The name of the value inside: with its unit."""
+        """The name of the value inside: the name of the key with the unit, like `length_us`."""
         return self.name + self.kind.suffix
 
 
@@ -72,9 +70,10 @@ class Key:
 class Report:
     """Collects the problems of one document.
 
-    unit_us: microseconds of a plain number where a duration is wanted; None refuses plain numbers (only recordings set
-    it). lenient: unknown keys are ignored (recordings only). unbounded: durations have no bounds, because a node wrote
-    the text itself, perhaps from a recording with odd numbers.
+    base: path of the document's value in a larger document. unit_us: unit of durations that are plain numbers; None:
+    plain numbers are refused. lenient: unknown keys are ignored. Both are only for recordings. unbounded: bounds of
+    durations are not checked, because a node wrote the text itself, perhaps from a recording. later: problems about
+    words that this version does not support.
     """
 
     document: Document = field(default_factory=lambda: Document({}))
@@ -86,25 +85,25 @@ class Report:
     later: list[Problem] = field(default_factory=list)
 
     def wrong(self, at: Path, got: object, why: str, hint: str = "") -> Any:
-        """Note a mistake; returns BAD."""
+        """Note a mistake at path `at`. got: the wrong value. Returns BAD."""
         self.problems.append(Problem(dotted((*self.base, *at)), plain(got), why, hint, self._line(at)))
         return BAD
 
     def unknown(self, at: Path, name: str, names: Iterable[str], hint: str = "") -> Any:
-        """Note a key that no table has here; returns BAD."""
+        """Note an unknown key of the table at path `at`. names: the known keys. Returns BAD."""
         near = hint or nearest(name, names) or f"known here: {', '.join(sorted(names))}"
         return self.wrong((*at, name), name, f'{UNKNOWN} "{short(name)}"', near)
 
     def unsupported(self, at: Path, got: object, what: str, hint: str = "") -> Any:
-        """Note a known word that this version does not support; returns BAD."""
+        """Note a known word that this version does not support. Returns BAD."""
         problem = Problem(dotted((*self.base, *at)), plain(got), f"{what} is not supported yet", hint, self._line(at))
         self.later.append(problem)
         return BAD
 
     def finish(self, name: str = "") -> None:
-        """Raise the problems. name: of the file or the definition, at the start of every line.
+        """Raise if there are problems. name: of the file or definition, the start of every line.
 
-        Raises: ConfigError with every problem; NotSupported if nothing is wrong but something is not supported yet.
+        Raises: ConfigError with every problem; NotSupported if all of them are words that are not supported yet.
         """
         if self.problems:
             problems = tuple(sorted([*self.problems, *self.later], key=lambda p: p.line or 0))
@@ -117,9 +116,9 @@ class Report:
 
 
 def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, whole: bool = False) -> dict[str, Any]:
-    """Read a table by its keys. The result has every key, with its value, its default or BAD.
+    """Read a table by its keys. Returns for the name of every key its value, its default or BAD.
 
-    whole: no other key is allowed, even if the report is lenient.
+    whole: unknown keys are mistakes even if the report is lenient.
     """
     if not isinstance(value, Mapping):
         report.wrong(at, value, f"wanted a table, got {type_of(value)}")
@@ -128,7 +127,7 @@ def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, 
     strange = [] if report.lenient and not whole else [str(name) for name in value if name not in known]
     for name in strange:
         report.unknown(at, name, known)
-    meant = {nearest(name, known) for name in strange}  # one line for a misspelt key is enough
+    meant = {nearest(name, known) for name in strange}  # do not also report a misspelt key as missing
     found: dict[str, Any] = {}
     for key in keys:
         if key.name not in value:
@@ -144,14 +143,14 @@ def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, 
 
 
 def complete(values: Mapping[str, Any]) -> bool:
-    """Whether no value of a table is BAD, at its first level."""
+    """Whether no value of a table is BAD; nested values are not looked at."""
     return not any(value is BAD for value in values.values())
 
 
 def line_of(problem: Problem, name: str = "") -> str:
     """A problem as one line: `edge.toml:12  sensor "boiler": unknown key "windw"; did you mean "window"?`."""
     place = name if problem.line is None or not name else f"{name}:{problem.line}"
-    at = problem.at.rpartition(".")[0] if problem.why.startswith(UNKNOWN) else problem.at  # the table it stands in
+    at = problem.at.rpartition(".")[0] if problem.why.startswith(UNKNOWN) else problem.at  # the key's table
     where = _where(at)
     got = json.dumps(problem.got, ensure_ascii=False)
     shown = "" if problem.got is None or got in problem.why else f" = {short(got)}"
@@ -160,8 +159,8 @@ def line_of(problem: Problem, name: str = "") -> str:
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """The valid word most similar to it, '' if none is similar. cutoff: how similar, 1 is equal."""
-    from difflib import get_close_matches  # only where something is wrong
+    """The word of `names` most similar to `name`; '' if none is. cutoff: least similarity, 1 is equal."""
+    from difflib import get_close_matches  # here, because it is only needed for mistakes
 
     by_fold = {word.lower(): word for word in names}
     near = get_close_matches(name.lower(), by_fold, n=1, cutoff=cutoff)
@@ -174,7 +173,7 @@ def dotted(path: Path) -> str:
 
 
 def plain(value: object) -> object:
-    """A value for a problem: JSON-able and short."""
+    """The value in a short, JSON-able form, for Problem.got."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -185,7 +184,7 @@ def plain(value: object) -> object:
 
 
 def type_of(value: object) -> str:
-    """The name of a value's type, for people."""
+    """The name of a value's type in messages, with article."""
     names = ((bool, "true or false"), (int, "a number"), (float, "a number"), (str, "text"), (Mapping, "a table"))
     if isinstance(value, list | tuple):
         return "a list"
@@ -193,7 +192,7 @@ def type_of(value: object) -> str:
 
 
 def one_of(got: str, words: Sequence[str], others: str = "") -> str:
-    """A hint for a word that is none of these: the nearest, else all. others: what is allowed besides."""
+    """A hint for an unknown word: the most similar word, else all words. others: text to append to all words."""
     listed = f"one of {', '.join(words)}" if len(words) <= LISTED else f"one of {len(words)} in docs/configure.md"
     return nearest(got, words) or listed + others
 
@@ -207,7 +206,7 @@ def _where(at: str) -> str:
 
 
 def short(text: str) -> str:
-    """At most SHOWN characters of a foreign text."""
+    """The first SHOWN characters of a foreign text."""
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 

@@ -1,6 +1,4 @@
-"""Value types made of value types: lists, tables with free names; and tables of declared keys, as text and as
-schemas.
-"""
+"""Value types that contain other value types: lists and tables with free names. Writes tables of declared keys."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from edge_agent.config.checking.value_types import AsWritten, Number, Text
 
 @dataclass(frozen=True, slots=True)
 class ListOf(AsWritten):
-    """A list of values of one type; a tuple inside."""
+    """A list of `least` to `most` values of one type; read as a tuple. unique: no value may occur twice."""
 
     kind: ValueType
     least: int = 0
@@ -24,7 +22,7 @@ class ListOf(AsWritten):
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, list | tuple):
-            return report.wrong(at, value, f"wanted a list, got {type_of(value)}", "in brackets: [...]")
+            return report.wrong(at, value, f"wanted a list, got {type_of(value)}", "write it in brackets: [...]")
         if not self.least <= len(value) <= self.most:
             return report.wrong(at, len(value), f"wanted {self.least} to {self.most} entries, got {len(value)}")
         read = [self.kind.read(item, (*at, n), report) for n, item in enumerate(value)]
@@ -33,7 +31,7 @@ class ListOf(AsWritten):
         if self.unique:
             for n, item in enumerate(read):
                 if item in read[:n]:
-                    return report.wrong((*at, n), value[n], "stands twice in the list", "leave one out")
+                    return report.wrong((*at, n), value[n], "is in the list twice", "delete one")
         return tuple(read)
 
     def write(self, value: Any) -> object:
@@ -42,7 +40,7 @@ class ListOf(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class Rising(AsWritten):
-    """A list of 1 to `most` numbers, each greater than the one before; a tuple of floats inside."""
+    """A list of 1 to `most` numbers in rising order; read as a tuple of floats."""
 
     number: Number
     most: int
@@ -53,7 +51,9 @@ class Rising(AsWritten):
             return BAD
         for n in range(1, len(read)):
             if not read[n] > read[n - 1]:
-                return report.wrong((*at, n), value[n], f"is not greater than {value[n - 1]}", "in rising order")
+                return report.wrong(
+                    (*at, n), value[n], f"is not greater than {value[n - 1]}", "write them in rising order"
+                )
         return tuple(float(item) for item in read)
 
     def write(self, value: Any) -> object:
@@ -62,7 +62,7 @@ class Rising(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class MapOf(AsWritten):
-    """A table with free names; a tuple of pairs sorted by name inside."""
+    """A table with free names; read as a tuple of (name, value), sorted by name."""
 
     name: Text
     kind: ValueType
@@ -81,9 +81,7 @@ class MapOf(AsWritten):
 
 
 def write_table(keys: Sequence[Key], values: Mapping[str, Any]) -> dict[str, object]:
-    """The table that people would write for these values (by their names inside), without values that equal their
-    default.
-    """
+    """The table to write for `values`, without those that equal their default. values: by Key.inside."""
     return {
         key.name: key.kind.write(values[key.inside])
         for key in keys

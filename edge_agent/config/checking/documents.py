@@ -1,6 +1,6 @@
-"""Parses text to a tree of plain values, with the line of every key. JSON if it begins with `{`, else TOML.
+"""Parses a text to plain values with the line of every key. A text that begins with `{` is JSON, any other is TOML.
 
-Two small scanners find the lines: tomllib and json return values without their places.
+Two small scanners find the lines, because tomllib and json return values without places.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from edge_agent.errors import ConfigError, Problem
 
 Path = tuple[str | int, ...]
 
-MAX_BYTES: Final = 64_000  # of one definition: beyond any sane one, small beside a frame
+MAX_BYTES: Final = 64_000  # limit of one definition: more than any sensible one needs, small compared to a frame
 MAX_DEPTH: Final = foreign_json.MAX_DEPTH
 MAX_BITS: Final = (10**foreign_json.MAX_DIGITS).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed text. lines: path of a key -> its line, 1-based; {} if it was not parsed from text."""
+    """A parsed text. lines: path of a key -> its line, from 1; empty if the value does not come from text."""
 
     value: Mapping[str, object]
     lines: Mapping[Path, int] = field(default_factory=dict)
 
     def line(self, path: Path) -> int | None:
-        """The line of the longest part of the path that has one."""
+        """The line of the key at `path`, or else of its nearest enclosing table with a line; None: no line is known."""
         return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
 
 
 def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES, *, toml: bool = True) -> Document:
-    """Parse a payload. toml: False for texts that software wrote, which are JSON.
+    """Parse a payload. toml: False for texts that software wrote; they must be JSON.
 
-    Raises: ConfigError with one problem, at the first place that cannot be read.
+    Raises: ConfigError with one problem, the first that was found.
     """
     if isinstance(payload, Mapping):
         return Document(payload)
@@ -49,7 +49,7 @@ def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES
     try:
         text = payload if isinstance(payload, str) else payload.decode("utf-8-sig")
     except UnicodeDecodeError as err:
-        raise _refused(f"no UTF-8 text: byte {err.start} is 0x{payload[err.start]:02x}", "save it as UTF-8") from err
+        raise _refused(f"not UTF-8 text: byte {err.start} is 0x{payload[err.start]:02x}", "save it as UTF-8") from err
     if not text.strip():
         raise _refused("empty", "write a TOML or JSON definition")
     try:
@@ -64,12 +64,12 @@ def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES
             lines = _toml_lines(text)
         _shallow(value)
     except json.JSONDecodeError as err:
-        raise _refused(f"no JSON: {err.msg}, column {err.colno}", "", err.lineno) from err
+        raise _refused(f"not valid JSON: {err.msg}, column {err.colno}", "", err.lineno) from err
     except tomllib.TOMLDecodeError as err:
-        raise _refused(f"no TOML: {err}", _toml_hint(text), _line_in(str(err))) from err
+        raise _refused(f"not valid TOML: {err}", _toml_hint(text), _line_in(str(err))) from err
     except RecursionError as err:
-        raise _refused(f"nested deeper than {MAX_DEPTH}", "flatten it") from err
-    except ValueError as err:  # a number of thousands of digits, a key twice
+        raise _refused(f"nested deeper than {MAX_DEPTH} levels", "flatten it") from err
+    except ValueError as err:  # such as a number of thousands of digits, or a key given twice
         raise _refused(f"cannot be read: {err}", "") from err
     return Document(value, lines)
 
@@ -90,7 +90,7 @@ _TOML_NO_KEY: Final = re.compile(
 
 
 def _few_dots(text: str) -> None:
-    """Refuse dotted keys of very many parts: tomllib takes minutes for one as long as a definition may be."""
+    """Refuse dotted keys with many parts: tomllib takes minutes for a key of MAX_BYTES. Raises: RecursionError."""
     bare = _TOML_NO_KEY.sub("s", text)
     if any(piece.count(".") > MAX_DEPTH for piece in re.split(r"[=\[\]{},\n]", bare)):
         raise RecursionError
@@ -121,7 +121,7 @@ _BARE_DURATION: Final = re.compile(
 def _toml_hint(text: str) -> str:
     bare = _BARE_DURATION.search(text)
     if bare:
-        return f'durations stand in quotes: "{bare[1]}"'
+        return f'write durations in quotes: "{bare[1]}"'
     return "" if re.search(r"[=\[]", text) else "a definition is TOML (key = value) or JSON ({...})"
 
 
@@ -129,13 +129,13 @@ _JSON_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s{}\[\],:"]+|
 
 
 def _json_lines(text: str) -> dict[Path, int]:
-    """Lines of the keys and list entries of a valid JSON text."""
+    """The lines of the keys and list entries of a valid JSON text."""
     lines: dict[Path, int] = {}
-    stack: list[str | int] = []  # the key or index that is being read, a level each
+    stack: list[str | int] = []  # current key or index at each level
     line, key_next = 1, False
     for piece in _JSON_PIECE.findall(text):
         if piece not in "\n,:]}" and stack and isinstance(stack[-1], int):
-            lines.setdefault(tuple(stack), line)  # the first of a list's entry
+            lines.setdefault(tuple(stack), line)  # the first line of a list entry
         if piece == "\n":
             line += 1
         elif piece == "{":
@@ -166,7 +166,7 @@ _TOML_TEXT: Final = re.compile(r""""(?:[^"\\]|\\.)*+"?|'[^']*+'?""")
 
 
 def _toml_lines(text: str) -> dict[Path, int]:
-    """Lines of the headers and keys of a valid TOML text; keys of inline tables have the line they begin on."""
+    """The lines of the headers and keys of a valid TOML text. Keys in inline tables have no line of their own."""
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     head: Path = ()

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: a number and a unit. Inside they are integer microseconds and bytes."""
+"""Converts durations and sizes between text, a number with a unit, and integer microseconds or bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-UNITS_US: Final = {  # canonical text takes the longest below a week that divides
+UNITS_US: Final = {  # unit -> microseconds; for canonical text see format_duration
     "us": 1,
     "ms": 1_000,
     "s": 1_000_000,
@@ -24,15 +24,15 @@ _SIZE: Final = re.compile(f"({SIZE[: SIZE.rindex('(?:')]})({'|'.join(SIZES)})")
 
 
 def parse_duration(text: str) -> int:
-    """Microseconds of `250ms 5s 1.5h 7d`: one number, one unit, nothing between.
+    """Parse a duration like `250ms`, `5s`, `1.5h` or `7d`: one number, one unit, no space. Returns microseconds.
 
-    Raises: ValueError for anything else, and if it is no whole number of microseconds.
+    Raises: ValueError for other texts, and if the duration is not a whole number of microseconds.
     """
     return _whole(text, _DURATION.fullmatch(text), UNITS_US, "250ms, 5s, 10m, 1h or 1d", "microseconds")
 
 
 def format_duration(us: int) -> str:
-    """Canonical text of a duration of 0 us or more: the longest unit below a week that divides it (`90m`)."""
+    """Canonical text of a duration of 0 us or more: in the longest unit up to days that divides it (`90m`)."""
     if us == 0:
         return "0s"
     unit = next(u for u in ("d", "h", "m", "s", "ms", "us") if us % UNITS_US[u] == 0)
@@ -40,7 +40,7 @@ def format_duration(us: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `256MB` (powers of 1000) or `64KiB` (powers of 1024). Raises: ValueError."""
+    """Parse a size like `256MB` (powers of 1000) or `64KiB` (powers of 1024). Returns bytes. Raises: ValueError."""
     return _whole(text, _SIZE.fullmatch(text), SIZES, "64kB, 256MB or 1GB", "bytes")
 
 
@@ -52,8 +52,8 @@ def format_size(size: int) -> str:
 
 def _whole(text: str, found: re.Match[str] | None, units: dict[str, int], like: str, base: str) -> int:
     if found is None:
-        raise ValueError(f"no number with its unit, like {like}")
+        raise ValueError(f"not a number with a unit, like {like}")
     value = Decimal(found[1]) * units[found[2]]
     if value != int(value):
-        raise ValueError(f"{text} is no whole number of {base}")
+        raise ValueError(f"{text} is not a whole number of {base}")
     return int(value)

@@ -1,7 +1,7 @@
-"""JSON from a network to plain values, in linear time. Length, depth and digits are checked before parsing.
+"""Parses JSON from a network in linear time. Length, depth and digits are limited.
 
-The C parser recurses once per bracket and converts integers of thousands of digits in quadratic time; the sender of a
-message must not be able to exploit either.
+The C parser recurses once per bracket, and takes quadratic time for integers of thousands of digits. Without limits the
+sender of a message could exploit both.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ import math
 import re
 from typing import Any, Final
 
-MAX_BYTES: Final = 1_000_000  # of one text: a `state` of thousands of definitions
-MAX_DEPTH: Final = 16  # of nested objects and arrays: what people write needs five
-MAX_DIGITS: Final = 40  # of one number: 128 bits have 39
-_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # a text without an end is one piece
+MAX_BYTES: Final = 1_000_000  # per text; enough for a `state` of thousands of definitions
+MAX_DEPTH: Final = 16  # nested objects and arrays; definitions need five
+MAX_DIGITS: Final = 40  # per number; 128 bits have 39
+_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # an unterminated string is one piece
 
 
 def parse(payload: bytes | str, *, most_bytes: int = MAX_BYTES, most_depth: int = MAX_DEPTH) -> Any:
-    """The value of a JSON text. Raises: ValueError with the reason, json.JSONDecodeError with the place; nothing else.
+    """Parse a JSON text. Raises only ValueError, with the reason, or its subclass json.JSONDecodeError with the place.
 
-    A key that stands twice in one object, NaN, infinities and numbers beyond a double are refused too.
+    Also refused are a key twice in one object, NaN, infinities and numbers beyond the range of a double.
     """
     if len(payload) > most_bytes:
         raise ValueError(f"{len(payload)} bytes, at most {most_bytes} are read")
     text = payload if isinstance(payload, str) else payload.decode("utf-8-sig")
     if text.count("[") + text.count("{") > most_depth and depth(text) > most_depth:
-        raise ValueError(f"nested deeper than {most_depth}")
+        raise ValueError(f"nested deeper than {most_depth} levels")
     try:
         found = json.loads(
             text, object_pairs_hook=_once, parse_constant=_no_constant, parse_int=whole, parse_float=_finite
         )
-    except RecursionError as err:  # where most_depth is beyond what the interpreter allows
+    except RecursionError as err:  # most_depth is more than the interpreter allows
         raise ValueError("nested too deep") from err
     if "\\u" in text:
-        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair cannot be written again: a ValueError
+        json.dumps(found, ensure_ascii=False).encode()  # raises a ValueError for half a surrogate pair
     return found
 
 
 def table(payload: bytes | str, *, most_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """The JSON object of a payload; {} for anything else."""
+    """The JSON object in a payload; {} if it is not a JSON object."""
     try:
         found = parse(payload, most_bytes=most_bytes)
     except ValueError:
@@ -48,7 +48,7 @@ def table(payload: bytes | str, *, most_bytes: int = MAX_BYTES) -> dict[str, Any
 
 
 def depth(text: str) -> int:
-    """How deep the brackets of a text nest, outside quotes; too much for a text that is no JSON."""
+    """Nesting depth of the brackets of a JSON text, outside quotes. For other texts it may be too high."""
     most = level = 0
     for piece in _PIECE.findall(text):
         if piece in "[{":
@@ -60,7 +60,7 @@ def depth(text: str) -> int:
 
 
 def whole(text: str) -> int:
-    """An integer of JSON. Raises: ValueError for more digits than any value here has."""
+    """Parse an integer of at most MAX_DIGITS characters. Raises: ValueError."""
     if len(text) > MAX_DIGITS:
         raise ValueError(f"an integer of {len(text)} digits, at most {MAX_DIGITS} are read")
     return int(text)
@@ -79,10 +79,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen = set[str]()
         for name, _ in pairs:
             if name in seen:
-                raise ValueError(f'key "{name[:64]}" stands twice in one table')
+                raise ValueError(f'key "{name[:64]}" is given twice in one table')
             seen.add(name)
     return found
 
 
 def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is no number that JSON knows")
+    raise ValueError(f"{text} is not a number in JSON")

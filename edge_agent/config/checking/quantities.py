@@ -1,4 +1,4 @@
-"""Value types with a unit: durations, sizes, moments. Inside they are integers, with the unit in the name."""
+"""Value types with a unit: durations, sizes, times. The values inside are integers with the unit in the name."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from edge_agent.config.checking.value_types import AsWritten, Number
 
 DAY_US: Final = 86_400_000_000
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-FAR_US: Final = 2**55  # a thousand years: no measure of a recording is longer
-LAST_US: Final = 253_402_300_800_000_000  # the year 10000, which no text of a moment reaches
+FAR_US: Final = 2**55  # a thousand years, the limit of durations in recordings
+LAST_US: Final = 253_402_300_800_000_000  # start of the year 10000, the limit of RFC 3339
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration with its unit, in microseconds inside, within [low_us, high_us]."""
+    """A duration with its unit, within [low_us, high_us]; microseconds inside."""
 
     low_us: int = 0
     high_us: int = 366 * DAY_US
-    most: str = ""  # what high_us is, for people
+    most: str = ""  # the meaning of high_us, for messages
 
     suffix: ClassVar[str] = "_us"
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if report.unit_us is not None and isinstance(value, int | float) and not isinstance(value, bool):
-            us = value * report.unit_us  # a recording's plain number; its bounds are its own
+            us = value * report.unit_us  # a plain number of a recording; the bounds do not apply
             if us < 0 or not us < FAR_US or us != int(us):
-                far = "longer than a thousand years" if us >= FAR_US else "no whole number of microseconds"
-                return report.wrong(at, value, "less than nothing" if us < 0 else far)
+                far = "longer than a thousand years" if us >= FAR_US else "not a whole number of microseconds"
+                return report.wrong(at, value, "less than 0" if us < 0 else far)
             return int(us)
         if not isinstance(value, str):
             bare = isinstance(value, int | float) and not isinstance(value, bool)
@@ -44,9 +44,9 @@ class Duration:
             us = parse_duration(value)
         except ValueError as err:
             hint = _unit_hint(value)
-            if hint and hint == value:  # right but for its many digits
+            if hint and hint == value:  # only its many digits are wrong
                 return self._longer(at, value, report)
-            return report.wrong(at, value, "no number with its unit" if hint else str(err), hint)
+            return report.wrong(at, value, "not a number with a unit" if hint else str(err), hint)
         if report.unbounded:
             return us
         if us < self.low_us:
@@ -60,13 +60,13 @@ class Duration:
         return report.wrong(at, value, f"longer than {most}{self.most and f', {self.most}'}", most)
 
     def write(self, value: Any) -> object:
-        """Write it with its longest unit."""
+        """Write a duration in the longest unit that divides it."""
         return format_duration(value)
 
 
 @dataclass(frozen=True, slots=True)
 class ByteSize:
-    """A size with its unit, in bytes inside."""
+    """A size with its unit, within [low, high] bytes; bytes inside."""
 
     low: int = 1
     high: int = 10**12
@@ -90,24 +90,24 @@ class ByteSize:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A moment in RFC 3339 with its zone, in microseconds since the epoch inside."""
+    """A time in RFC 3339 with its zone; microseconds since 1970, UTC, inside."""
 
     suffix: ClassVar[str] = "_us"
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if report.unit_us is not None and isinstance(value, int) and not isinstance(value, bool):
-            us = value * report.unit_us  # a recording's plain number
+            us = value * report.unit_us  # a plain number of a recording
             return us if 0 <= us < LAST_US else report.wrong(at, value, "not in the years 1970 to 9999")
         hint = 'like "2026-11-21T00:00:00Z"'
         if isinstance(value, str):
             try:
                 value = datetime.datetime.fromisoformat(value)
             except ValueError:
-                return report.wrong(at, value, "no moment of time", hint)
+                return report.wrong(at, value, "not a date and time", hint)
         if not isinstance(value, datetime.datetime):
-            return report.wrong(at, value, f"wanted a moment of time, got {type_of(value)}", hint)
+            return report.wrong(at, value, f"wanted a date and time, got {type_of(value)}", hint)
         if value.tzinfo is None:
-            return report.wrong(at, value, "says no time zone", f'"{value.isoformat()}Z" is UTC')
+            return report.wrong(at, value, "has no time zone", f'"{value.isoformat()}Z" is UTC')
         us = (value - EPOCH) // datetime.timedelta(microseconds=1)
         return us if us >= 0 else report.wrong(at, value, "before 1970", hint)
 
@@ -117,7 +117,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Speed(AsWritten):
-    """Replay speed: a factor, or 'max' for as fast as possible, which is 0 inside."""
+    """Replay speed: a factor, or 'max' for as fast as possible; 'max' is 0 inside."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if value == "max":
@@ -138,17 +138,17 @@ class Zone(AsWritten):
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted the name of a time zone, got {type_of(value)}", hint)
         if value not in names():
-            return report.wrong(at, value, "no time zone", nearest(value, names()) or self._of_a_city(value) or hint)
+            return report.wrong(at, value, "not a time zone", nearest(value, names()) or self._of_a_city(value) or hint)
         return value
 
     @staticmethod
     def _of_a_city(value: str) -> str:
-        """The zone for the name of a city alone: `Berlin`."""
+        """The zone for the name of a city alone, such as `Berlin`; '' if there is none."""
         cities = {name.rpartition("/")[2]: name for name in sorted(names())}
         return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities, 0.75), "")
 
 
-_UNIT_WORDS: Final = {  # unit -> what else people write for it
+_UNIT_WORDS: Final = {  # unit -> other words for it
     "s": ("", "sec", "secs", "second", "seconds"),
     "m": ("min", "mins", "minute", "minutes"),
     "h": ("hr", "hour", "hours"),

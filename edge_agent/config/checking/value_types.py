@@ -1,4 +1,4 @@
-"""Value types of keys: texts, words, numbers. Each checks a value and has its JSON Schema."""
+"""Value types of keys: texts, words, numbers, addresses. Each checks a value and writes it back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_agent.config.checking.documents import Path
 
 
 class AsWritten:
-    """Base of value types without a unit. The value inside is what people write, unless `write` is overridden."""
+    """Base of value types without a unit. `write` returns the value that was read, unless it is overridden."""
 
     __slots__ = ()
     suffix: ClassVar[str] = ""
@@ -26,7 +26,7 @@ class AsWritten:
 
 @dataclass(frozen=True, slots=True)
 class Anything(AsWritten):
-    """A value that is not checked, because its meaning is not known."""
+    """Any value, unchecked; for keys whose type is not known."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         return value
@@ -34,7 +34,7 @@ class Anything(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class Text(AsWritten):
-    """A text. pattern: of the whole. what: its name in messages."""
+    """A text. what: its name in messages, with article. pattern: regular expression for the whole text."""
 
     what: str = "a text"
     pattern: str = ""
@@ -47,27 +47,27 @@ class Text(AsWritten):
             return report.wrong(at, value, f"wanted {self.what}, got {type_of(value)}", self.hint)
         if len(value) > self.longest or (not value and not self.empty) or any(c < " " for c in value):
             long = len(value) > self.longest
-            why = f"longer than {self.longest} characters" if long else "no printable text"
+            why = f"longer than {self.longest} characters" if long else "is empty or not printable"
             return report.wrong(at, value, why, self.hint)
         if self.pattern and value and not re.fullmatch(self.pattern, value):
-            return report.wrong(at, value, f"no {self.what.partition(' ')[2]}", self.hint or f"like {self.pattern}")
+            return report.wrong(at, value, f"is not {self.what}", self.hint or f"must match {self.pattern}")
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class FilePath(Text):
-    """A path. In the local file of a node a relative one starts at the folder of that file."""
+    """A path. In the local file of a node, relative paths start at the folder of that file."""
 
     what: str = "a path"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(AsWritten):
-    """One of some words.
+    """One of a set of words.
 
-    later: known words that this version does not support. absent: the hint for a word that is valid elsewhere but not
-    here. meant: words of other tools, and the message for them. others: ends the list of words, if none is similar.
-    brought: words of installed packages, which our documentation does not list.
+    later: known words that this version does not support. what: name of the words in messages. absent: text after
+    the message about an unknown word. meant: (word of another tool, hint for it). others: text after the list of words
+    in the hint. brought: words of installed packages, which are valid but not in the documentation.
     """
 
     words: tuple[str, ...]
@@ -91,17 +91,17 @@ class Choice(AsWritten):
         return report.wrong(at, value, f'unknown {self.what} "{short(value)}"{self.absent}', hint)
 
 
-BROUGHT: Final = ", or what an installed package brings"
+BROUGHT: Final = ", or a word of an installed package"
 
 
 def left_out(refused: Mapping[str, str]) -> str:
-    """Packages that could not be used, and why, for the message about an unknown word."""
-    return "".join(f"; left out: {name} ({why})" for name, why in refused.items())
+    """Text about packages that could not be used, for the message about an unknown word. refused: package -> why."""
+    return "".join(f"; package {name} cannot be used ({why})" for name, why in refused.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Pick(AsWritten):
-    """One of some values, of their own types."""
+    """One of a set of values of different types. 1, 1.0 and true are different values."""
 
     choices: tuple[str | int | float | bool, ...]
 
@@ -125,14 +125,14 @@ class Flag(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class Number(AsWritten):
-    """A number within [low, high]; `whole` for integers."""
+    """A number within [low, high]. whole: only integers."""
 
     low: float = -math.inf
     high: float = math.inf
     whole: bool = False
-    above: bool = False  # low itself is outside
-    hint: str = ""  # what it may be, for people
-    share: bool = False  # of 1: who says more than 1 may have meant percent
+    above: bool = False  # low itself is not allowed
+    hint: str = ""  # the allowed numbers, for people
+    share: bool = False  # a share from 0 to 1: greater numbers may be meant as percent
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read an int or a finite float; if `whole`, an int only."""
@@ -155,7 +155,7 @@ class Number(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class Url(AsWritten):
-    """A broker, mqtt://host:port or mqtts://host:port."""
+    """The address of a broker, mqtt://host[:port] or mqtts://host[:port]; read with the port."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         hint = 'like "mqtt://127.0.0.1:1883" or "mqtts://broker.example:8883"'
@@ -165,19 +165,19 @@ class Url(AsWritten):
             url = urlsplit(value)
             port = url.port
         except ValueError:
-            return report.wrong(at, value, "no address of a broker: the port is no number of 1 to 65535", hint)
+            return report.wrong(at, value, "not the address of a broker: the port must be 1 to 65535", hint)
         if url.scheme not in {"mqtt", "mqtts"} or not url.hostname:
-            return report.wrong(at, value, "no address of a broker", hint)
+            return report.wrong(at, value, "not the address of a broker", hint)
         if ":" not in url.hostname and not all(
             0 < len(part) < 64 for part in url.hostname.removesuffix(".").split(".")
         ):
-            return report.wrong(at, value, "no host name: each part between dots has 1 to 63 characters", hint)
+            return report.wrong(at, value, "not a host name: each part between dots must have 1 to 63 characters", hint)
         if url.username is not None or url.password is not None:
             return report.wrong(
-                at, f"{url.scheme}://…", "credentials do not stand in an address", "use user and password_file"
+                at, f"{url.scheme}://…", "an address must not contain credentials", "use user and password_file"
             )
         if url.path not in {"", "/"} or url.query or url.fragment or port == 0:
-            return report.wrong(at, value, "more than scheme, host and port", hint)
+            return report.wrong(at, value, "an address has only scheme, host and port", hint)
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         return f"{url.scheme}://{host}:{port or (8883 if url.scheme == 'mqtts' else 1883)}"
 

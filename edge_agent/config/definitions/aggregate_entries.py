@@ -1,4 +1,4 @@
-"""The `aggregates` of a query: the functions of algebra/aggregates with their parameters, as people write them."""
+"""Reads and writes the `aggregates` of a query: functions of algebra/aggregates with their parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from edge_agent.config.checking.value_types import BROUGHT, AsWritten, Choice, N
 from edge_agent.config.definitions.sensors import LABEL
 
 _OURS: Final = tuple(function.name for family in BUILT_IN for function in family.functions)
-_MEANT: Final = {  # function -> words of other tools for it that no spelling distance brings here
+_MEANT: Final = {  # function -> its names in other tools, where the spelling is not similar
     "avg": "mean average",
     "var": "variance s2",
     "stddev": "std sd stdev",
@@ -59,10 +59,10 @@ _MEANT: Final = {  # function -> words of other tools for it that no spelling di
     "top_k": "approx_top_k",
 }
 ALIASES: Final = {word: fn for fn, words in _MEANT.items() for word in words.split()}
-PLACED: Final = "where it is computed follows from window and functions, and headwater explain says it: leave this out"
+PLACED: Final = "leave it out: the planner decides where to compute, and headwater explain shows it"
 PLACES: Final = ("distributed", "decentralised", "decentralized", "central", "gateway", "edge", "root", "cloud")
 _PLACING: Final = frozenset({*PLACES, "placement", "place", "compute", "computed", "execution"})  # keys of no table
-COLUMNS: Final = frozenset(  # of a query's view: an aggregate cannot have the name of one
+COLUMNS: Final = frozenset(  # columns of every query's view: names not allowed for aggregates
     {
         *("query", "definition_revision", "node", "key", "labels", "start", "end", "window_start", "window_end"),
         *("values", "details", "readings", "revision", "withdrawn", "late", "complete", "expected", "received"),
@@ -76,7 +76,7 @@ COLUMN_NAME: Final = Text("a column name", "[A-Za-z_][A-Za-z0-9_]{0,63}", "lette
 
 @dataclass(frozen=True, slots=True)
 class AggregateEntry(AsWritten):
-    """One of `aggregates`: a function's name, or a table with fn, as and the function's parameters."""
+    """An entry of `aggregates`: the name of a function, or a table with `fn`, `as` and the function's parameters."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if isinstance(value, str):
@@ -91,7 +91,7 @@ class AggregateEntry(AsWritten):
         fn = value.get("fn")
         if percent is None and _NO_PERCENT.fullmatch(str(fn)):
             return report.wrong(
-                at, fn, f'"{fn}" is no percentage', 'p1 to p99, or fn = "quantile" with any q from 0 to 1'
+                at, fn, f'"{fn}" is not a percentile', 'p1 to p99, or fn = "quantile" with any q from 0 to 1'
             )
         if fn is None:
             near = nearest("fn", value) if value else ""
@@ -118,7 +118,7 @@ class AggregateEntry(AsWritten):
         return Aggregate(fn, name, tuple(sorted((n, v) for n, v in given.items() if v != defaults[n])))
 
     def write(self, value: Any) -> object:
-        """Write the name alone if the entry has nothing else."""
+        """Write only the name of the function if there is nothing else."""
         table: dict[str, object] = {"fn": value.fn, **dict(value.params)}
         if value.name != value.fn:
             table["as"] = value.name
@@ -126,9 +126,9 @@ class AggregateEntry(AsWritten):
 
 
 def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
-    """The table without keys that choose where to compute, because the planner decides that. Adds a mistake for each.
+    """The table without keys like `placement`, because the planner decides where to compute. Reports the first one.
 
-    Recordings may contain them.
+    Recordings may contain such keys; there they are not reported.
     """
     placing = sorted(_PLACING & table.keys())
     for name in [] if report.lenient else placing[:1]:
@@ -137,7 +137,7 @@ def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[s
 
 
 def params(fn: str) -> tuple[Key, ...]:
-    """The keys of a function besides fn and as."""
+    """The keys of a function's parameters."""
     return tuple(
         Key(name, _kind(param), REQUIRED if param.default is None else param.default, param.wanted)
         for name, param in FUNCTIONS[fn].params

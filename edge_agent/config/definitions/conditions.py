@@ -1,4 +1,4 @@
-"""Conditions on a reading, in the language of algebra/query/where.py: a query's filter, the ends of a state window."""
+"""Conditions on a reading, in the language of algebra/query/where.py: filters of queries, and ends of state windows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.value_types import AsWritten, Text
 from edge_agent.errors import ConfigError
 
-MOST_FILTER: Final = 4000  # characters: it travels in frames
+MOST_FILTER: Final = 4000  # characters; conditions are sent in frames
 
 
 @dataclass(frozen=True, slots=True)
 class Condition(AsWritten):
-    """A condition on a reading. The value inside is its canonical text, so that conditions of equal meaning are equal.
+    """A condition on a reading. Inside: its canonical text, which does not depend on how it was written.
 
-    what: its name in messages. empty: whether it may be empty.
+    what: its name in messages, with article. empty: whether it may be empty.
     """
 
     what: str = "a filter"
@@ -34,5 +34,5 @@ class Condition(AsWritten):
             return report.wrong(at, value, str(err), "like \"value > 0 and site = 'a'\"")
 
         if len(canonical) > MOST_FILTER:
-            return report.wrong(at, value, f"longer than {MOST_FILTER} characters when written out")
+            return report.wrong(at, value, f"its canonical text is longer than {MOST_FILTER} characters", "shorten it")
         return canonical

@@ -1,8 +1,7 @@
-"""Definitions of sensors and queries: text to frozen values and back, with the same readers for topics, files,
-recordings.
+"""Converts definitions of sensors and queries between text and frozen values, for topics, files and recordings.
 
-The canonical text of a definition is JSON on one line: it travels in frames and is kept in `ops.queries`. Source:
-docs/configure.md; schemas/sensor.schema.json, schemas/query.schema.json.
+The canonical text of a definition is JSON on one line. It is sent in frames and stored in `ops.queries`.
+Source: docs/configure.md; schemas/sensor.schema.json, schemas/query.schema.json.
 """
 
 from __future__ import annotations
@@ -26,13 +25,18 @@ from edge_agent.errors import ConfigError, NotSupported
 _Defined = TypeVar("_Defined", Sensor, Query)
 Payload = bytes | str | Mapping[str, object]
 
-MOST_PATTERNS: Final = 64  # of nodes, in a command to all of them
+MOST_PATTERNS: Final = 64  # node patterns in a command to all nodes
 MOST_REVISION: Final = 2**53  # exact in every JSON reader
 SHARED: Final = (  # keys of every definition
-    Key("id", Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64"), "", "as in the topic; need not be said"),
     Key(
-        *("revision", Number(1, MOST_REVISION, whole=True), None, "the higher wins"),
-        why="left out, the parent gives the next free number",
+        "id",
+        Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64"),
+        "",
+        "optional; as in the topic",
+    ),
+    Key(
+        *("revision", Number(1, MOST_REVISION, whole=True), None, "the highest revision is in force"),
+        why="left out: the parent assigns the next free number",
     ),
     Key(
         *(
@@ -40,9 +44,9 @@ SHARED: Final = (  # keys of every definition
             ListOf(Text("a node pattern", r"!?[a-z0-9*?-]{1,33}", 'like "press-*"; "!press-3" excludes'), 1),
             (),
         ),
-        "which nodes it is for; left out: all",
+        "patterns of the nodes that use the definition; left out: all nodes",
     ),
-    Key("removed", Flag(), False, "true: the definition ends with this revision"),
+    Key("removed", Flag(), False, "true: this revision removes the definition"),
 )
 
 
@@ -50,8 +54,8 @@ SHARED: Final = (  # keys of every definition
 class Definition:
     """The content of one topic or one table of a file.
 
-    revision: None until the parent has numbered it. nodes: patterns of the nodes to which it is restricted, () for all.
-    value: None if removed; its own revision is 0 while there is none.
+    revision: None until the parent has numbered it. nodes: patterns of the nodes that use it, () for all. value: None
+    for a removal; value.revision is 0 while `revision` is None.
     """
 
     kind: str
@@ -62,18 +66,18 @@ class Definition:
 
     @property
     def removed(self) -> bool:
-        """Whether it ends the definition."""
+        """Whether this revision removes the definition."""
         return self.value is None
 
     @property
     def content(self) -> str:
-        """Canonical text without the revision: an (id, revision) has one content in the whole fleet."""
+        """Canonical text without the revision. Equal (id, revision) must have equal content in the whole fleet."""
         table = {} if self.value is None else _table(replace(self.value, revision=0))
         return _text({"removed": True} if self.value is None else {**table, **self._narrowing})
 
     @property
     def text(self) -> str:
-        """Canonical text as a payload to publish: with its revision and the nodes to which it is restricted."""
+        """Canonical text with revision and nodes, as a payload to publish."""
         table = {"id": self.id, "removed": True} if self.value is None else _table(self.value)
         number = {} if self.revision is None else {"revision": self.revision}
         return _text({**table, **number, **self._narrowing})
@@ -83,27 +87,30 @@ class Definition:
         return {"nodes": list(self.nodes)} if self.nodes else {}
 
     def numbered(self, revision: int) -> Definition:
-        """The same with a revision."""
+        """The same definition with a revision."""
         value = None if self.value is None else replace(self.value, revision=revision)
         return replace(self, revision=revision, value=value)
 
     def concerns(self, node: str) -> bool:
-        """Whether it is for this node: one of its patterns fits and none that begins with `!`."""
+        """Whether the definition is for this node; see `fits`."""
         return fits(self.nodes, node)
 
 
 def fits(patterns: Sequence[str], node: str) -> bool:
-    """Whether patterns name a node: none at all, or one fits and none that begins with `!`."""
+    """Whether node patterns include a node.
+
+    It must match one of the patterns without `!`, if there are any, and none of those that begin with `!`.
+    """
     wanted = [p for p in patterns if not p.startswith("!")]
     refused = [p[1:] for p in patterns if p.startswith("!")]
     return (not wanted or any(_fits(node, p) for p in wanted)) and not any(_fits(node, p) for p in refused)
 
 
 def _fits(node: str, pattern: str) -> bool:
-    """Whether a pattern of letters, `*` and `?` fits. Quadratic at worst, because anybody may write a pattern."""
-    states = {0}  # places in the pattern that the text so far can have reached
+    """Whether a pattern with `*` and `?` matches a node. At most quadratic time, because patterns are not trusted."""
+    states = {0}  # positions in the pattern that the letters so far can reach
     for letter in [*node, ""]:
-        for place in sorted(states):  # a star may stand for nothing
+        for place in sorted(states):  # a star may match no letter
             while place < len(pattern) and pattern[place] == "*":
                 place += 1
                 states.add(place)
@@ -114,9 +121,9 @@ def _fits(node: str, pattern: str) -> bool:
 
 
 def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> Definition:
-    """Read one definition. item: its id, '' if the text contains it. name: at the start of the lines of an error.
+    """Read one definition. item: its id, '' if the text contains it. name: start of the lines of an error.
 
-    Raises: ConfigError with all problems; NotSupported if the only problems are words of a later version.
+    Raises: ConfigError with all problems; NotSupported if all problems are words that are not supported yet.
     """
     return _parse(kind, item, payload, name or (f'{kind} "{item}"' if item else ""))
 
@@ -137,7 +144,7 @@ def _parse(
 
 
 def read_definition(kind: str, item: str, table: object, at: Path, report: Report) -> Any:
-    """A Definition from a table of a document; BAD with problems in the report."""
+    """Read a Definition from a table at path `at` of a document. Returns BAD if there are problems."""
     if not isinstance(table, Mapping):
         return report.wrong(at, table, "wanted a table", f"[{kind}.{item}]")
     names = {key.name for key in SHARED}
@@ -160,26 +167,26 @@ def _check_id(kind: str, item: str, said: object, at: Path, report: Report) -> N
         report.wrong(at, None, f"a {kind} needs an id", "add id = ...")
     elif ITEM_ID.fullmatch(item) is None:
         near = "".join(c if c in "abcdefghijklmnopqrstuvwxyz0123456789-" else "-" for c in item.lower())[:64]
-        report.wrong(at, item, f"no id of a {kind}: a-z, 0-9 and -, at most 64", near)
+        report.wrong(at, item, f"is not an id of a {kind}: a-z, 0-9 and -, at most 64", near)
     elif item in TABLES:
-        report.wrong(at, item, f"no id of a {kind}: a table has this name", f"{item}-1")
+        report.wrong(at, item, f"is not an id of a {kind}: a table has this name", f"{item}-1")
     if said and said is not BAD and said != item:
         report.wrong((*at, "id"), said, f'the topic or table has the id "{item}"', item)
 
 
 def parse_sensor(item: str, payload: Payload) -> Sensor:
-    """A sensor. Raises: ConfigError (a removal too), NotSupported."""
+    """Read a sensor. Raises: ConfigError, also for a removal; NotSupported."""
     value = parse_definition("sensor", item, payload).value
     if not isinstance(value, Sensor):
-        raise ConfigError(f'sensor "{item}": is a removal')
+        raise ConfigError(f'sensor "{item}": wanted a sensor, got a removal')
     return value
 
 
 def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **defaults: object) -> Query:
-    """A query of a recording: plain numbers are durations in its unit, unknown keys are ignored.
+    """Read a query of a recording. Plain numbers are durations in unit_us; unknown keys are ignored.
 
-    defaults: the values that the recording has for all of its queries (source, by, lateness, late), used where the
-    query has none; durations among them in the recording's unit too. Raises: ConfigError, NotSupported.
+    defaults: values of the recording for keys that the query lacks (source, by, lateness, late); durations are in
+    unit_us too. Raises: ConfigError, NotSupported.
     """
     window = query.get("window")
     table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **query}
@@ -197,7 +204,7 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
     table.pop("revision", None)
     item = str(query.get("id") or "query")
     value = read_query(item, 1, {n: v for n, v in table.items() if n not in {"id", "nodes"}}, (), report)
-    if report.later and not report.problems:  # one line a query, whatever it asks for
+    if report.later and not report.problems:  # one line for all unsupported words of a query
         said = " and ".join(problem.why.removesuffix(" is not supported yet") for problem in report.later)
         verb = "are" if len(report.later) > 1 else "is"
         raise NotSupported(f'query "{item}": {said} {verb} not supported yet', tuple(report.later))
@@ -208,34 +215,34 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
 
 
 def _said(table: Any) -> Any:
-    """A table of a recording without its null values, which mean absent; anything else unchanged."""
+    """A table of a recording without its null values, which mean absent. Other values are returned unchanged."""
     return {n: v for n, v in table.items() if v is not None} if isinstance(table, Mapping) else table
 
 
 def canonical_sensor(sensor: Sensor) -> str:
-    """One line of JSON; sensor_of gives the equal value back."""
+    """The canonical text, one line of JSON; `sensor_of` returns the equal sensor."""
     return _text(_table(sensor))
 
 
 def canonical_query(query: Query) -> str:
-    """One line of JSON; query_of gives the equal value back."""
+    """The canonical text, one line of JSON; `query_of` returns the equal query."""
     return _text(_table(query))
 
 
 def sensor_of(text: str) -> Sensor:
-    """A sensor from its canonical text, which contains the id. Raises: ConfigError."""
+    """Read a sensor from its canonical text, which contains the id. Raises: ConfigError."""
     return _of_text("sensor", text, Sensor)
 
 
 def query_of(text: str) -> Query:
-    """A query from its canonical text, which contains the id. Raises: ConfigError."""
+    """Read a query from its canonical text, which contains the id. Raises: ConfigError."""
     return _of_text("query", text, Query)
 
 
 def _of_text(kind: str, text: str, wanted: type[_Defined]) -> _Defined:
     value = _parse(kind, "", text, f"a {kind}'s canonical text", unbounded=True, toml=False).value
     if not isinstance(value, wanted):
-        raise ConfigError(f"a {kind}'s canonical text: is a removal")
+        raise ConfigError(f"a {kind}'s canonical text: wanted a {kind}, got a removal")
     return value
 
 

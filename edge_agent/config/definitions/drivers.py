@@ -1,8 +1,8 @@
-"""The registry of sensor drivers: one driver per file in ports/sensors/, one line in FILES here.
+"""The registry of sensor drivers. Each driver is a file in ports/sensors/ and a line in FILES here.
 
-A driver's file contains its record, DRIVER, with every fact that other packages need, and the class that reads. The
-registry imports the file when a definition names the driver, not before. Other packages add records under entry points
-of the group `headwater.drivers` (docs/extend.md).
+The file of a driver contains its record, DRIVER, with all facts that other code needs, and the class that reads. The
+registry imports the file only when the driver is used. Installed packages add records by entry points of the group
+`headwater.drivers` (docs/extend.md).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import Key, Report
 from edge_agent.config.checking.documents import Path
 
-FILES: Final = (  # each is a file of ports/sensors with a DRIVER of that name
+FILES: Final = (  # files of ports/sensors; the DRIVER in each has the name of the file
     "mqtt",
     "host",
     "file",
     "simulated",
 )
 ROOM: Final = "edge_agent.ports.sensors"
-LATER_DRIVERS: Final = ("w1", "iio", "modbus", "gpio", "i2c", "serial", "ble", "can", "opcua")  # named, not built yet
-TEMPLATES: Final = frozenset({"topic", "payload"})  # what labels may take text from
-REFUSED: Final[dict[str, str]] = {}  # entry point -> why its driver is left out
+LATER_DRIVERS: Final = ("w1", "iio", "modbus", "gpio", "i2c", "serial", "ble", "can", "opcua")  # not supported yet
+TEMPLATES: Final = frozenset({"topic", "payload"})  # parts of a message that labels may insert
+REFUSED: Final[dict[str, str]] = {}  # entry point -> why its driver cannot be used
 
 Check = Callable[[Mapping[str, Any], Path, Report], None]
 Rate = Callable[[Sensor, Collection[str]], float]
@@ -35,21 +35,20 @@ Rate = Callable[[Sensor, Collection[str]], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """All facts of one sensor driver. No field has a default, so that none can be forgotten.
+    """All facts about one sensor driver. No field has a default, so that none can be forgotten.
 
-    keys: the fields of its definitions; what start reads is `sensor.option(key.inside)`, defaults filled in.
-    start: (sensor, position, clock) -> ports.SensorDriver. It imports what `extra` installs, this file does not.
-    check: reports mistakes that involve several keys; gets the values of all keys.
-    labels: the labels that it adds to readings by itself.
-    templates: of TEMPLATES, the sources from which `{topic[1]}` and `{/pointer}` in labels may take text.
-    rate: readings per second of one key, from the sensor and the labels of the key; None if the definition does not
-    say.
+    keys: the driver's own keys in definitions; `sensor.option(key.inside)` returns their values.
+    start: (sensor, position, clock) -> ports.SensorDriver. Only start may import the libraries of `extra`.
+    check: gets the values of all keys and reports mistakes that involve several keys; None: there are none.
+    labels: labels that the driver adds to its readings.
+    templates: members of TEMPLATES that its readings have, for `{topic[1]}` and `{/pointer}` in labels.
+    rate: (sensor, labels of the key) -> readings per second of one key; None if the definition does not determine it.
     rereadable: whether a sensor continues at its last committed position, so that a stop of the node loses nothing.
-    own_clock: whether the source is read from its beginning by a clock of its own (protocol 3.1, 4.1): its first window
-    is complete, and `simulate` runs it faster than real time.
-    ends: whether the source has an end, for which `run --once` waits.
+    own_clock: whether the source has its own clock and is read from its beginning (protocol 3.1, 4.1). Then its first
+    window is complete, and `simulate` runs it faster than real time.
+    ends: whether the source has an end; `run --once` waits for it.
     local: whether it reads the broker of [local]. Then start is (clock) -> one MqttSensors for all its sensors.
-    extra: the extra `headwater[extra]` that installs its libraries; '' if it needs none.
+    extra: the extra of `headwater[...]` that installs its libraries; '' if it needs none.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Driver:
 
 
 class DriverRegistry(Mapping[str, Driver]):
-    """Drivers by name. Iterating gives the names and imports nothing."""
+    """Drivers by name. Iterating over the names does not import the drivers."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Driver] = {}
@@ -92,12 +91,13 @@ class DriverRegistry(Mapping[str, Driver]):
 
     @property
     def brought(self) -> tuple[str, ...]:
-        """The names of drivers from installed packages."""
+        """The names of the drivers from installed packages."""
         return tuple(self._brought)
 
     def add(self, loaded: Iterable[Loaded[Driver]], refused: Mapping[str, str]) -> None:
-        """Add drivers of packages. REFUSED gets the reasons of those that cannot be used. refused: those that failed to
-        load.
+        """Add drivers of installed packages; reasons why others cannot be used go to REFUSED.
+
+        refused: entry point -> why it failed to load.
         """
         REFUSED.update(refused)
         for each in usable(loaded, REFUSED, lambda driver: _refusal(driver, self)):
@@ -105,7 +105,7 @@ class DriverRegistry(Mapping[str, Driver]):
 
 
 def _refusal(found: Driver, registry: Collection[str]) -> str:
-    """Why a record cannot be used, '' if it can."""
+    """Why a record of a package cannot be used; '' if it can."""
     if not re.fullmatch("[a-z][a-z0-9_]{0,63}", found.name):
         return f"{found.name!r} is not a name: lower-case letters, digits and _"
     if found.name in registry or found.name in LATER_DRIVERS:
@@ -113,7 +113,7 @@ def _refusal(found: Driver, registry: Collection[str]) -> str:
     if found.local:
         return "a driver of a package cannot read the broker of [local]"
     if not found.templates <= TEMPLATES:
-        return f"templates are of {', '.join(sorted(TEMPLATES))}"
+        return f"templates may only contain {', '.join(sorted(TEMPLATES))}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Label templates: `line-{topic[1]}` takes a level of the topic of a reading, `{/ids/unit}` a place in its payload."""
+"""Label templates. `line-{topic[1]}` inserts a level of the reading's topic, `{/ids/unit}` a value of its payload."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from edge_agent.config.checking.checker import Report, type_of
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.value_types import AsWritten
 
-POINTER: Final = r"(?:/(?:[^/~{}]|~0|~1)*)+"  # RFC 6901 without braces, so that it can stand in a template
+POINTER: Final = r"(?:/(?:[^/~{}]|~0|~1)*)+"  # RFC 6901 without braces, because templates use braces
 _HOLE: Final = re.compile(rf"\{{topic\[([0-9]{{1,2}})\]\}}|\{{({POINTER})\}}")
 LONGEST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class LabelTemplate:
-    """A label's text in parts: a str is literal, an int is a level of the topic from 0, a tuple a JSON pointer."""
+    """The parts of a label's text: str is literal, int a level of the topic (from 0), tuple a JSON pointer."""
 
     parts: tuple[str | int | tuple[str, ...], ...]
 
 
 def parse(text: str) -> LabelTemplate:
-    """Split a template into its parts. Raises: ValueError for a brace that opens no known placeholder."""
+    """Split a template into its parts. Raises: ValueError for braces outside known placeholders."""
     parts: list[str | int | tuple[str, ...]] = []
     at = 0
     for hole in _HOLE.finditer(text):
@@ -32,12 +32,12 @@ def parse(text: str) -> LabelTemplate:
         at = hole.end()
     parts += [text[at:]] if at < len(text) or not parts else []
     if any(isinstance(part, str) and ("{" in part or "}" in part) for part in parts):
-        raise ValueError("braces hold {topic[n]} or {/json/pointer}")
+        raise ValueError("braces may only contain {topic[n]} or {/json/pointer}")
     return LabelTemplate(tuple(parts))
 
 
 def pointer(text: str) -> tuple[str, ...]:
-    """The steps of a JSON pointer, '' for none. Source: RFC 6901 section 4."""
+    """The steps of a JSON pointer; () for ''. Source: RFC 6901 section 4."""
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:])
 
 
@@ -46,7 +46,7 @@ class LabelText(AsWritten):
     """The value of a label: text, possibly with placeholders."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the text as it is; a number becomes its text."""
+        """Check the text; a whole number is converted to text."""
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):

@@ -1,7 +1,6 @@
-"""A query's definition: source, filter, keys, window, aggregates, lateness.
+"""Reads and writes the definition of a query: source, filter, keys, window, aggregates, lateness.
 
-Every word of the language is known here. Words that this version does not support are reported as such, not as
-mistakes.
+Words of the language that this version does not support are reported as not supported yet, not as mistakes.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from edge_agent.config.definitions.window_table import WindowTable
 from edge_agent.config.topics import ITEM_ID
 
 MOST_AGGREGATES: Final = 64
-DEFAULT_LATENESS_US: Final = 2_000_000  # one missed 1 s report, plus clock skew
+DEFAULT_LATENESS_US: Final = 2_000_000  # one missed report of a 1 s sensor, plus clock skew
 
 _ITEM: Final = Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64")
 
 _AGGREGATES: Final = ListOf(AggregateEntry(), 1, MOST_AGGREGATES, unique=False)
 KEYS: Final = (
-    Key("source", _ITEM, REQUIRED, "the sensor whose readings it is about"),
-    Key("where", Condition(), "", "filter over value and labels: value > 0 and site = 'a'"),
+    Key("source", _ITEM, REQUIRED, "id of the sensor whose readings are aggregated"),
+    Key("where", Condition(), "", "filter by value and labels, like value > 0 and site = 'a'"),
     Key("by", ListOf(LABEL, most=16), (), "labels that make the key: a result for each combination of their values"),
-    Key("window", WindowTable(), REQUIRED, "type and its measures"),
+    Key("window", WindowTable(), REQUIRED, "window type and its parameters"),
     Key("aggregates", _AGGREGATES, REQUIRED, "functions; each is a column of the result"),
     Key(
         *(
@@ -48,34 +47,40 @@ KEYS: Final = (
             DEFAULT_LATENESS_US,
             "how far the frontier stays behind the newest reading",
         ),
-        why="one missed 1 s report, plus clock skew",
+        why="one missed report of a 1 s sensor, plus clock skew",
     ),
     Key(
         "scope",
         Choice(SCOPES, what="scope", meant=tuple((word, PLACED) for word in PLACES)),
         "global",
-        "over all nodes; local: a result for each node",
+        "global: one result over all nodes; local: a result for each node",
     ),
     Key(
         "late",
         Choice(LATE_POLICIES, what="policy"),
         "revise",
-        "what a reading behind the frontier does",
-        "nothing is lost",
+        "what happens to a reading behind the frontier: revise its windows, drop it, or count it only in windows that "
+        "are still open",
+        "with revise nothing is lost",
     ),
     Key(
         "on_missing",
         Choice(ON_MISSING, what="way"),
         "hold",
-        "of windows by counts or states, by order and central: hold them until every expected gateway has spoken, or "
-        "skip those left out",
+        "for windows that wait for every gateway (counts, states, punctuation with interpretation order or central): "
+        "hold them until all have reported, or skip missing gateways after the grace time",
     ),
-    Key("effective_from", Instant(), None, "first window start of this revision; left out: as soon as all serve it"),
+    Key(
+        "effective_from",
+        Instant(),
+        None,
+        "first window start of this revision; left out: as soon as all nodes serve it",
+    ),
 )
 
 
 def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
-    """A query from a table without the keys that all definitions share; BAD with problems in the report."""
+    """Read a query from a table without the keys that all definitions share. Returns BAD if there are problems."""
     long = unplaced(_long_form(table, at, report), at, report)
     values = read_table(KEYS, long, at, report)
     if long.get("aggregates") is not table.get("aggregates"):
@@ -86,7 +91,7 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
         return BAD
     window = values["window"]
     if values["scope"] == "local" and (window := getattr(window, "alone", window)) is None:
-        why = "windows of a sensor's state merge over gateways, a scope local does not"
+        why = "windows of a sensor's state are merged over gateways, but scope local is not"
         return report.wrong((*at, "scope"), "local", why, 'interpretation = "local": from change to change')
     inside = {key.inside: values[key.name] for key in KEYS}
     by = values["by"] if getattr(values["window"], "keyed", True) else ()
@@ -112,10 +117,10 @@ def _fits_window(query: Query, at: Path, report: Report) -> bool:
 
 
 def _travels(query: Query, at: Path, report: Report) -> bool:
-    """Whether everything that the functions need can travel to the place where the windows are formed."""
+    """Whether the columns and labels that the functions need fit into frames. Notes problems."""
     needed = basis_of(query.aggregates, None)
     if len(needed) > MAX_COLUMNS:
-        why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} travel together"
+        why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} fit into a frame"
         report.wrong(at, len(needed), why, "ask for fewer edges, or in another query with another filter or lateness")
         return False
     lacking = set(labels_of(needed)) - set(query.by) if RAW in query.group.cut.plan_kinds else set()
@@ -128,7 +133,7 @@ def _travels(query: Query, at: Path, report: Report) -> bool:
 
 
 def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
-    """The short form `{"aggregate", "param"}` as `aggregates`."""
+    """Replaces the short form, keys `aggregate` and `param`, by `aggregates`."""
     if "aggregate" not in table or "aggregates" in table:
         return table
     rest = {name: item for name, item in table.items() if name not in {"aggregate", "param"}}
@@ -146,7 +151,7 @@ def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping
 
 
 def _places_as_written(at: Path, report: Report) -> None:
-    """Reports mistakes of the aggregate at their places in the short form."""
+    """Moves problems of the aggregate to the keys of the short form, as it was written."""
     long = dotted((*report.base, *at, "aggregates", 0))
     for problems in (report.problems, report.later):
         for n, problem in enumerate(problems):
@@ -162,11 +167,11 @@ def _names_differ(aggregates: tuple[Aggregate, ...], at: Path, report: Report) -
     seen: set[str] = set()
     for n, aggregate in enumerate(aggregates):
         if aggregate.name.lower() in seen:
-            report.wrong((*at, n), aggregate.name, "two columns of one name", 'name one of them: as = "..."')
+            report.wrong((*at, n), aggregate.name, "two columns have this name", 'rename one: as = "..."')
         seen.add(aggregate.name.lower())
 
 
 def write_query(query: Query) -> dict[str, object]:
-    """The table that reads back to the query, without values that equal their default; window and lateness always."""
+    """The table of a query, without values that equal their default; lateness is always written."""
     made = write_table(KEYS, {key.inside: getattr(query, key.inside) for key in KEYS})
     return {**made, "lateness": format_duration(query.lateness_us)}

@@ -1,4 +1,4 @@
-"""A sensor's definition: the keys of every driver, and the driver's own."""
+"""Reads and writes the definition of a sensor: keys that all drivers share, and the keys of its driver."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LABEL: Final = Text(
     "(?!(?:value|and|or|not|in)$)[A-Za-z_][A-Za-z0-9_]{0,63}",
     "letters, digits and _; not a word of `where`",
 )
-FINEST, COARSEST = -9, 9  # exponents of a resolution: nano-units to giga-units
-EXACT: Final = 2**53  # scaled integers beyond are refused at the sensor (docs/protocol.md 7.1)
+FINEST, COARSEST = -9, 9  # exponents of a resolution: 1e-9 to 1e9
+EXACT: Final = 2**53  # greater scaled integers are refused at the sensor (docs/protocol.md 7.1)
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution(AsWritten):
-    """The sensor's smallest step; inside the exponent of the power of ten that represents it exactly."""
+    """The smallest step of a sensor. Inside: exponent of the greatest power of ten that divides it."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read 0.1 as -1, 0.25 as -2, 5 as 0, 100 as 2."""
@@ -37,7 +37,7 @@ class Resolution(AsWritten):
             return report.wrong(at, value, "must be more than 0", "leave it out for floating point")
         exponent = Decimal(repr(value)).normalize().as_tuple().exponent
         if not isinstance(exponent, int) or not FINEST <= exponent <= COARSEST:
-            return report.wrong(at, value, "no step between 1e-9 and 1e9 that a power of ten represents", "like 0.1")
+            return report.wrong(at, value, "not a step between 1e-9 and 1e9", "like 0.1")
         return exponent
 
     def write(self, value: Any) -> object:
@@ -46,7 +46,7 @@ class Resolution(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class Range(AsWritten):
-    """[lowest, highest] possible value of a sensor."""
+    """[lowest, highest] possible value of a sensor, as two floats."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         numbers = isinstance(value, list | tuple) and all(
@@ -65,28 +65,32 @@ class Range(AsWritten):
 
 _DRIVER: Final = Key("driver", Anything(), REQUIRED, "where the readings come from")
 COMMON: Final = (
-    Key("labels", MapOf(LABEL, LabelText()), (), "name = text of every reading; {topic[1]} and {/pointer} fill in"),
+    Key("labels", MapOf(LABEL, LabelText()), (), "name = text; {topic[1]} and {/pointer} insert parts of a reading"),
     Key("unit", Text("a unit", longest=32, empty=True), "", "for people: °C, bar, kWh"),
     Key("resolution", Resolution(), None, "smallest step; makes values scaled integers and sums exact"),
-    Key("range", Range(), None, "[lowest, highest] possible; values outside are counted and left out"),
+    Key("range", Range(), None, "[lowest, highest] possible value; others are counted and dropped"),
     Key(
-        "timeout", Duration(10_000, 30 * DAY_US), 10_000_000, "after this silence it is idle", "ten missed 1 s reports"
+        "timeout",
+        Duration(10_000, 30 * DAY_US),
+        10_000_000,
+        "without a reading for this long the sensor is idle",
+        "ten missed reports of a 1 s sensor",
     ),
     Key(
         "nan",
         Choice(("skip", "quarantine"), what="policy"),
         "skip",
-        "what happens to NaN values",
+        "NaN values are counted; quarantine: a few are also shown in the log",
         "they are common",
     ),
-    Key("delay", Duration(0, DAY_US), 0, "how late an idle sensor's readings may still be on their way"),
+    Key("delay", Duration(0, DAY_US), 0, "longest time from a reading to its arrival, for an idle sensor"),
 )
 
 
 def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
-    """A sensor from a table without the keys all definitions share; BAD with problems in the report."""
+    """Read a sensor from a table without the keys that all definitions share. Returns BAD if there are problems."""
     name: Any = _driver_names().read(table["driver"], (*at, "driver"), report) if "driver" in table else BAD
-    if name is BAD:  # whose keys they are is not known: check what all sensors share, and the names
+    if name is BAD:  # the driver is not known: check the shared keys, and that other keys belong to some driver
         others = [replace(key, kind=Anything(), default=None) for driver in DRIVERS.values() for key in driver.keys]
         known = {key.name: key for key in [*others, *COMMON, _DRIVER]}
         read_table(tuple(known.values()), table, at, report)
@@ -94,7 +98,7 @@ def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path,
     driver = DRIVERS[name]
     keys = (_DRIVER, *COMMON, *driver.keys)
     names = {key.name for key in keys}
-    strange = [key for key in table if key not in names]  # of other drivers, or of none
+    strange = [key for key in table if key not in names]  # keys of other drivers, or unknown keys
     foreign = {key.name: other.name for other in DRIVERS.values() for key in other.keys} if strange else {}
     for key in strange:
         if key in foreign:
@@ -133,13 +137,13 @@ def _check(driver: Driver, values: Mapping[str, Any], at: Path, report: Report) 
             missing = {int: "topic", tuple: "payload"}.get(type(part), "")
             if missing and missing not in driver.templates:
                 why = f"readings of driver {driver.name} have no {missing}"
-                report.wrong((*at, "labels", name), text, why, "say the label's text")
+                report.wrong((*at, "labels", name), text, why, "write the text of the label")
     if driver.check is not None:
         driver.check(values, at, report)
 
 
 def write_sensor(sensor: Sensor) -> dict[str, object]:
-    """The table that reads back to the sensor, without what equals its default."""
+    """The table of a sensor, without values that equal their default; reading it returns the same sensor."""
     values = {
         "driver": sensor.driver,
         "labels": sensor.labels,

@@ -27,12 +27,12 @@ from edge_agent.config.checking.quantities import Duration, Instant, Zone
 from edge_agent.config.checking.value_types import BROUGHT, AsWritten, Choice, Flag, Number, Text, left_out
 from edge_agent.config.definitions.conditions import Condition
 
-MOST_TEXT: Final = 64  # characters of an id: it travels in frames
-WORDS: Final = (  # of the language; those that the registry lacks are told apart from mistakes
+MOST_TEXT: Final = 64  # characters of a text in a window, which frames contain
+WORDS: Final = (  # all window types of the language; those not in the registry are reported as not supported yet
     *("tumbling", "sliding", "session", "count_tumbling", "count_sliding", "punctuation", "state"),
     *("fixed_band", "calendar"),
 )
-_MEANT: Final = (  # words of other tools that no spelling distance brings here
+_MEANT: Final = (  # (word of another tool, our word), where the spelling is not similar
     *(("hopping", "sliding"), ("hop", "sliding"), ("tumble", "tumbling"), ("fixed", "tumbling")),
     *(("daily", "calendar"), ("weekly", "calendar"), ("monthly", "calendar"), ("count", "count_tumbling")),
     ("condition", "state"),
@@ -41,7 +41,7 @@ _MEANT: Final = (  # words of other tools that no spelling distance brings here
 
 @dataclass(frozen=True, slots=True)
 class ShortText(AsWritten):
-    """A short text, which may be written as a number."""
+    """A text of at most MOST_TEXT characters; a whole number is read as its text."""
 
     text: ClassVar[Text] = Text("a text", empty=True, longest=MOST_TEXT)
 
@@ -79,7 +79,7 @@ def _key(setting: Setting) -> Key:
 
 @cache
 def keys_of_window(word: str) -> tuple[Key, ...]:
-    """The keys of a window type, of packages too."""
+    """The keys of a window type; also of one from an installed package."""
     return tuple(_key(setting) for setting in ALL[word].KEYS)
 
 
@@ -88,7 +88,7 @@ LATER_WINDOWS: Final = tuple(word for word in WORDS if word not in ALL)
 
 @dataclass(frozen=True, slots=True)
 class WindowTable(AsWritten):
-    """The `window` table: `type` says which keys it has."""
+    """The `window` table. Its key `type` determines the other keys."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, Mapping):
@@ -134,15 +134,15 @@ class WindowTable(AsWritten):
 
 
 def _elsewhere(word: str, own: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None:
-    """A key that window types of the same family have and this type lacks, with the hint for it."""
+    """For `slide` in a tumbling window: the arguments (name, names, hint) of Report.unknown; else None."""
     family = word.rpartition("tumbling")[0] + "sliding" if word.endswith("tumbling") else ""
     if family in ALL and "slide" in own:
-        return "slide", (), f'a {word} window has none; use type = "{family}"'
+        return "slide", (), f'a {word} window has no slide; use type = "{family}"'
     return None
 
 
 def window_text(window: Spec) -> str:
-    """The window in a few words: `sliding 10m every 1m`, `session, gap 5s`."""
+    """The window in a few words, such as `sliding 10m every 1m` or `session, gap 5s`."""
     table = {name: str(value) for name, value in write_window(window).items()}
     word, text = table.pop("type"), ""
     if word in {"tumbling", "sliding"}:
@@ -151,7 +151,7 @@ def window_text(window: Spec) -> str:
 
 
 def write_window(window: Spec) -> dict[str, object]:
-    """The table that reads back to the window."""
+    """The `window` table of a window; reading it returns the same window."""
     keys = keys_of_window(window.type)
     values = {key.inside: getattr(window, key.inside) for key in keys}
     return {"type": window.type, **write_table(keys, values)}

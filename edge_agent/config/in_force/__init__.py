@@ -1,10 +1,10 @@
 """Definitions on a running node.
 
-registry            which definitions are in force, and what `state` reports
-rejection           why a definition is not in force
-capacity            how much of each limit is used
+registry            decides which definitions are in force, and writes `state`
+rejection           the reason why a definition is not in force
+capacity            counts how much of each limit is used
 crosscheck          checks that need several definitions
-unserved_report     definitions of a file that a gateway would not serve, for `check`
-known_definitions   which definitions count at a parent: those that the operator published
-revision_numbering  a parent numbers definitions and passes them down
+unserved_report     finds definitions of a file that a gateway would not serve, for `check`
+known_definitions   decides which definitions of queries are valid at a parent
+revision_numbering  numbers definitions at a parent and passes them down
 """

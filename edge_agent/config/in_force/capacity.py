@@ -1,7 +1,7 @@
-"""Counts what a node has accepted under its limits, beside the definitions, so that a burst of them stays cheap.
+"""Counts the accepted definitions of a node, so that most limits are checked without a pass over all definitions.
 
-All accepted definitions count, so the numbers are never below those in force. If they fit, nothing has to be counted
-anew (config/in_force/crosscheck.py does that).
+All accepted definitions count, so the numbers are never below those in force. If they are within the limits, the exact
+and slow count of config/in_force/crosscheck.py is not needed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from edge_agent.errors import Problem
 
 
 class Capacity:
-    """How much of each kind is accepted, and of which kinds no more fits."""
+    """Counts of accepted definitions, and the limits that are known to be reached."""
 
     def __init__(self, limits: LimitsTable) -> None:
         self._limits = limits
-        self._slots: Counter[str] = Counter()  # of each kind
-        self._ids: Counter[Group] = Counter()  # bytes that name the queries, by group
-        self._edges = 0.0  # a second
-        self._full: dict[str, Problem] = {}  # kinds of which no more new ones fit, and why
-        self._no_group: Problem | None = None  # why no more new groups fit
+        self._slots: Counter[str] = Counter()  # kind -> accepted definitions
+        self._ids: Counter[Group] = Counter()  # group -> bytes of the names of its queries
+        self._edges = 0.0  # window edges a second
+        self._full: dict[str, Problem] = {}  # kind -> why no more definitions of it fit
+        self._no_group: Problem | None = None  # why no more groups fit
 
     def count(self, definition: Definition, sign: int) -> None:
-        """Count a definition that is accepted (1), or no longer (-1)."""
+        """Count a definition that is accepted (sign 1) or no longer accepted (sign -1)."""
         self._slots[definition.kind] += sign
         if isinstance(query := definition.value, Query):
             group = group_of(query)
@@ -38,7 +38,7 @@ class Capacity:
                 del self._ids[group]
 
     def plenty(self, value: Sensor | Query) -> bool:
-        """Whether a counted definition certainly fits."""
+        """Whether a definition that is already counted is certainly within the limits."""
         limits = self._limits
         few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
         own = self._ids[group_of(value)] if isinstance(value, Query) else 0
@@ -46,20 +46,20 @@ class Capacity:
         return few and self._edges <= limits.edges_per_second
 
     def refusal(self, definition: Definition) -> Problem | None:
-        """Why a new definition certainly does not fit, before it is counted; None: it may fit."""
+        """Why a new definition, not yet counted, certainly exceeds a limit; None: it may fit."""
         if (problem := self._full.get(definition.kind)) is not None:
             return replace(problem, got=definition.id)
         new_group = isinstance(definition.value, Query) and group_of(definition.value) not in self._ids
         return self._no_group if new_group else None
 
     def refused(self, definition: Definition, problem: Problem) -> None:
-        """Note that a new definition did not fit; it is no longer counted."""
+        """Note that a new definition exceeded a limit. It must not be counted any more."""
         if problem.at == "":  # there are too many definitions of its kind
             self._full[definition.kind] = problem
         elif problem.at == "where":
             self._no_group = problem
 
     def changed(self) -> None:
-        """Note that an accepted definition has changed: there may be room."""
+        """Note that an accepted definition has changed, so that others may fit now."""
         self._full.clear()
         self._no_group = None

@@ -20,24 +20,24 @@ from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.node_tables import LimitsTable, keys_of
 from edge_agent.errors import Problem
 
-MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions whose windows are still open
+MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # half of a plan, because it also names older revisions with open windows
 
 
 def not_usable(definition: Definition, at: str) -> Problem:
-    """The warning for a sensor that needs a local broker on a node without one, and for a query of such a sensor."""
+    """The warning for a sensor that needs a local broker, or a query of one, on a node without a local broker."""
     driver = definition.value.driver if isinstance(definition.value, Sensor) else ""
-    why = f"this node has no [local] broker, so {driver} sensors do not concern it"
+    why = f"this node has no [local] broker, so it ignores {driver} sensors"
     return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
 
 
 def shows_no_rows(query: str, own: int, published: int) -> Problem:
-    """The warning for a query of the node's own file whose id is published as well."""
+    """The warning for a query of the node's own file if its id is published too. own, published: the revisions."""
     why = f"revision {own} of this node's own file shows no rows: revision {published} of the id is published"
-    return Problem("id", query, why, "give the query of the file an id of its own")
+    return Problem("id", query, why, "use another id in the file")
 
 
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
-    """Why the node cannot accept the item, which is among the values that would be in force; None if it can."""
+    """Why the node cannot accept the definition with id `item`; None if it can. values: all that would be in force."""
     problem = too_many(kind, item, values, limits)
     if problem is not None or kind == "sensor":
         return problem
@@ -47,22 +47,22 @@ def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
         groups[group_of(query)] += id_bytes(query)
     if len(groups) > limits.groups:
         why = f"{len(groups)} different sources, filters, labels or latenesses would be on this node"
-        hint = f"let queries share them and ask by labels, or {_raised('groups', len(groups))}"
+        hint = f"let queries share sources, filters, labels and latenesses, or {_raised('groups', len(groups))}"
         return Problem("where", None, f"{why}, at most {limits.groups}", hint)
     largest = max(groups.values(), default=0)
     if largest > MOST_ID_BYTES:
         why = f"the ids of the queries over one source and filter would take {largest} bytes, at most {MOST_ID_BYTES}"
-        return Problem("id", item, why, "take shorter ids or fewer queries")
-    cut = {(group_of(query), query.window) for query in queries}  # each group is cut for itself
+        return Problem("id", item, why, "use shorter ids or fewer queries")
+    cut = {(group_of(query), query.window) for query in queries}  # equal windows of a group count once
     rate = sum(edges_per_second(window) for _, window in cut)
     if rate > limits.edges_per_second:
         why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
-        return Problem("window", None, why, f"take longer slides, or {_raised('edges_per_second', math.ceil(rate))}")
+        return Problem("window", None, why, f"use longer slides, or {_raised('edges_per_second', math.ceil(rate))}")
     return None
 
 
 def too_many(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
-    """Whether the number of values alone exceeds a limit."""
+    """The problem if there are more sensors or queries among `values` than the limit; None if not."""
     wanted, name = (Sensor, "sensors") if kind == "sensor" else (Query, "queries")
     count, most = sum(isinstance(v, wanted) for v in values), int(getattr(limits, name))
     if count <= most:
@@ -71,17 +71,15 @@ def too_many(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
 
 
 def _raised(name: str, wanted: int) -> str:
-    """The text on how far a limit can be raised, and whether that is enough."""
+    """The hint to raise a limit to `wanted`, or to use more gateways if it cannot be raised so far."""
     most = next(int(key.kind.high) for key in keys_of(LimitsTable) if key.name == name and isinstance(key.kind, Number))
     if wanted > most:
-        return f"share them out to more gateways: [limits] {name} goes up to {most}"
-    return f"set [limits] {name} = {wanted}, it goes up to {most}"
+        return f"distribute them to more gateways: [limits] {name} can be at most {most}"
+    return f"set [limits] {name} = {wanted}; it can be at most {most}"
 
 
 def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | None:
-    """The problem of a session whose gap exceeds the root's correction horizon: its parts would be final before they
-    join.
-    """
+    """The problem of a session with a gap over the root's horizon: its parts would be final before they can join."""
     window = value.window if isinstance(value, Query) else None
     if not isinstance(window, Session) or window.gap_us <= horizon_us:
         return None
@@ -91,21 +89,21 @@ def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | Non
 
 
 def group_of(query: Query) -> Group:
-    """The group of a query at one gateway. For scope `local` it is the gateway's own."""
+    """The group of a query at a gateway. With scope `local` each gateway has its own group."""
     return query.group_at("here")
 
 
 def id_bytes(query: Query) -> int:
-    """The bytes that the name of a query takes in the plan of its group."""
+    """The bytes that the id and revision of a query take in the plan of its group."""
     return len(query.id) + 8
 
 
 def edges_per_second(window: Spec) -> float:
-    """Edges of a window per second of event time: starts, and ends that do not coincide with starts.
+    """Edges of a window per second of event time. Starts and ends at the same time count once.
 
-    0 for windows that time alone does not cut: between markers, or formed at the root.
+    0 for windows that are not cut by time alone: between markers, or formed at the root.
     """
-    if isinstance(window, Session):  # cuts where readings stop, at most once a gap and key
+    if isinstance(window, Session):  # at most one edge per gap and key
         return 1e6 / window.gap_us
     if window.type not in TYPES:
         return 0.0
@@ -113,7 +111,7 @@ def edges_per_second(window: Spec) -> float:
 
 
 def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:
-    """The problem of a query whose sensor is missing; None if it has all it needs."""
+    """The problem of a query if one of its sensors is missing, else None."""
     missing = [name for name in value.sources if name not in sensors] if isinstance(value, Query) else []
     if not missing:
         return None
@@ -123,9 +121,7 @@ def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Proble
 
 
 def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Problem, ...]:
-    """Labels of a query that its sensor does not have: the key is empty, comparisons never hold, weights are
-    missing.
-    """
+    """Warnings about labels in a query that its sensor does not have. Filters by such a label never match."""
     if not isinstance(value, Query) or value.source not in sensors:
         return ()
     sensor = sensors[value.source]

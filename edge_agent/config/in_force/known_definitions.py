@@ -1,11 +1,10 @@
-"""Decides which definitions of queries count at a parent: those that the operator published, and others as they first
-came.
+"""Decides which definitions of queries are valid at a parent.
 
-Rules (docs/protocol.md 6.5): a definition that the operator published on a topic of this parent is the definition of
-that revision, whatever frames say. A revision beyond the newest that is published for a child waits until it is
-published: its text does not count, nor does the range for which the child serves it. The newest revision ends where the
-operator says so, and begins no later than now or its `effective_from`. For an id that nobody published the first text
-of a revision counts, as in ops.queries. Pure.
+Rules (docs/protocol.md 6.5): if the operator published a revision on a topic of this parent, that text is valid, even
+if frames contain another. A revision newer than all published ones waits until it is published: until then neither its
+text nor the range for which a child serves it is valid. The newest revision ends only if the operator ends it, and it
+begins by now or by its `effective_from`. For an id that is not published, the first text of a revision in frames is
+valid, as in ops.queries. Pure.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from edge_agent.config.definitions.definitions import canonical_query, parse_def
 from edge_agent.config.in_force.rejection import revision_in
 from edge_agent.errors import ConfigError
 
-OF_STATES: Final = ("slice", "window", "session")  # kinds of plans whose rows have the states of their queries
+OF_STATES: Final = ("slice", "window", "session")  # kinds of plans whose rows contain states of functions
 PUBLISHED: Final = "published"
-MOST_KNOWN: Final = 10_000  # answers that are remembered
-MOST_TEXTS: Final = 20_000  # definitions that are kept of ids that nobody published: frames cost their sender nothing
-MOST_HELD: Final = 1_000  # texts of revisions that are not published yet
-MOST_CLAIMS: Final = 1_000  # of these, what is reported
-MOST_REMOVED: Final = 1_000  # queries that are published no more: a gateway that was away for long may still serve them
-PATIENCE_US: Final = 10_000_000  # a child may hear a definition before its parent does
+MOST_KNOWN: Final = 10_000  # cached answers of `contradicts`
+MOST_TEXTS: Final = 20_000  # most texts of unpublished ids, because any child can send as many as it likes
+MOST_HELD: Final = 1_000  # most texts that wait until their revision is published
+MOST_CLAIMS: Final = 1_000  # most unpublished revisions that are remembered for a report
+MOST_REMOVED: Final = 1_000  # removed queries that are remembered: a gateway that was offline may still serve them
+PATIENCE_US: Final = 10_000_000  # before a report: a child may get a definition earlier than its parent
 AHEAD_US: Final = 300_000_000  # as for frontiers (docs/protocol.md 4.4)
 
 
@@ -40,7 +39,7 @@ AHEAD_US: Final = 300_000_000  # as for frontiers (docs/protocol.md 4.4)
 class Publication:
     """The newest definition of a query on one topic.
 
-    node: '' for all. text: canonical; '': removed, None: this version cannot read it.
+    node: the node in the topic, '' for all. text: canonical text; '': removed; None: this version cannot read it.
     """
 
     node: str
@@ -54,13 +53,13 @@ class Publication:
 
     @classmethod
     def of_plain(cls, values: Sequence[Any]) -> Publication:
-        """From what `plain` returns."""
+        """From the values of `plain`."""
         node, query, revision, text = values
         return cls(str(node), str(query), int(revision), None if text is None else str(text))
 
 
 def publication(topic: str, payload: bytes) -> Publication | None:
-    """The publication in a message on a definition topic; None if it is for no query or has no number."""
+    """The publication in a message on a definition topic; None if it is not for a query or has no revision."""
     parsed = topics.parse(topic)
     if parsed is None or parsed.what != "definition" or parsed.kind != "query" or not payload:
         return None
@@ -71,7 +70,7 @@ def publication(topic: str, payload: bytes) -> Publication | None:
         revision = revision_in(payload)
         return None if not revision else Publication(node, parsed.other, revision, None)
     if definition.revision is None:
-        return None  # it comes again with a number
+        return None  # the parent publishes it again with a revision
     value = definition.value
     text = canonical_query(value) if isinstance(value, Query) else ""
     return Publication(node, parsed.other, definition.revision, text)
@@ -94,28 +93,28 @@ def published_in(state: Mapping[str, Any] | None) -> list[Publication]:
 
 
 class KnownDefinitions:
-    """The known texts in the order in which they came, and the publications."""
+    """The publications, and the valid texts of definitions in the order of arrival."""
 
     def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
         self.texts: dict[str, None] = {}
         self.version = 0
-        self.not_taken = 0  # texts beyond the bounds, since the process started
-        self.unnamed: set[QueryKey] = set()  # new, and named neither by a plan nor by a member so far
-        self.released: list[str] = []  # texts that had waited and count now, for the owner to take
-        self.corrected: list[str] = []  # published texts that take the place of others, for the owner to take
+        self.not_taken = 0  # texts dropped because of MOST_TEXTS or MOST_HELD, since the process started
+        self.unnamed: set[QueryKey] = set()  # new revisions that no plan and no member has named yet
+        self.released: list[str] = []  # texts that waited and are valid now; the caller takes them
+        self.corrected: list[str] = []  # published texts that replaced texts of frames; the caller takes them
         self._text: dict[QueryKey, str] = {}
         self._queries: dict[QueryKey, Query | None] = {}
         self._answers: dict[tuple[Group, Plan], str] = {}
-        self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> its newest
-        self._removed: dict[str, None] = {}  # queries that are published no more, the latest last
-        self._held: dict[str, QueryKey] = {}  # text -> a revision that is not published yet
-        self._claims: dict[tuple[str, str], tuple[int, int]] = {}  # (child, query) -> (revision, since when); -1: told
+        self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> newest
+        self._removed: dict[str, None] = {}  # removed queries, the latest last
+        self._held: dict[str, QueryKey] = {}  # waiting text -> its revision, which is not published yet
+        self._claims: dict[tuple[str, str], tuple[int, int]] = {}  # (child, query) -> (revision, since; -1: reported)
         for each in published:
             self.publish(each)
         for text in texts:
             self.add(text)
 
-    # --- what is published -----------------------------------------------------------------------------------------
+    # --- publications ----------------------------------------------------------------------------------------------
 
     def publish(self, found: Publication) -> bool:
         """Add a publication. Returns whether it is new."""
@@ -133,7 +132,7 @@ class KnownDefinitions:
         self._changed()
         self._queries.pop(key, None)
         first = self._text.get(key)
-        if found.text and first is not None and first != found.text:  # somebody was quicker than the operator
+        if found.text and first is not None and first != found.text:  # a frame came before the publication
             self.texts.pop(first, None)
             self.texts[found.text] = None
             self._text[key] = found.text
@@ -146,7 +145,7 @@ class KnownDefinitions:
         return True
 
     def _forget_removed(self, found: Publication) -> None:
-        """Of queries that are published on no topic any more the latest are known."""
+        """If the query is removed on all topics, remember it among the latest MOST_REMOVED; forget older ones."""
         if any(each.text != "" for each in self._published[found.query].values()):
             self._removed.pop(found.query, None)
             return
@@ -164,27 +163,25 @@ class KnownDefinitions:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Texts that wait until their revision is published."""
+        """The texts that wait until their revision is published."""
         return tuple(self._held)
 
     def _ahead(self, key: QueryKey) -> bool:
-        """Whether a revision is newer than all that are published of its query, on any topic."""
+        """Whether the query is published, and the revision is newer than all published ones on any topic."""
         of_query = self._published.get(key.query)
         return of_query is not None and key.revision > max(each.revision for each in of_query.values())
 
     def _content(self, key: QueryKey) -> str | None:
-        """The published text of a revision; None if it is not known."""
+        """The published text of a revision; None if there is none."""
         for each in self._published.get(key.query, {}).values():
             if each.revision == key.revision and each.text:
                 return each.text
         return None
 
-    # --- what frames say -------------------------------------------------------------------------------------------
+    # --- texts of frames -------------------------------------------------------------------------------------------
 
     def add(self, text: str) -> str:
-        """Take a text of a frame. Returns the text that counts instead, if that is new; '' if it is not, or has to
-        wait.
-        """
+        """Add a text from a frame. Returns the valid text of its revision if that is new; else '', also if it waits."""
         said = foreign_json.table(text)
         revision = said.get("revision", 0)
         if isinstance(said.get("id"), str) and isinstance(revision, int):
@@ -214,11 +211,11 @@ class KnownDefinitions:
         return self._text.keys()
 
     def name(self, keys: Iterable[QueryKey]) -> None:
-        """Note that a plan or a member names these."""
+        """Note that a plan or a member names these revisions."""
         self.unnamed.difference_update(keys)
 
     def forget(self, keys: Iterable[QueryKey]) -> list[QueryKey]:
-        """Forget the texts of these, but for what is published at present, or is new. Returns whose it was."""
+        """Forget the texts of these revisions, except published and unnamed ones. Returns the forgotten revisions."""
         out = [key for key in keys if self._content(key) is None and key not in self.unnamed]
         for key in out:
             text = self._text.pop(key, None)
@@ -230,12 +227,12 @@ class KnownDefinitions:
         return out
 
     def reach_us(self, key: QueryKey) -> int | None:
-        """How long after its first reading a row may end; None while the definition is not known."""
+        """How long after its first reading a row of this revision may end; None if the definition is not known."""
         query = self._query(key)
         return None if query is None else extent_us(query.window)
 
     def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:
-        """Whether the range for which a child serves a query counts. leaves: those below the child, itself included."""
+        """Whether the range for which a child serves a query is valid. leaves: gateways below the child, or itself."""
         of_query = self._published.get(serving.query)
         if of_query is None:
             return True
@@ -249,7 +246,7 @@ class KnownDefinitions:
             return False
         if serving.revision < newest.revision:
             return True
-        if newest.text == "" or serving.start_until_us is not None:  # removed, or ended without a newer one
+        if newest.text == "" or serving.start_until_us is not None:  # removed, or ended without a newer revision
             return False
         query = self._query(newest_key) if (newest_key := serving.key) in self._text else None
         begin_us = max(now_us + AHEAD_US, 0 if query is None else query.effective_from_us or 0)
@@ -261,27 +258,28 @@ class KnownDefinitions:
             self._claims[child, key.query] = (key.revision, since_us)
 
     def overdue(self, now_us: int) -> list[tuple[str, str]]:
-        """(child, why) of revisions that are still not published some time after a child served them; once each."""
+        """Returns (child, why) for revisions that a child serves and that were not published in time; each once."""
         out = []
         for (child, query), (revision, since_us) in self._claims.items():
             if since_us >= 0 and not 0 <= now_us - since_us < PATIENCE_US:
                 self._claims[child, query] = (revision, -1)
                 newest = max(each.revision for each in self._published[query].values())
-                out.append((child, f"revision {revision} of query {query} is not published for it: {newest} is"))
+                why = f"revision {revision} of query {query} is not published for it, only up to revision {newest}"
+                out.append((child, why))
         return out
 
     # --- rows ------------------------------------------------------------------------------------------------------
 
     def fits(self, key: QueryKey, group: Group) -> bool:
-        """Whether a query's revision may be in that group. One whose definition cannot be read may."""
+        """Whether a query's revision belongs to the group; True if its definition is not known or cannot be read."""
         query = self._query(key)
         return query is None or query.group_at(group.node) == group
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         """How a plan contradicts the definitions of its queries; '' if it does not.
 
-        Rows of such a plan fit no window of the query: their frames are settled as bad and declared, because otherwise
-        the root would fail on them in every batch.
+        Frames with such a plan are settled as bad and declared, because the root would fail on their rows in every
+        batch.
         """
         answer = self._answers.get((group, plan))
         if answer is None:
@@ -308,6 +306,6 @@ class KnownDefinitions:
                 return None
             try:
                 self._queries[key] = query_of(text)
-            except ConfigError:  # of a newer version, or of a package that is not here
+            except ConfigError:  # from a newer version, or with words of a package that is not installed
                 self._queries[key] = None
         return self._queries[key]

@@ -1,14 +1,15 @@
-"""Decides which definitions are in force on a node and reports in `state` why the others are not.
+"""Decides which definitions are in force on a node and reports in `state` why others are not.
 
 Rules (schemas/topics.md, "Definitions"):
-- Within a scope (`all`, or `node`: down/<node> and the local file) the higher revision wins. A lower one, or an equal
-  one with other content, is refused with the next free number. One without a revision waits for the parent's number.
-- `node` beats `all`. A removal at `node` also hides the definition at `all` until `all` has a higher revision.
-- A definition that cannot be read, is not supported or exceeds a limit never replaces the one in force. Its refusal
-  goes when its topic is emptied.
-- An empty topic changes nothing else. A definition that leaves the local file is removed: the file is read whole.
-- A sensor whose driver this node cannot run does not concern the node, nor do queries of it: a warning, no error.
-Pure: payloads in, values out. `snapshot` goes into the spool: a node starts off line with the definitions it had.
+- Within a scope (`all`, or `node`: down/<node> and the local file) the highest revision is in force. A lower revision,
+  or an equal revision with other content, is refused; the hint is the next free number. A definition without a revision
+  waits for the parent's number.
+- `node` overrides `all`. A removal at `node` also hides the definition at `all`, until `all` has a higher revision.
+- A definition that cannot be read, is not supported or exceeds a limit never replaces the definition in force. Its
+  refusal is dropped when its topic is emptied.
+- Emptying a topic has no other effect. A definition that is deleted from the local file is removed.
+- A sensor whose driver this node cannot run is ignored with a warning, and so are queries of it.
+Pure: payloads in, values out. `snapshot` is stored in the spool, so that a node can start offline.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
-MAX_STATE_BYTES: Final = 900_000  # brokers take packets of 1 MiB (docs/operate.md)
-MOST_REFUSED: Final = 10_000  # refusals of ids without an accepted definition: topics cost their publisher nothing
-MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
+MAX_STATE_BYTES: Final = 900_000  # brokers accept packets of 1 MiB (docs/operate.md)
+MOST_REFUSED: Final = 10_000  # most refusals that are kept, because anybody who may publish can cause any number
+MOST_WAITING: Final = 500  # most definitions over a limit that are retried; others must be published again
 Slot = tuple[str, str, str]  # (scope, kind, id)
 
 
 class DefinitionRegistry:
-    """The definitions of one node. local_broker: whether it has one, which some drivers need."""
+    """The definitions of one node.
+
+    local: definitions of the local file. state: from `snapshot`. local_broker: whether the node has a local broker.
+    """
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class DefinitionRegistry:
         """
         slot = (scope, kind, item)
         self._unconfirmed.discard(slot)
-        if not payload:  # what is in force ends when the parent publishes a removal
+        if not payload:  # a definition in force ends only with a removal, which the parent publishes
             self._forget(slot)
             return False
         try:
@@ -84,13 +88,13 @@ class DefinitionRegistry:
         if definition.revision is None:
             have = self._accepted.get(slot)
             if have is None or have.content != definition.content:
-                why = "no revision yet: waits until the parent has numbered it"
+                why = "has no revision yet: it waits until the parent has numbered it"
                 hint = f"or set revision = {self._next(kind, item)}"
                 self._refuse(slot, Rejection(None, (Problem("revision", None, why, hint),), waiting=True))
             return False
         again = self._known(kind, item)
         changed = self._accept(slot, definition)
-        if again:  # only what was here before can have made room
+        if again:  # only a change of a known definition can make room for others
             self._capacity.changed()
             for waiting, refusal in list(self._refused.items()):
                 if refusal.definition is not None and waiting != slot:
@@ -99,17 +103,17 @@ class DefinitionRegistry:
         return changed
 
     def leave_out(self, scope: str, kind: str, item: str, why: str) -> None:
-        """Report a definition that cannot be handled here; the one in force stays in force."""
+        """Report a definition that this process cannot handle. The definition in force does not change."""
         slot = (scope, kind, item)
         self._unconfirmed.discard(slot)
         self._refuse(slot, Rejection(None, (Problem("", None, why, "change it, or report it with the log"),)))
 
     def connected(self) -> None:
-        """Expect all retained definitions again: refusals that the broker does not repeat are of emptied topics."""
+        """Note that the broker sends all retained definitions again; `confirmed` then drops refusals not repeated."""
         self._unconfirmed = {slot for slot, refusal in self._refused.items() if refusal.definition is None}
 
     def confirmed(self) -> bool:
-        """Note that the retained definitions have come: drop refusals not repeated. Returns whether there were any."""
+        """Note that all retained definitions have arrived. Drops refusals not repeated; returns whether any were."""
         stale, self._unconfirmed = self._unconfirmed, set()
         return sum(self._forget(slot) for slot in stale) > 0
 
@@ -123,9 +127,9 @@ class DefinitionRegistry:
         )
 
     def state(self, most_bytes: int = MAX_STATE_BYTES) -> dict[str, Any]:
-        """The document of the `state` topic: by definition, whether it is in force, or why not.
+        """The document of the `state` topic: for each definition, whether it is in force, or why not.
 
-        Entries beyond most_bytes of JSON are left out and counted in `left_out`; those with errors stay first.
+        Entries beyond most_bytes of JSON are left out and counted in `left_out`; entries with errors come first.
         """
         sensors, elsewhere = self._sensors(), self.cannot_run()
         items: dict[str, Any] = {}
@@ -151,17 +155,17 @@ class DefinitionRegistry:
     def refused(self) -> dict[tuple[str, str], Problem]:
         """(kind, id) -> why the newest definition of the id is not in force, the newest refusal last.
 
-        Definitions that wait for a number or for their sensor are not among them.
+        Definitions that wait for a number or for their sensor are not included.
         """
         final = {slot: r for slot, r in self._refused.items() if r.definition is not None or not r.waiting}
         return {(kind, item): refusal.problems[0] for (_, kind, item), refusal in final.items() if refusal.problems}
 
     def cannot_run(self) -> dict[str, Definition]:
-        """Sensor id -> definition that is for this node and whose driver the node does not have."""
+        """Sensor id -> definition that is for this node, but with a driver that the node cannot run."""
         return {d.id: d for d in self._accepted.values() if d.concerns(self._node) and not self._concerns(d)}
 
     def unpublished(self) -> dict[str, Problem]:
-        """Query id -> why the entry of the node's own file shows no rows: the published definition of its id counts."""
+        """Query id -> why the query of the node's own file shows no rows: the id is published too."""
         found = ((item, self._unpublished(item)) for kind, item in self._files if kind == "query")
         return {item: problem for item, problem in found if problem is not None}
 
@@ -175,12 +179,10 @@ class DefinitionRegistry:
             "refused": [[*slot, *refusal.plain()] for slot, refusal in self._refused.items()],
         }
 
-    # --- what comes into force ------------------------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------------------------------
 
     def _accept(self, slot: Slot, definition: Definition) -> bool:
-        """Put a numbered definition in force, or note why not. Returns whether the definitions in force have
-        changed.
-        """
+        """Put a numbered definition in force, or note why not. Returns whether the definitions in force changed."""
         _, kind, item = slot
         if (problem := self._outdated(slot, definition)) is not None:
             self._refuse(slot, Rejection(definition.revision, (problem,)))
@@ -202,14 +204,14 @@ class DefinitionRegistry:
         return self._value(kind, item) != value
 
     def _refuse(self, slot: Slot, rejection: Rejection) -> None:
-        """Note a refusal, after all earlier ones."""
+        """Note a refusal, as the newest."""
         self._refused.pop(slot, None)
         self._refused[slot] = replace(rejection, problems=tuple(map(kept, rejection.problems[:MOST_ERRORS])))
         if len(self._refused) > MOST_REFUSED:
             del self._refused[next(iter(self._refused))]
 
     def _forget(self, slot: Slot) -> bool:
-        """Drop the refusal of an emptied topic; one of the local file stays. Returns whether there was one."""
+        """Drop the refusal of an emptied topic, unless it is of the local file. Returns whether it was dropped."""
         refusal, in_file = self._refused.get(slot), self._files.get(slot[1:])
         if refusal is None or (slot[0] == NODE and in_file is not None and in_file[0] == refusal.revision):
             return False
@@ -217,7 +219,7 @@ class DefinitionRegistry:
         return True
 
     def _concerns(self, definition: Definition) -> bool:
-        """Whether a definition is for this node, with a driver that it can run."""
+        """Whether a definition is for this node and the node can run its driver."""
         value = definition.value
         can_run = self._local_broker or not isinstance(value, Sensor) or not DRIVERS[value.driver].local
         return can_run and definition.concerns(self._node)
@@ -227,7 +229,7 @@ class DefinitionRegistry:
         return (NODE, kind, item) in self._accepted or (ALL, kind, item) in self._accepted
 
     def _wait(self, slot: Slot, definition: Definition, problem: Problem) -> None:
-        """Refuse a definition beyond a limit. The first MOST_WAITING are kept and tried again when there is room."""
+        """Refuse a definition over a limit. The first MOST_WAITING are kept and tried again when there is room."""
         waiting = (refusal for refusal in self._refused.values() if refusal.definition is not None)
         if slot not in self._refused and next(islice(waiting, MOST_WAITING - 1, None), None) is not None:
             of_file = slot[0] == NODE and self._files.get(slot[1:]) == (definition.revision, definition.content)
@@ -260,7 +262,7 @@ class DefinitionRegistry:
         return None
 
     def _beyond(self, kind: str, item: str) -> Problem | None:
-        """Why the limits of this node refuse a definition that is in force now; None if they do not."""
+        """Why the newly accepted definition of an id exceeds a limit of this node; None if it does not."""
         chosen = self._choose(kind, item)
         if chosen is None or chosen.value is None:
             return None
@@ -269,7 +271,7 @@ class DefinitionRegistry:
         return too_much(kind, item, [d.value for d in self._effective(kind)], self._limits)
 
     def _take_file(self, local: Sequence[Definition]) -> None:
-        """The definitions of the local file. Unnumbered ones are numbered here; an unchanged one keeps its number."""
+        """Apply the local file. Definitions without a revision are numbered here; unchanged ones keep their number."""
         named = {(d.kind, d.id) for d in local}
         for key in [key for key in self._files if key not in named]:
             gone = self._files.pop(key)
@@ -286,7 +288,7 @@ class DefinitionRegistry:
             numbered = definition.numbered(number)
             overridden = self._accepted.get((NODE, *key))
             if definition.revision is None and overridden is not None and number < (overridden.revision or 0):
-                continue  # a topic has a newer revision than this unchanged file
+                continue  # a topic has a newer revision, and the file is unchanged
             self._files[key] = (number, numbered.content)
             self._accept((NODE, *key), numbered)
 
@@ -312,16 +314,16 @@ class DefinitionRegistry:
             self._refused.setdefault((str(scope), str(kind), str(item)), refusal)
         self._version = int(state.get("version", 0))
 
-    # --- what is in force -----------------------------------------------------------------------------------------
+    # --- definitions in force ------------------------------------------------------------------------------------
 
     def _effective(self, kind: str) -> list[Definition]:
-        """The definitions that count, one per id, in the order in which the ids came."""
+        """The definitions in force, one per id, without removals, in the order in which the ids arrived."""
         ids = dict.fromkeys(slot[2] for slot in self._accepted if slot[1] == kind)
         found = (self._choose(kind, item) for item in ids)
         return [definition for definition in found if definition is not None and not definition.removed]
 
     def _choose(self, kind: str, item: str) -> Definition | None:
-        """The definition of an id that counts here, a removal included: `node` beats `all`."""
+        """The definition or removal of an id that is in force here: `node` overrides `all`."""
         own, shared = self._accepted.get((NODE, kind, item)), self._accepted.get((ALL, kind, item))
         own = own if own is not None and self._concerns(own) else None
         shared = shared if shared is not None and self._concerns(shared) else None
@@ -335,7 +337,7 @@ class DefinitionRegistry:
     def _item(
         self, kind: str, item: str, sensors: Mapping[str, Sensor], elsewhere: Mapping[str, Definition]
     ) -> dict[str, Any] | None:
-        """The entry of one id in `state`; None for a definition that is for other nodes."""
+        """The entry of one id in `state`; None if the definition is only for other nodes."""
         chosen = self._choose(kind, item)
         refused = [r for scope in (NODE, ALL) if (r := self._refused.get((scope, kind, item))) is not None]
         if chosen is not None:
@@ -363,7 +365,7 @@ class DefinitionRegistry:
         return shows_no_rows(item, own[0], max(known)) if known else None
 
     def _value(self, kind: str, item: str) -> Sensor | Query | None:
-        """The sensor or query of an id that is in force."""
+        """The sensor or query of an id that is in force; None if there is none, or a sensor of the query is missing."""
         chosen = self._choose(kind, item)
         value = None if chosen is None else chosen.value
         if isinstance(value, Query):

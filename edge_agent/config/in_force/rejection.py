@@ -1,4 +1,4 @@
-"""Why the newest definition of an id is not in force: reported in `state` and kept in the spool for a restart."""
+"""The reason why the newest definition of an id is not in force. `state` reports it; the spool keeps it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from edge_agent.config.checking.documents import MAX_BYTES
 from edge_agent.config.definitions.definitions import MOST_REVISION, Definition, parse_definition
 from edge_agent.errors import Problem
 
-MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small enough to retain
-SHOWN: Final = 200  # characters of a wrong value
+MOST_ERRORS: Final = 8  # per item in `state`: enough to correct it, and small enough for a retained message
+SHOWN: Final = 200  # characters shown of a wrong value
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Why the newest definition of a slot is not in force.
 
-    waiting: it may come into force without a new message. definition: set where it waits for room under a limit.
+    waiting: it may come into force without a new publication. unsupported: all problems are words that are not
+    supported yet. definition: set if it waits because a limit is reached.
     """
 
     revision: int | None
@@ -31,7 +32,7 @@ class Rejection:
     definition: Definition | None = None
 
     def plain(self) -> list[object]:
-        """As plain values for the spool; `of_plain` reads them."""
+        """Plain values for the spool; `of_plain` reads them."""
         problems = [[p.at, p.got, p.why, p.hint, p.line] for p in self.problems]
         return [self.revision, problems, self.waiting, self.unsupported, self.definition and self.definition.text]
 
@@ -46,9 +47,10 @@ class Rejection:
 def state_item(
     chosen: Definition | None, refused: Sequence[Rejection], missing: Problem | None, warnings: Sequence[Problem]
 ) -> dict[str, Any]:
-    """The entry of one id in `state`. chosen: the definition in force. refused: those that are not, node scope first.
+    """The entry of one id in `state`.
 
-    missing: the sensor that a query waits for. warnings: no mistakes, but worth a look.
+    chosen: the definition in force. refused: rejections of the id, node scope first. missing: problem of a query whose
+    sensor is missing. warnings: problems that do not prevent the definition.
     """
     errors = [problem for refusal in refused for problem in refusal.problems] + ([missing] if missing else [])
     entry: dict[str, Any] = {"ok": not errors, "revision": refused[0].revision if refused else None}
@@ -70,7 +72,7 @@ def state_item(
 
 
 def kept(problem: Problem) -> Problem:
-    """A problem with its value cut to a length that may be kept and published."""
+    """The problem with its texts cut to a length that can be stored and published."""
     text = json.dumps(problem.got, ensure_ascii=False, default=str)
     short = replace(problem, at=problem.at[:SHOWN], why=problem.why[: 4 * SHOWN], hint=problem.hint[: 4 * SHOWN])
     return short if len(text) <= SHOWN else replace(short, got=text[:SHOWN] + "…")

@@ -1,12 +1,12 @@
-"""The parent's side of definitions: it numbers those without a revision and passes those of the subtree down.
+"""Numbers definitions at a parent, and passes definitions for the whole subtree down.
 
 Rules (schemas/topics.md, "Definitions"):
-- A definition without a revision is published again with the next free number of its id, over every scope: an
+- A definition without a revision is published again with the next free number of its id in all scopes, so that an
   (id, revision) has one content in the whole fleet. The same content keeps its number.
-- An empty payload becomes a removal with the next free number; an unknown topic stays unknown.
-- From above only a revision higher than any seen below is passed on: two mergers on one broker that pass on whatever
-  differs never end.
-Pure: the rim feeds messages and publishes (retained, QoS 1) what `due` gives.
+- An empty payload becomes a removal with the next free number. On a topic without a definition it is ignored.
+- A definition from above is passed on only if its revision is higher than any seen below. Otherwise two mergers on one
+  broker would overwrite each other's definitions for ever.
+Pure: the runtime passes messages in, and publishes the messages of `due` (retained, QoS 1).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from edge_agent.config.checking.documents import read
 from edge_agent.config.definitions.definitions import MOST_REVISION
 from edge_agent.errors import ConfigError
 
-SETTLE_US: Final = 1_000_000  # retained messages come in one burst after subscribing: number only when all are known
+SETTLE_US: Final = 1_000_000  # pause after subscribing, until all retained definitions have arrived
 
-MOST_AHEAD: Final = 1_000  # numbers of a local file beyond all that was published: a person changed it as often
-MOST_TAUGHT: Final = 3_000  # definitions of one node's file: 256 sensors and 2 000 queries fit
+MOST_AHEAD: Final = 1_000  # a number in a local file is credible up to this far beyond all published ones
+MOST_TAUGHT: Final = 3_000  # most definitions read from one `state`; 256 sensors and 2 000 queries fit
 
 KindAndId = tuple[str, str]  # (kind, id)
 
@@ -43,7 +43,7 @@ class NumberedDefinition:
 class RevisionNumberer:
     """The definitions on the lower broker of a parent, and their numbers.
 
-    Two parents on one broker compute the same payloads, byte by byte, so that they do not answer each other for ever.
+    Two parents on one broker compute identical payloads, so that they do not overwrite each other's for ever.
     """
 
     def __init__(self, settle_us: int = SETTLE_US) -> None:
@@ -51,12 +51,12 @@ class RevisionNumberer:
         self._ready_us: int | None = None
         self._seen: dict[str, tuple[int, str]] = {}  # topic -> (revision, digest of its content)
         self._highest: dict[KindAndId, int] = {}
-        self._taught: dict[str, dict[KindAndId, int]] = {}  # node -> numbers of its local file, by its `state`
+        self._taught: dict[str, dict[KindAndId, int]] = {}  # node -> numbers of its local file, from its `state`
         self._pending: dict[str, Mapping[str, object]] = {}  # topic -> table without a revision
         self._above: dict[str, tuple[int, bytes]] = {}  # topic -> (revision, payload) to pass on
 
     def connected(self, now_us: int) -> None:
-        """Expect the retained definitions of the lower broker: the subscription begins."""
+        """Note that the subscription on the lower broker begins: its retained definitions arrive next."""
         self._ready_us = now_us + self._settle_us
 
     def hear(self, topic: str, payload: bytes, now_us: int) -> None:
@@ -72,7 +72,7 @@ class RevisionNumberer:
                 self._pending.pop(topic, None)
             return
         if (table := _table(payload)) is None:
-            return  # the nodes report in `state` what is wrong with it
+            return  # not readable; the nodes report why in `state`
         revision = _revision(table)
         if revision is None:
             if "revision" not in table:
@@ -95,10 +95,10 @@ class RevisionNumberer:
             self._above[topic] = (revision, payload)
 
     def hear_state(self, payload: bytes, node: str = "") -> None:
-        """Take the `state` of a node: numbers used by its local file are not free, if they are credible.
+        """Take the `state` of a node. Numbers that its local file uses are not free any more.
 
-        A local file takes the next number. A number far beyond all published ones is ignored, since it would leave none
-        for the operator. The newest state of a node replaces its earlier ones.
+        A number far beyond all published ones (MOST_AHEAD) is ignored, since it could use up the numbers. The newest
+        state of a node replaces its earlier ones.
         """
         taught: dict[KindAndId, int] = {}
         items = foreign_json.table(payload).get("items")
@@ -116,11 +116,11 @@ class RevisionNumberer:
             self._taught[node] = taught
 
     def wake_us(self) -> int | None:
-        """When `due` may return something; None while nothing waits."""
+        """When `due` may return messages; None if none wait."""
         return self._ready_us if self._pending or self._above else None
 
     def due(self, now_us: int) -> tuple[NumberedDefinition, ...]:
-        """The messages to publish now; from then on they count as published."""
+        """Returns the messages to publish now, and counts them as published."""
         if self._ready_us is None or now_us < self._ready_us:
             return ()
         made = []
@@ -150,9 +150,7 @@ class RevisionNumberer:
 
     @classmethod
     def restore(cls, state: Mapping[str, object] | None, settle_us: int = SETTLE_US) -> RevisionNumberer:
-        """From a snapshot. None, or content that cannot be read, starts anew: the broker sends all retained topics
-        again.
-        """
+        """From a snapshot. None: start without; the broker sends all retained definitions again."""
         made = cls(settle_us)
         seen, highest = (state or {}).get("seen"), (state or {}).get("highest")
         for topic, value in seen.items() if isinstance(seen, Mapping) else ():
@@ -163,7 +161,7 @@ class RevisionNumberer:
         return made
 
     def _free(self, item: KindAndId) -> int:
-        """The next number that neither a topic nor, credibly, a local file uses."""
+        """The next number of an id that no topic uses, and no local file with a credible number."""
         highest = self._highest.get(item, 0)
         taken = (of.get(item, 0) for of in self._taught.values())
         return max([highest, *(number for number in taken if number <= highest + MOST_AHEAD)]) + 1

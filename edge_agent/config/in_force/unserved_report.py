@@ -11,11 +11,11 @@ from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import Problem
 
-SHOWN: Final = 3  # definitions that are named each; of the others how many
+SHOWN: Final = 3  # definitions that are listed; the others are only counted
 
 
 def unserved(settings: Settings) -> tuple[list[Problem], int]:
-    """(problems for people: the first few, and one for all others; the number of definitions not served)."""
+    """Returns (problems of the first SHOWN definitions and one for all others; number of definitions not served)."""
     refused = DefinitionRegistry(settings.node.id, settings.limits, settings.definitions).refused()
     listed = [replace(why, at=f"{kind}.{item}.{why.at}") for (kind, item), why in islice(refused.items(), SHOWN)]
     if len(refused) > SHOWN:

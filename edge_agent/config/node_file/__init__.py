@@ -1,7 +1,7 @@
 """The settings file of a node.
 
-node_tables  its tables, keys and defaults
-settings     reads and checks it
-gateway_file reads and checks gateway.toml of the image: these settings, and those of the machine
+node_tables  the tables, keys and defaults of the file
+settings     reads and checks the file
+gateway_file reads and checks gateway.toml of the image: the same settings, and those of the machine
 sample       the commented file that `headwater init` writes
 """

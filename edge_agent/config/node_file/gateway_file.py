@@ -1,7 +1,7 @@
-"""gateway.toml of the image: the settings of a gateway, and of the machine on which it runs.
+"""Reads gateway.toml of the image: the settings of a gateway and of the machine on which it runs.
 
-Besides the tables of `headwater.toml` it has those below. A card is handed to the gateway as it is, so this file may
-contain secrets: whoever has the card can read it, and also the gateway's key.
+The file has the tables of `headwater.toml` and those below. It may contain secrets, because the card also contains the
+private key of the gateway: anybody who has the card can read both.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from edge_agent.config.node_file.settings import MAX_FILE_BYTES, Settings, read_
 from edge_agent.errors import ConfigError
 
 NAME: Final = "gateway.toml"
-IDENTITY: Final = PurePosixPath("/var/lib/headwater-identity")  # of `headwater enrol` on the image
-LOCAL_PASSWORD: Final = PurePosixPath("/run/headwater/local-password")  # the agent's, at its own broker
+IDENTITY: Final = PurePosixPath("/var/lib/headwater-identity")  # folder of `headwater enrol` on the image
+LOCAL_PASSWORD: Final = PurePosixPath("/run/headwater/local-password")  # of the agent at the local broker
 LOCAL_BROKER: Final = "mqtt://127.0.0.1:1883"
 AGENT_USER: Final = "headwater"
 
 
 @dataclass(frozen=True, slots=True)
 class Address(AsWritten):
-    """An IP address; `prefix`: with the length of its network."""
+    """An IP address. prefix: with the length of the network, like 192.168.1.20/24."""
 
     prefix: bool = False
 
@@ -41,15 +41,15 @@ class Address(AsWritten):
             return report.wrong(at, value, f"wanted an address, got {type_of(value)}", hint)
         try:
             if self.prefix and "/" not in value:
-                return report.wrong(at, value, "an address without the length of its network", hint)
+                return report.wrong(at, value, "has no network length", hint)
             return str(ip_interface(value) if self.prefix else ip_address(value))
         except ValueError:
-            return report.wrong(at, value, "no IP address", hint)
+            return report.wrong(at, value, "is not an IP address", hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Pem(AsWritten):
-    """Certificates as PEM text, of several lines."""
+    """One or more certificates as PEM text."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         hint = "`headwater ca token` prints it"
@@ -57,13 +57,13 @@ class Pem(AsWritten):
             return report.wrong(at, value, f"wanted a certificate, got {type_of(value)}", hint)
         body = r"\s*(-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*)+"
         if len(value) > 65_536 or not re.fullmatch(body, value):
-            return report.wrong(at, None, "no certificate in PEM", hint)
+            return report.wrong(at, None, "is not a certificate in PEM", hint)
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class Https(AsWritten):
-    """The address of an authority's service."""
+    """The https address of the service of a certificate authority."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         hint = 'like "https://ca.example:8443"'
@@ -73,7 +73,7 @@ class Https(AsWritten):
         except ValueError:
             fits = False
         plain = isinstance(value, str) and re.fullmatch(r"https://[A-Za-z0-9.:\[\]-]{1,300}/?", value)
-        return value if fits and plain else report.wrong(at, value, "no https address", hint)
+        return value if fits and plain else report.wrong(at, value, "is not an https address", hint)
 
 
 _HOST: Final = Text("a host", r"[A-Za-z0-9.:-]{1,253}", "a name or an address")
@@ -101,17 +101,19 @@ class EnrolTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTable:
-    """[network]: how the machine reaches others; left out: a cable, with addresses from DHCP."""
+    """[network]: network of the machine; left out: a cable, with addresses from DHCP."""
 
     address: str | None = setting(Address(prefix=True), None, "fixed address with prefix; left out: from DHCP")
     router: str | None = setting(Address(), None, "router, with a fixed address")
     dns: tuple[str, ...] = setting(ListOf(Address(), most=3), (), "name servers, with a fixed address")
-    wifi_ssid: str | None = setting(Text("a network's name", longest=32), None, "Wi-Fi instead of the cable")
+    wifi_ssid: str | None = setting(
+        Text("a network's name", longest=32), None, "name of a Wi-Fi network, instead of a cable"
+    )
     wifi_password: str | None = setting(
-        Text("a password", r".{8,63}", "8 to 63 characters"), None, "its password (WPA)"
+        Text("a password", r".{8,63}", "8 to 63 characters"), None, "password of the Wi-Fi network (WPA)"
     )
     wifi_country: str | None = setting(
-        Text("a country", "[A-Z]{2}", 'like "DE"'), None, "country, for the radio's rules"
+        Text("a country", "[A-Z]{2}", 'like "DE"'), None, "country, which decides the allowed radio channels"
     )
 
 
@@ -124,33 +126,33 @@ class TimeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshTable:
-    """[ssh]: who may log in, as root, with a key; left out: nobody, and no service listens."""
+    """[ssh]: who may log in as root, with a key; left out: nobody, and there is no SSH service."""
 
     keys: tuple[str, ...] = setting(ListOf(_SSH_KEY, least=1, most=20), doc="public keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalBrokerTable:
-    """[local_broker]: a Mosquitto on this gateway, port 1883, for sensors that publish on MQTT; left out: none."""
+    """[local_broker]: an MQTT broker on this gateway, port 1883, for sensors; left out: there is none."""
 
     user: str = setting(Text("a user name", r"[A-Za-z0-9_.-]{1,64}"), "sensors", "user name of the sensors")
     password: str = setting(
-        Text("a password", r"[!-~]{8,100}", "8 to 100 letters, digits and signs"), doc="their password"
+        Text("a password", r"[!-~]{8,100}", "8 to 100 letters, digits and signs"), doc="password of the sensors"
     )
     address: str = setting(
         Address(),
         "0.0.0.0",  # noqa: S104 - behind a password
-        "address it listens on",
-        "all: set one where a gateway has two networks",
+        "address on which the broker listens",
+        "all addresses; set one if the gateway has two networks",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateTable:
-    """[update]: whose versions of the agent this gateway takes; left out: nobody's."""
+    """[update]: whose updates of the agent this gateway accepts; left out: nobody's."""
 
     keys: tuple[str, ...] = setting(
-        ListOf(_UPDATE_KEY, least=1, most=4), doc="public keys of those who sign; `headwater update key` prints one"
+        ListOf(_UPDATE_KEY, least=1, most=4), doc="public keys of the signers; `headwater update key` prints one"
     )
 
 
@@ -166,7 +168,7 @@ MACHINE_TABLES: Final[dict[str, type]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayFile:
-    """A checked gateway.toml. tables: those of headwater.toml, as the gateway reads them."""
+    """A checked gateway.toml. tables: the tables to write to headwater.toml; settings: the same, checked."""
 
     settings: Settings
     tables: Mapping[str, object]
@@ -200,13 +202,11 @@ def parse_gateway_file(payload: bytes, name: str = NAME) -> GatewayFile:
 
 
 def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: Report) -> dict[str, object]:
-    """The tables of headwater.toml, with the values that the image decides: places of certificates, and the local
-    broker.
-    """
+    """The tables of headwater.toml, with the values that the image sets: paths of certificates, the local broker."""
     tables = {word: table for word, table in value.items() if word not in MACHINE_TABLES}
     node, uplink, spool = (tables.get(word) for word in ("node", "uplink", "spool"))
     if isinstance(node, Mapping) and node.get("role", "gateway") != "gateway":
-        report.wrong(("node", "role"), node["role"], "the image is of a gateway", "leave it out")
+        report.wrong(("node", "role"), node["role"], "the image is for a gateway", "leave it out")
     if isinstance(spool, Mapping) and "path" in spool:
         report.wrong(
             ("spool", "path"), spool["path"], "the image keeps the spool on its data partition", "leave it out"
@@ -214,15 +214,15 @@ def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: R
     if isinstance(uplink, Mapping):
         for word in ("ca_file", "cert_file", "key_file", "password_file"):
             if word in uplink:
-                report.wrong(("uplink", word), uplink[word], "the image has no such file", "use [enrol]")
+                report.wrong(("uplink", word), uplink[word], "the image manages its own files", "use [enrol]")
         secure = str(uplink.get("broker", "")).startswith("mqtts://")
         if ours.get("enrol") is not None and secure:
             files = {"ca_file": "ca.pem", "cert_file": "current/cert.pem", "key_file": "current/key.pem"}
             tables["uplink"] = dict(uplink) | {word: str(IDENTITY / file) for word, file in files.items()}
         elif ours.get("enrol") is not None:
-            report.wrong(("uplink", "broker"), uplink.get("broker"), "[enrol] without TLS", "use mqtts://...")
+            report.wrong(("uplink", "broker"), uplink.get("broker"), "[enrol] needs TLS", "use mqtts://...")
     if "local" in tables:
-        report.wrong(("local",), None, "the image has a broker of its own", "use [local_broker]")
+        report.wrong(("local",), None, "the image has its own broker", "use [local_broker]")
     elif ours.get("local_broker") is not None:
         tables["local"] = {"broker": LOCAL_BROKER, "user": AGENT_USER, "password_file": str(LOCAL_PASSWORD)}
     return tables
@@ -233,10 +233,15 @@ def _machine(ours: Mapping[str, Any], report: Report) -> None:
     network, broker = ours.get("network"), ours.get("local_broker")
     if isinstance(network, NetworkTable):
         if network.address is None and (network.router or network.dns):
-            report.wrong(("network",), None, "router and dns without an address come from DHCP", "add address = ...")
+            report.wrong(("network",), None, "router and dns are only used with a fixed address", "add address = ...")
         if (network.wifi_ssid is None) != (network.wifi_password is None):
-            report.wrong(("network",), None, "Wi-Fi takes wifi_ssid and wifi_password", "add the other one")
+            report.wrong(("network",), None, "Wi-Fi needs both wifi_ssid and wifi_password", "add the other one")
         if network.wifi_ssid is not None and network.wifi_country is None:
-            report.wrong(("network",), None, "Wi-Fi takes a country", 'add wifi_country = "DE", say')
+            report.wrong(("network",), None, "Wi-Fi needs a country", 'add wifi_country, like "DE"')
     if isinstance(broker, LocalBrokerTable) and broker.user == AGENT_USER:
-        report.wrong(("local_broker", "user"), broker.user, "is the gateway's own user there", 'like "sensors"')
+        report.wrong(
+            ("local_broker", "user"),
+            broker.user,
+            "is the user name of the gateway itself",
+            'use another, like "sensors"',
+        )

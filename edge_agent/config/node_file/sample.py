@@ -1,4 +1,4 @@
-"""The commented file that `headwater init` writes: each key of a role with its default and the reason for it."""
+"""Writes the commented file of `headwater init`: each key of a role with its default and the reason for the default."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ by = ["site"]
 window = { type = "sliding", length = "10m", slide = "1m" }
 aggregates = ["avg", "max"]
 """
-_OPTIONAL: Final = ("local",)  # a table that switches something on: it stands behind # as a whole
-_COLUMN: Final = 44  # where the comments begin
+_OPTIONAL: Final = ("local",)  # tables that switch something on: written as comments
+_COLUMN: Final = 44  # column at which comments begin
 
 
 def sample(role: str, file: str = "headwater.toml", **chosen: str) -> str:
-    """A file for a role that passes the check. chosen: `id` and, by role, `broker` and `parent`."""
+    """The text of a valid file for a role. chosen: the value of `id`; of `broker` and `parent` if the role has them."""
     parts = [_BEGIN.format(role=role, id=chosen["id"], file=file)]
     values: dict[str, dict[str, str]] = {
         "node": {"id": chosen["id"], "role": role},
         "uplink": {name: chosen[name] for name in ("broker", "parent") if name in chosen},
         "lower": {"broker": chosen["broker"]} if role == "root" else {},
         "local": {"broker": "mqtt://127.0.0.1:1883"},
-        "spool": {"path": f"{chosen['id']}.db"},  # nodes with their files in one folder do not share a spool
+        "spool": {"path": f"{chosen['id']}.db"},  # so that nodes with files in one folder have different spools
     }
     for name in FOR_ROLE[role]:
         table = TABLES[name]
@@ -73,12 +73,12 @@ _IMAGE: Final = """\
 # It is applied at every boot; mistakes are in gateway-errors.txt beside it. A key behind a # has the default shown.
 """
 _IMAGE_END: Final = """
-# Sensors and queries may stand here too, as in headwater.toml, or are published on MQTT: docs/configure.md.
+# Sensors and queries can be added here, as in headwater.toml, or be published on MQTT: docs/configure.md.
 """
 
 
 def sample_gateway_file(file: str, machine: Mapping[str, type], **chosen: str) -> str:
-    """A gateway.toml that passes the check. machine: its tables beside headwater.toml's. chosen: as in `sample`."""
+    """The text of a valid gateway.toml. machine: tables that headwater.toml does not have. chosen: as in `sample`."""
     values: dict[str, dict[str, str]] = {
         "node": {"id": chosen["id"]},
         "uplink": {name: chosen[name] for name in ("broker", "parent") if name in chosen},
@@ -87,7 +87,7 @@ def sample_gateway_file(file: str, machine: Mapping[str, type], **chosen: str) -
     tables = [("node", TABLES["node"]), ("uplink", TABLES["uplink"]), *machine.items()]
     for name, table in tables:
         about = (table.__doc__ or "").partition("]: ")[2].splitlines()[0]
-        hidden = name in machine  # each switches something on
+        hidden = name in machine  # these tables switch something on
         keys = [key for key in keys_of(table) if not key.name.endswith("_file") and key.name != "role"]
         lines = [_line(key, values.get(name, {}), hidden) for key in keys]
         parts.append("\n".join([f"\n# {about[0].upper()}{about[1:]}", f"{'# ' if hidden else ''}[{name}]", *lines, ""]))
@@ -95,7 +95,7 @@ def sample_gateway_file(file: str, machine: Mapping[str, type], **chosen: str) -
 
 
 def _line(key: Key, values: dict[str, str], hidden: bool) -> str:
-    """The line of one key: with the chosen value, or behind # with its default."""
+    """The line of one key: with the chosen value, or its default as a comment. hidden: always as a comment."""
     shown = key.name in values or key.default is REQUIRED
     value = values.get(key.name, None if hidden else "") if shown else key.default
     text = json.dumps(value if shown or value is None else key.kind.write(value), ensure_ascii=False)

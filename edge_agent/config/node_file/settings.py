@@ -1,4 +1,4 @@
-"""A node's local file, headwater.toml: identity, connections, spool, limits, and definitions that need no broker."""
+"""Reads a node's local file, headwater.toml: identity, connections, spool, limits, sensors and queries."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The checked settings of a file. Tables that a role does not have are None; `load` makes relative paths absolute.
+    """The checked settings of a file. uplink, lower, local: None if the file has no such table.
 
-    definitions: of [sensor.<id>] and [query.<id>]; the registry decides, with those from topics, which are in force.
+    definitions: from [sensor.<id>] and [query.<id>]; the registry decides which of them and of those from topics are in
+    force. Paths are absolute if `load` read the file.
     """
 
     node: NodeTable
@@ -64,19 +65,19 @@ class Settings:
 
     @property
     def one_broker(self) -> bool:
-        """Whether both sides of a region are on one broker: then one connection serves both."""
+        """Whether both sides of a region use one broker, so that one connection serves both."""
         return bool(self.lower and self.uplink and self.lower.broker == self.uplink.broker)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Files that no sensor may read: those with a password or a key, and the spool."""
+        """Files that no sensor may read: passwords, keys and the spool."""
         tables = [table for table in (self.uplink, self.lower, self.local) if table is not None]
         files = [path for table in tables for path in (table.password_file, table.key_file) if path is not None]
         return (*files, self.spool.path)
 
     @property
     def grace_us(self) -> int:
-        """Silence after which a child is left out."""
+        """Silence after which a child is excluded, in microseconds."""
         if self.lower is None:
             return GRACE_PER_TIER_US
         tiers = self.lower.tiers or (2 if self.node.role == "root" else 1)
@@ -84,9 +85,9 @@ class Settings:
 
 
 def load(path: str | File, state: str | File | None = None) -> Settings:
-    """Read and check a file. state: the folder for what the node writes; None: the folder of the file.
+    """Read and check a file. state: base of relative paths of files that the node writes; None: the file's folder.
 
-    Raises: ConfigError with every problem, one line each, led by the file's name.
+    Raises: ConfigError with every problem, one line each, beginning with the file's name.
     """
     file = File(path)
     try:
@@ -99,7 +100,7 @@ def load(path: str | File, state: str | File | None = None) -> Settings:
 
 
 def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE) -> Settings:
-    """Settings from a text; paths are unchanged. Raises: ConfigError, NotSupported."""
+    """Read settings from a text; relative paths stay relative. Raises: ConfigError, NotSupported."""
     try:
         document = read(payload, MAX_FILE_BYTES)
     except ConfigError as err:
@@ -113,7 +114,7 @@ def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE)
 
 
 def read_settings(value: Mapping[str, object], report: Report, also: tuple[str, ...] = ()) -> Any:
-    """Settings, or BAD with problems in the report. also: tables that another file has besides these."""
+    """Returns Settings, or BAD with problems in the report. also: more names of tables, for hints."""
     for name in value:
         if name not in TABLES and name not in KINDS:
             plural = {f"{kind}s": kind for kind in KINDS} | {"queries": "query", "gateway": "node", "cloud": "root"}
@@ -147,7 +148,7 @@ def read_settings(value: Mapping[str, object], report: Report, also: tuple[str, 
 
 def _table(table: type[_T], keys: tuple[Key, ...], value: object, at: Path, report: Report) -> _T | Any:
     if isinstance(value, Mapping) and "password" in value and any(key.name == "password_file" for key in keys):
-        report.unknown(at, "password", (), "secrets come by file: password_file = ...")
+        report.unknown(at, "password", (), "write the password to a file, and set password_file = ...")
         value = {name: item for name, item in value.items() if name != "password"}
     values = read_table(keys, value, at, report)
     return table(**{key.inside: values[key.name] for key in keys}) if complete(values) else BAD
@@ -178,14 +179,18 @@ def _fits_role(role: str | None, value: Mapping[str, object], report: Report) ->
 
 def _credentials(table: LinkTable, at: Path, report: Report) -> None:
     if table.password_file is not None and table.user is None:
-        report.wrong((*at, "password_file"), table.password_file, "a password without a user", "add user = ...")
+        report.wrong(
+            (*at, "password_file"), table.password_file, "there is a password without a user", "add user = ..."
+        )
     if (table.cert_file is None) != (table.key_file is None):
         said, missing = ("cert_file", "key_file") if table.key_file is None else ("key_file", "cert_file")
-        report.wrong((*at, said), getattr(table, said), "certificate and key go together", f"add {missing} = ...")
+        report.wrong(
+            (*at, said), getattr(table, said), "certificate and key are only valid together", f"add {missing} = ..."
+        )
     secure = (table.broker or "mqtts").startswith("mqtts")
     for name in ("ca_file", "cert_file"):
         if getattr(table, name) is not None and not secure:
-            report.wrong((*at, name), getattr(table, name), "the broker's address is without TLS", "use mqtts://...")
+            report.wrong((*at, name), getattr(table, name), "the address of the broker is not TLS", "use mqtts://...")
 
 
 def _parents(node: NodeTable, uplink: UplinkTable, value: object, report: Report) -> None:
@@ -193,7 +198,7 @@ def _parents(node: NodeTable, uplink: UplinkTable, value: object, report: Report
     key = "parents" if uplink.parents else "parent"
     if uplink.parents and isinstance(value, Mapping) and "parent" in value:
         report.wrong(
-            ("uplink", "parent"), uplink.parent, "there is `parents` too", "name all in parents, the best first"
+            ("uplink", "parent"), uplink.parent, "`parents` is given too", "list all in parents, the best first"
         )
     if node.id in uplink.in_order:
         report.wrong(("uplink", key), node.id, "is this node itself", "use the id of the node above")
@@ -205,11 +210,11 @@ def _parents(node: NodeTable, uplink: UplinkTable, value: object, report: Report
                 at, url, "is the first parent, which is on `broker`", "write its broker there, and leave this out"
             )
         if (uplink.ca_file or uplink.cert_file) and not url.startswith("mqtts"):
-            report.wrong(at, url, "the broker's address is without TLS, and there are certificates", "use mqtts://...")
+            report.wrong(at, url, "the address of the broker is not TLS, but certificates are given", "use mqtts://...")
 
 
 def _with_lower(settings: Settings) -> Settings:
-    """Gives a region without a lower broker of its own the one of its uplink, for its children."""
+    """For a region without a lower broker: the settings with the broker of the uplink as lower broker."""
     lower, uplink = settings.lower, settings.uplink
     if settings.node.role != "region" or uplink is None or (lower is not None and lower.broker is not None):
         return settings
@@ -224,10 +229,10 @@ def _fits_together(settings: Settings, report: Report) -> None:
         report.wrong(("lower",), None, '"broker" is missing', 'add broker = "mqtt://..."')
     if lower is not None:
         for name in sorted(set(lower.members) & set(lower.retired)):
-            report.wrong(("lower", "retired"), name, "is among members too", "leave it out of one")
+            report.wrong(("lower", "retired"), name, "is in members too", "delete it from one")
         for name in sorted(set(lower.members) & set(() if settings.uplink is None else settings.uplink.in_order)):
-            why = "is a parent of this node: what it sent there would come back to it"
-            report.wrong(("lower", "members"), name, why, "leave it out of one")
+            why = "is a parent of this node, so it cannot also be its child"
+            report.wrong(("lower", "members"), name, why, "delete it from one")
         _grace(settings, report)
     for kind in KINDS:
         values = [d.value for d in settings.definitions if d.kind == kind]
@@ -241,9 +246,7 @@ def _fits_together(settings: Settings, report: Report) -> None:
 
 
 def _grace(settings: Settings, report: Report) -> None:
-    """Checks that grace exceeds two heartbeats, and the child tier's grace plus two heartbeats (docs/protocol.md
-    4.4).
-    """
+    """Checks that grace exceeds two heartbeats plus the grace of the tiers below (docs/protocol.md 4.4)."""
     lower = settings.lower
     if lower is None or lower.grace_us is None:
         return
@@ -258,7 +261,10 @@ def _grace(settings: Settings, report: Report) -> None:
 
 
 def absolute(settings: Settings, folder: File, state: File) -> Settings:
-    """The settings with absolute paths: relative to `folder`, for files that the node writes to `state`. URIs stay."""
+    """The settings with absolute paths. URIs do not change.
+
+    folder: base of relative paths. state: base of relative paths of spool, landing files and tables.
+    """
 
     def under(table: _T, folder: File = folder) -> _T:
         found = {}
@@ -284,7 +290,7 @@ def absolute(settings: Settings, folder: File, state: File) -> Settings:
 
 
 def _paths_under(folder: File, definition: Definition) -> Definition:
-    """Takes relative paths of a local sensor from the folder of the configuration too."""
+    """The definition with absolute paths, if it is a sensor that reads files."""
     sensor = definition.value
     if not isinstance(sensor, Sensor):
         return definition
@@ -294,7 +300,7 @@ def _paths_under(folder: File, definition: Definition) -> Definition:
 
 
 def notes(settings: Settings) -> tuple[str, ...]:
-    """Remarks that are no mistakes but worth a look: one line each."""
+    """Remarks about settings that are valid but probably not intended, one line each."""
     said = []
     sensors = {d.id: d.value for d in settings.definitions if isinstance(d.value, Sensor)}
     for definition in settings.definitions:
@@ -305,18 +311,20 @@ def notes(settings: Settings) -> tuple[str, ...]:
                 continue
             near = nearest(source, sensors)
             hint = f"; did you mean {near}?" if near else ""
-            said.append(f'query "{definition.id}": no sensor "{source}" in this file; it waits for one by topic{hint}')
+            said.append(
+                f'query "{definition.id}": no sensor "{source}" in this file; it waits until one is published{hint}'
+            )
     if settings.root.checkpoint is not None:
-        said.append("[root] checkpoint has no effect: the root has no checkpoint beside its tables; leave it out")
+        said.append("[root] checkpoint has no effect: the root stores its checkpoint in its tables; delete the key")
     uplink = settings.uplink
     if uplink is not None and uplink.user not in {None, settings.node.id}:
-        said.append(f'[uplink] user "{uplink.user}" is not the node id: access rules with %u go by the user name')
+        said.append(f'[uplink] user "{uplink.user}" is not the node id: access rules with %u use the user name')
     if uplink is not None:
         for name, _ in uplink.brokers:
             if name not in uplink.in_order:
                 near = nearest(name, uplink.in_order)
                 hint = f"; did you mean {near}?" if near else ""
-                said.append(f"[uplink.brokers] {name} is no parent: used only while frames wait for it{hint}")
+                said.append(f"[uplink.brokers] {name} is not a parent: used only while frames wait for it{hint}")
         brokers = (uplink.broker, *(url for _, url in uplink.brokers))
         if uplink.password_file is not None and any(url.startswith("mqtt://") for url in brokers):
             said.append("[uplink] sends a password without TLS: use mqtts://...")

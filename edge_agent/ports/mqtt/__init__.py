@@ -1,12 +1,12 @@
 """One MQTT connection that keeps itself connected.
 
 - connection: connects, reads, publishes, acknowledges; link: its settings and its reports
-- dial: name, TCP and TLS in a thread; backoff: pauses between attempts
-- socket_stream, packets: large reads, and PUBLISH packets split off them
+- dial: name lookup, TCP and TLS in a thread; backoff: pauses between attempts
+- socket_stream, packets: read the socket in large pieces and split PUBLISH packets off
 - paho_client: handshakes, keep-alive and publishing by paho; outgoing: publishes in flight
 
-paho imports urllib.request, which brings http and email: two megabytes of a gateway for proxies that only paho's own
-sockets ask for. Here it is loaded once something of it is used.
+paho imports urllib.request, which imports http and email. They take two megabytes of memory and serve only proxies of
+paho's own sockets, which are not used here. So this package defers the import until urllib.request is really used.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ class _LoadedWhenUsed(ModuleType):
 
 if _NAME not in sys.modules:
     _later = _LoadedWhenUsed(_NAME)
-    _later.__spec__ = find_spec(_NAME)  # an import statement looks at it, and at nothing else
+    _later.__spec__ = find_spec(_NAME)  # an import statement reads only this
     sys.modules[_NAME] = vars(urllib)["request"] = _later

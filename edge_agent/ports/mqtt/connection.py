@@ -1,10 +1,9 @@
-"""One MQTT connection, driven by the caller's loop: connects, reconnects, splits incoming packets, limits outgoing
-publishes.
+"""One MQTT connection that stays connected, driven by the caller's loop.
 
-Connecting, back-off, reading and acknowledging are here; paho does the rest (paho_client.py). Nothing blocks: names are
-resolved, TCP and TLS set up in a short-lived thread; all else happens in the caller's loop (`Waiter`).
+Connecting, back-off, reading and acknowledging are here; paho does everything else (paho_client.py). No call blocks: a
+short-lived thread resolves names and sets up TCP and TLS; all other work happens in the caller's loop (`Waiter`).
 
-A PUBACK does not mean durable (docs/protocol.md 3): it only permits the next publish.
+A PUBACK does not mean that a message is durable (docs/protocol.md 3). It only permits the next publish.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from edge_agent.ports.mqtt.packets import Splitter, acknowledgements
 from edge_agent.ports.mqtt.paho_client import PahoClient
 from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 
-IDLE_BYTES: Final = 64 * 1024  # after a smaller read the next one waits `read_every_s`
+IDLE_BYTES: Final = 64 * 1024  # after a read of fewer bytes the next read waits `read_every_s`
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
-ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: the broker goes on
-ANSWER_KEEPALIVES: Final = 2  # without an answer to a publish, while pings or later publishes have theirs
+ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: other clients stay connected
+ANSWER_KEEPALIVES: Final = 2  # reconnect if a publish is unanswered for this many keep-alive intervals
 PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
 
 
 class Connection:
-    """One client at one broker.
+    """One client of one broker.
 
-    Call `open` once; then `on_readable`, `on_writable` and `misc` when due (see `Waiter`); `take` returns
-    its reports. Not thread-safe.
+    Call `open` once, then `on_readable`, `on_writable` and `misc` when they are due (see `Waiter`). `take` returns the
+    reports. Not thread-safe.
     """
 
     def __init__(self, link: Link, *, seed: int | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -42,7 +41,7 @@ class Connection:
         self.up = False
         self.maximum_packet_bytes: int | None = None  # the broker's, from CONNACK
         self.heard = 0  # reads that brought messages of QoS 1
-        self._in_bytes = self._out_bytes = 0  # of earlier connections
+        self._in_bytes = self._out_bytes = 0  # totals of earlier connections
         self._now = now
         self._backoff = Backoff(*link.backoff_s, seed, link.spread_s)
         self._reports: list[Report] = []
@@ -52,13 +51,13 @@ class Connection:
         self._generation = 0
         self._dial: Dial | None = None
         self._wanted = False
-        self._due = 0.0  # of the next attempt, of the end of this one, or of paho's housekeeping
+        self._due = 0.0  # when to begin the next attempt, end the current one, or let paho do its housekeeping
         self._since = 0.0  # when this attempt or connection began
         self._quiet_until = 0.0
         self._outgoing = Outgoing(self._send, now)
         self._tokens = 0
         self._subscribing: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
-        self._buffer = mmap(-1, READ_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)  # pages that no read has reached cost nothing
+        self._buffer = mmap(-1, READ_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)  # pages that no read has used take no memory
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -68,7 +67,7 @@ class Connection:
         self.misc()
 
     def close(self, flush_s: float = FLUSH_S) -> None:
-        """Send queued packets, disconnect without the will, and stay disconnected."""
+        """Send queued packets, disconnect so that the broker does not publish the will, and stay disconnected."""
         self._wanted = False
         if self._dial is not None:
             self._dial.abandon()
@@ -80,12 +79,12 @@ class Connection:
         self._forget(client)
 
     def renew(self, why: str) -> None:
-        """Connect anew."""
+        """Drop the connection and connect again. why: for the report `Down`."""
         if self.up:
             self._drop(why)
 
     def misc(self) -> None:
-        """Timed work: connect, give up an attempt, keep-alive. Call it at `due` or more often."""
+        """Do timed work: connect, give up an attempt, keep-alive. Call it at `due` or more often."""
         now = self._now()
         if self._dial is not None:
             if self._dial.done:
@@ -101,8 +100,8 @@ class Connection:
         elif not self.up:
             self._drop("no answer to CONNECT")
         elif self._outgoing.unanswered_s > ANSWER_KEEPALIVES * self.link.keepalive_s:
-            # A broker whose queue for a reader is full drops publishes to it unanswered: they are lost, and the quota
-            # that they take is free only once we connect again.
+            # If the queue of a subscriber is full, a broker may drop a publish without an answer. The message is lost,
+            # and it uses up our quota until we reconnect.
             self._drop(f"no answer to a publish for {self._outgoing.unanswered_s:.0f} s")
         else:
             self._due = now + 1.0
@@ -110,7 +109,7 @@ class Connection:
 
     @property
     def due(self) -> float:
-        """Monotonic time at which `misc` or `on_readable` is wanted even if no socket is ready."""
+        """Monotonic time at which to call `misc` and `on_readable` even if no socket is ready."""
         if self.unread:
             return 0.0
         if self._quiet_until > self._now():
@@ -130,7 +129,7 @@ class Connection:
 
     @property
     def wants_write(self) -> bool:
-        """Whether bytes wait for room in the socket."""
+        """Whether bytes wait until the socket accepts them."""
         return self._client is not None and self._client.want_write()
 
     @property
@@ -192,7 +191,7 @@ class Connection:
         )
 
     def _drop(self, why: str, *, alone: bool = True) -> None:
-        """End this attempt or connection and report why. alone: the broker's other clients have not lost theirs."""
+        """End this attempt or connection and report why. alone: the broker's other clients stay connected."""
         client, was_up = self._client, self.up
         if client is None:
             return
@@ -205,7 +204,7 @@ class Connection:
         self._failed(why, was_up=was_up)
 
     def _failed(self, why: str, *, was_up: bool, local: bool = False) -> None:
-        # A certificate that is not there yet troubles no broker: it is looked for again soon, however long it took.
+        # If a certificate file is missing, no broker notices the attempt: try again soon, however often it failed.
         pause_s = self._backoff.first_pause_s() if local else self._backoff.pause_s()
         self._due = self._now() + pause_s
         self._reports.append(Down(why, pause_s, was_up))
@@ -249,11 +248,11 @@ class Connection:
         if splitter.refused:
             refused, splitter.refused = splitter.refused, []
             self._reports += refused
-            self.ack([one.token for one in refused])  # or the broker would send it again, for ever
+            self.ack([each.token for each in refused])  # otherwise the broker would send them again for ever
         self._pass_on(stream, others)
 
     def _pass_on(self, stream: SocketStream, others: bytes) -> None:
-        """Let paho read its packets, or the end of the connection."""
+        """Let paho read the packets `others`, or the end of the connection."""
         stream.ready += others
         client = self._client
         while client is not None and client is self._client and (stream.ready or stream.ended):
@@ -265,7 +264,7 @@ class Connection:
             self._reports += map(Confirmed, passed)
 
     def ack(self, tokens: Iterable[int]) -> None:
-        """Acknowledge messages of QoS 1; tokens of an earlier connection, and 0, are ignored."""
+        """Acknowledge messages of QoS 1. Tokens of an earlier connection and token 0 are ignored."""
         client, generation = self._client, self._generation
         mine = [token for token in tokens if token >> 16 == generation and token]
         if mine and client is not None:
@@ -280,12 +279,12 @@ class Connection:
     ) -> int | None:
         """Publish a message. Returns None if not connected (try again later), else the token that `Taken` will carry.
 
-        QoS 1 waits here while the broker's Receive Maximum is reached; waiting messages are dropped when the connection
-        is lost. Raises: TooLargeError if it exceeds the broker's maximum packet size.
+        While the broker's Receive Maximum is reached, messages of QoS 1 wait here; if the connection is lost, they are
+        dropped. Raises: TooLargeError if the message exceeds the broker's maximum packet size.
         """
         limit = self.maximum_packet_bytes
         if limit is not None and len(payload) + len(topic.encode()) + PUBLISH_OVERHEAD > limit:
-            raise TooLargeError(f"{topic}: {len(payload)} bytes; the broker accepts packets of at most {limit}")
+            raise TooLargeError(f"{topic}: {len(payload)} bytes; the broker accepts packets of at most {limit} bytes")
         if not self.up:
             return None
         self._tokens += 1
@@ -344,6 +343,6 @@ class Connection:
         )
 
     def on_writable(self) -> None:
-        """Send waiting bytes: the socket has room."""
+        """Send waiting bytes. Call it when the socket is writable."""
         if self._client is not None:
             self._client.write_some()

@@ -1,4 +1,4 @@
-"""Resolves the name, connects TCP and TLS: calls that may block for long, in a thread."""
+"""Resolves the broker's name and connects TCP and TLS in a thread, because these calls may block for long."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from edge_agent.ports.mqtt.link import Link
 
 
 class Dial:
-    """One connection attempt. `fileno` becomes readable when it is done; then call `take`, or `abandon`."""
+    """One connection attempt. When it is done, `fileno` becomes readable; then call `take`. To give up: `abandon`."""
 
     def __init__(self, link: Link) -> None:
         self.why = ""
-        self.local = False  # it failed for want of a file here; nobody else has noticed
+        self.local = False  # a file on this machine is missing; the broker saw no attempt
         self._link = link
         self._sock: socket.socket | None = None
         self._done = self._abandoned = False
@@ -39,7 +39,7 @@ class Dial:
         return self._sock
 
     def abandon(self) -> None:
-        """Give up: a socket that still connects is closed."""
+        """Give up the attempt. Its socket is closed, even if it connects later."""
         with self._guard:
             self._abandoned = True
             if self._done:
@@ -58,7 +58,7 @@ class Dial:
             self.why = f"{self._link.url}: the certificate is not accepted: {err.verify_message}"
         except ssl.SSLError as err:
             self.why = f"{self._link.url}: TLS: {err.reason or err}"
-        except FileNotFoundError as err:  # which has no file name
+        except FileNotFoundError as err:  # ssl does not say which file
             link = self._link
             files = (file for file in (link.ca_file, link.cert_file, link.key_file) if file is not None)
             missing = next((file for file in files if not Path(file).exists()), None)
@@ -66,7 +66,7 @@ class Dial:
             self.why = f"{missing}: {err.strerror}" if missing else f"{link.url}: {err.strerror}"
         except OSError as err:
             self.why = f"{self._link.url}: {err.strerror or err}"
-        except Exception as err:  # a name that no resolver takes, a key that is none: the thread must end with a word
+        except Exception as err:  # such as an invalid host name or key file: the thread must report every error
             self.why = f"{self._link.url}: {type(err).__name__}: {err}"
         with self._guard:
             self._sock, self._done = sock, True
@@ -77,7 +77,7 @@ class Dial:
     def _connect(self) -> socket.socket:
         link = self._link
         host, port, tls = link.address()
-        context = self._context() if tls else None  # first: no broker sees an attempt without a certificate
+        context = self._context() if tls else None  # first, so that a missing file causes no connection
         name: Any = host.encode() if host.isascii() else host  # a str would load the codec idna: 0.4 MB
         sock = socket.create_connection((name, port), timeout=link.connect_timeout_s)
         try:

@@ -25,12 +25,12 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where to connect, as whom, and how. Secrets are named by file; they are read at each attempt.
+    """Settings of a connection: broker, client and options. Secrets are file names; files are read at each attempt.
 
-    version: 5 (between tiers) or 4, which is MQTT 3.1.1 (local sensors: receiving costs half). manual_ack: messages of
-    QoS 1 wait for `ack`. confirm_acks: report when the broker has read the acknowledgements. receive_maximum: the most
-    messages that wait for `ack`. session_expiry_s: how long the broker keeps the session (MQTT 5). max_packet_bytes:
-    larger packets are refused. read_every_s: small messages are read together, at this interval.
+    version: 5 (between tiers) or 4, which is MQTT 3.1.1 (for local sensors, as receiving costs half). manual_ack: the
+    caller acknowledges messages of QoS 1 with `ack`. confirm_acks: report when the broker has read acknowledgements.
+    receive_maximum: messages that may wait for `ack`. session_expiry_s: how long the broker keeps the session (MQTT 5).
+    max_packet_bytes: larger packets are refused. read_every_s: interval at which small messages are read together.
     """
 
     url: str
@@ -49,9 +49,9 @@ class Link:
     key_file: Path | None = None
     keepalive_s: int = 30
     max_packet_bytes: int = 1024 * 1024
-    connect_timeout_s: float = 10.0  # DNS, TCP, TLS and CONNACK, each
+    connect_timeout_s: float = 10.0  # for each of DNS, TCP, TLS and CONNACK
     backoff_s: tuple[float, float] = (1.0, 60.0)  # first and longest pause, before jitter
-    spread_s: float = 0.0  # over which all clients of a broker come back after its restart
+    spread_s: float = 0.0  # time over which all clients of a broker reconnect after its restart
     read_every_s: float = 0.0
 
     @property
@@ -60,7 +60,7 @@ class Link:
         return self.version == 5
 
     def address(self) -> tuple[str, int, bool]:
-        """Host, port, TLS. Raises: ConfigError if the url is not mqtt://host[:port] or mqtts://host[:port]."""
+        """Returns (host, port, TLS?). Raises: ConfigError if the url is not mqtt[s]://host[:port]."""
         try:
             parts = urlsplit(self.url)
             port = parts.port
@@ -72,7 +72,7 @@ class Link:
         return parts.hostname, port or (8883 if tls else 1883), tls
 
 
-# --- what a connection reports -------------------------------------------------------------------------------------
+# --- reports of a connection ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """Not connected: why, and the pause before the next attempt. was_up: a connection was lost, not an attempt."""
+    """Not connected. retry_s: pause before the next attempt. was_up: a connection was lost, else an attempt failed."""
 
     why: str
     retry_s: float
@@ -116,7 +116,7 @@ class Subscribed:
 class Confirmed:
     """The broker has read the acknowledgements of these tokens and will not repeat the messages.
 
-    The first after `Up` has no tokens: all messages that the broker repeats are in earlier reports.
+    The first report after `Up` has no tokens. It means that all messages which the broker repeats have been reported.
     """
 
     tokens: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Limits the publishes of QoS 1 in flight to the number that the broker allows; the others wait."""
+"""Limits the publishes of QoS 1 in flight to the number that the broker allows, and queues the others."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Outgoing:
         """send: passes a message to the connection; returns its packet id, None if the connection is lost."""
         self.quota = 65535
         self._send, self._now = send, now
-        self._moved_s = 0.0  # when the last answer came, or the first publish after it was sent
-        self._overtaken_s: float | None = None  # when a later publish was first answered before the oldest one
-        self._open: dict[int, int] = {}  # number on the connection -> token of publishes without PUBACK
+        self._moved_s = 0.0  # time of the last PUBACK, or of the first publish sent while none was in flight
+        self._overtaken_s: float | None = None  # when a later publish was first answered before the oldest
+        self._open: dict[int, int] = {}  # packet id -> token, for publishes without PUBACK
         self._waiting: deque[QueuedPublish] = deque()
 
     def __len__(self) -> int:
         return len(self._open) + len(self._waiting)
 
     def add(self, publish: QueuedPublish) -> None:
-        """Send it now, or when the quota allows it."""
+        """Send a publish now, or once the quota allows it."""
         if not publish.token or len(self._open) < self.quota:
             self._send_now(publish)
         else:
             self._waiting.append(publish)
 
     def answered(self, number: int) -> int | None:
-        """Handle a PUBACK. Returns the token; None for an unknown packet id."""
+        """Handle the PUBACK of packet id `number`. Returns its token; None if the id is unknown."""
         self._moved_s = self._now()
         oldest = next(iter(self._open), None)
         if number == oldest:
@@ -52,17 +52,16 @@ class Outgoing:
 
     @property
     def unanswered_s(self) -> float:
-        """How long publishes have waited for any PUBACK, or the oldest one since a later one got its own; 0 if none
-        wait.
+        """Seconds since the last PUBACK, or since a publish later than the oldest was answered; 0 if none is in flight.
 
-        A broker answers in the order of the publishes (MQTT 5, section 4.6): it will not answer one that was overtaken.
+        A broker answers publishes in order (MQTT 5, section 4.6), so it will never answer one that was overtaken.
         """
         if not self._open:
             return 0.0
         return self._now() - (self._moved_s if self._overtaken_s is None else self._overtaken_s)
 
     def send_waiting(self) -> None:
-        """Send as many as the quota allows."""
+        """Send as many waiting publishes as the quota allows."""
         while self._waiting and len(self._open) < self.quota:
             self._send_now(self._waiting.popleft())
 

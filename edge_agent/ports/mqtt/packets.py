@@ -1,7 +1,7 @@
-"""Splits PUBLISH packets off a stream of MQTT bytes: the hot path of every receiver, without I/O.
+"""Splits PUBLISH packets off a stream of MQTT bytes. This is the hot path of every receiver, without I/O.
 
-paho reads a packet with three or more calls of recv and builds a property object for each (measured: 16-27 us a message
-with MQTT 5); splitting one large read here costs 1-2 us. All other packets are left to paho.
+paho calls recv at least three times per packet and builds a property object for each (measured: 16-27 us a message with
+MQTT 5). Splitting one large read here costs 1-2 us a message. paho handles all other packets.
 Source: MQTT 5.0 (OASIS) sections 2.1.4, 3.3; MQTT 3.1.1 section 3.3.
 """
 
@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 
 Message = tuple[str, bytes, int, int]
-"""(topic, payload, token, flags): token 0 at QoS 0, else the argument of `ack`; flags RETAIN | DUP."""
+"""(topic, payload, token, flags). token: the argument of `ack`; 0 at QoS 0. flags: RETAIN | DUP."""
 
 RETAIN: Final = 0x01
 DUP: Final = 0x08
 PUBLISH: Final = 0x30
 PUBACK: Final = 0x4002  # type and length as one big-endian number
-MAX_TOPICS: Final = 4096  # decoded topic names kept; a fleet has fewer, an attacker may send more
-MAX_HEADER: Final = 65535 + 2 + 2  # topic, its length, packet id: identify a message that is refused
+MAX_TOPICS: Final = 4096  # limit of cached topic names: a fleet has fewer, an attacker may send more
+MAX_HEADER: Final = 65535 + 2 + 2  # longest topic, its length and the packet id, which identify a refused message
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class RefusedPublish:
 class Splitter:
     """Splits the received bytes of one connection into packets; buffers at most one packet.
 
-    properties: the connection speaks MQTT 5. generation: the upper bits of tokens, so that a token of an
-    earlier connection is recognised. max_bytes: of one packet; a larger one is skipped as it streams by.
+    properties: the connection uses MQTT 5. generation: number of the connection, the upper bits of its tokens; it makes
+    tokens of an earlier connection recognisable. max_bytes: limit of one packet; larger packets are skipped.
     """
 
     properties: bool
@@ -51,7 +51,7 @@ class Splitter:
     _topics: dict[bytes, str] = field(default_factory=dict)
 
     def feed(self, data: bytes) -> bytes:
-        """Process received bytes: append messages and refusals to the lists. Returns the other packets, whole."""
+        """Process received bytes: append to `messages` and `refused`. Returns all other complete packets."""
         others: list[bytes] = []
         if self._rest:
             data = self._rest + data
@@ -70,7 +70,7 @@ class Splitter:
                 return b"".join(others)
 
     def _publishes(self, data: bytes, at: int) -> tuple[int, int]:
-        """Split PUBLISH packets from `at` on: (where it stopped, length of the other packet there or 0)."""
+        """Split PUBLISH packets from `at` on. Returns (stop position, length of a complete other packet there or 0)."""
         end, base, topics, properties = len(data), self.generation << 16, self._topics, self.properties
         max_bytes, append = self.max_bytes, self.messages.append
         while end - at >= 2:
@@ -125,7 +125,7 @@ class Splitter:
         return topic
 
     def _oversize(self, data: bytes) -> bool:
-        """If the packet that begins here is too large: record its identity and skip its bytes."""
+        """If the first packet of `data` is too large, record its identity and skip its bytes. Returns whether it is."""
         size, body = _length(data, 1)
         if body == 0 or size <= self.max_bytes or len(data) < min(body + size, MAX_HEADER + body):
             return False
@@ -141,7 +141,7 @@ class Splitter:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """The variable byte integer at `at` and where it ends; (0, 0) if it is cut short; one too long ends at 4 bytes."""
+    """Returns (variable byte integer at `at`, its end); (0, 0) if it is incomplete. At most 4 bytes are read."""
     value = 0
     for i, byte in enumerate(data[at : at + 4]):
         value |= (byte & 127) << 7 * i
@@ -151,7 +151,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def acknowledgements(tokens: list[int]) -> bytes:
-    """PUBACK packets for all tokens, in one piece (success needs neither reason nor properties in either version)."""
+    """Encode PUBACK packets for all tokens. Success needs no reason and no properties in either version."""
     packets = np.empty((len(tokens), 2), ">u2")
     packets[:, 0] = PUBACK
     packets[:, 1] = np.array(tokens, np.int64) & 0xFFFF

@@ -1,7 +1,7 @@
-"""paho on a socket that is already connected; no other module imports paho.
+"""Runs paho on a socket that is already connected. No other module imports paho.
 
-paho does the handshakes, keep-alive, subscriptions and publishing. Each connection attempt uses a fresh client, so
-nothing that paho queued is sent twice.
+paho does the handshakes, keep-alive, subscriptions and publishing. Each connection attempt uses a new client, so that
+messages queued in paho are not sent twice.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 
 PUBACK: Final = 0x40
 PINGREQ: Final = 0xC0
-DISCONNECT: Final = b"\xe0\x00"  # an orderly end in either version: no will
+DISCONNECT: Final = b"\xe0\x00"  # an orderly end in both versions: the broker does not publish the will
 
 
 class PahoClient(paho.Client):
-    """The client of one connection. Set `on_connect` and its like before `begin`."""
+    """The client of one connection. Set `on_connect` and the other callbacks before `begin`."""
 
     def __init__(self, link: Link, stream: SocketStream) -> None:
         """stream: of a connected, non-blocking socket."""
@@ -37,11 +37,11 @@ class PahoClient(paho.Client):
             clean_session=None if link.modern else link.clean_start,
             protocol=MQTTProtocolVersion(link.version),
             reconnect_on_failure=False,
-            manual_ack=True,  # Connection acknowledges in either case
+            manual_ack=True,  # Connection always acknowledges itself
         )
-        self.max_inflight_messages_set(65535)  # Outgoing limits them
-        self.fences: deque[tuple[int, ...] | None] = deque()  # of each unanswered PINGREQ; None: a keep-alive
-        self.passed: list[tuple[int, ...]] = []  # of answered fences
+        self.max_inflight_messages_set(65535)  # the actual limit is in Outgoing
+        self.fences: deque[tuple[int, ...] | None] = deque()  # tokens per unanswered PINGREQ; None: a keep-alive
+        self.passed: list[tuple[int, ...]] = []  # tokens per answered fence
         self._link = link
         self._stream = stream
 
@@ -51,7 +51,7 @@ class PahoClient(paho.Client):
     # --- connecting ----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Send CONNECT. Raises: OSError when the connection is gone or the password cannot be read."""
+        """Send CONNECT. Raises: OSError if the connection is lost or the password file cannot be read."""
         link = self._link
         if link.user is not None:
             password = link.password_file.read_text("utf-8").strip() if link.password_file else None
@@ -70,13 +70,13 @@ class PahoClient(paho.Client):
         self.reconnect()
 
     def obey_keepalive(self, keepalive_s: int) -> None:
-        """Use the server's keep-alive, which paho 2.1 does not take from CONNACK."""
+        """Use the keep-alive from CONNACK, which paho 2.1 ignores."""
         self._keepalive = keepalive_s
 
     def part(self, flush_s: float) -> None:
-        """Disconnect without the will after queued packets, and wait until the broker has read them, up to a limit.
+        """Send queued packets and DISCONNECT, then wait up to flush_s until the broker has read them.
 
-        Closing a socket with unread bytes resets it, and bytes that the broker has not read are lost.
+        Closing a socket with unread bytes would reset it, and bytes that the broker has not read would be lost.
         """
         sock, until = self._stream.sock, time.monotonic() + flush_s
         try:
@@ -88,7 +88,7 @@ class PahoClient(paho.Client):
             while time.monotonic() < until and sock.recv(READ_BYTES):
                 pass
         except OSError:
-            pass  # it was gone already
+            pass  # the connection was lost already
 
     # --- packets -------------------------------------------------------------------------------------------------
 
@@ -101,14 +101,14 @@ class PahoClient(paho.Client):
         return self.loop_write() == MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def read_some(self) -> str:
-        """Let paho read a packet or the end of the connection. Returns why the connection is lost, else ''."""
+        """Let paho read a packet or the end of the connection. Returns '', or why the connection was lost."""
         try:
             return "" if self.loop_read() == MQTTErrorCode.MQTT_ERR_SUCCESS else "connection lost"
-        except Exception as err:  # untrusted bytes: paho 2.1 lets exceptions of its parsers through
+        except Exception as err:  # untrusted bytes: paho 2.1 does not catch errors of its parsers
             return f"the peer does not speak MQTT: {err!r}"
 
     def publish_packet(self, topic: str, payload: bytes, qos: int, retain: bool, expiry_s: int | None) -> int:
-        """Publish. Returns the packet id that `on_publish` will carry; expiry_s goes with MQTT 5 only."""
+        """Publish. Returns the packet id that `on_publish` will get. expiry_s: ignored below MQTT 5."""
         extra = None
         if expiry_s is not None and self._link.modern:
             extra = _properties(PacketTypes.PUBLISH)
@@ -116,7 +116,7 @@ class PahoClient(paho.Client):
         return self.publish(topic, payload, qos, retain, extra).mid
 
     def subscribe_to(self, filters: Iterable[tuple[str, int]]) -> int | None:
-        """Subscribe to (filter, QoS). Returns the packet id that `on_subscribe` will carry; None if it was not sent."""
+        """Subscribe to (filter, QoS). Returns the packet id that `on_subscribe` will get; None if it was not sent."""
         topics: Any = [(name, SubscribeOptions(qos=qos)) if self._link.modern else (name, qos) for name, qos in filters]
         code, mid = self.subscribe(topics)
         return mid if code == MQTTErrorCode.MQTT_ERR_SUCCESS else None
@@ -124,7 +124,10 @@ class PahoClient(paho.Client):
     # --- fences --------------------------------------------------------------------------------------------------
 
     def fence(self, tokens: tuple[int, ...]) -> None:
-        """Send PINGREQ, which the broker answers, unlike PUBACK: its answer confirms all packets written so far."""
+        """Send PINGREQ; its answer confirms that the broker has read all earlier packets. A PUBACK has no answer.
+
+        tokens: appended to `passed` when the answer arrives.
+        """
         self.fences.append(tokens)
         self._send_simple_command(PINGREQ)
 

@@ -9,14 +9,14 @@ from typing import Final
 
 from edge_agent.ports.mqtt.packets import Splitter
 
-READ_BYTES: Final = 256 * 1024  # one read; thousands of small messages, or a few large ones
-READS_A_TURN: Final = 4  # then other connections are served
+READ_BYTES: Final = 256 * 1024  # one read: thousands of small messages, or a few large ones
+READS_A_TURN: Final = 4  # after these reads other connections are served
 
 
 class SocketStream:
     """The socket object that paho uses: `recv` returns only packets meant for paho, `send` writes to the real socket.
 
-    buffer: at least READ_BYTES, kept by the owner from one connection to the next.
+    buffer: at least READ_BYTES long; the owner reuses it for its next connection.
     """
 
     def __init__(self, sock: socket.socket, splitter: Splitter, buffer: bytearray | mmap) -> None:
@@ -24,7 +24,7 @@ class SocketStream:
         self.splitter = splitter
         self.ready = b""  # whole packets that paho has not read yet
         self.ended = False
-        self.more = False  # stopped reading before the socket was empty
+        self.more = False  # reading stopped before the socket was empty
         self.in_bytes = 0
         self.out_bytes = 0
         self._buffer = buffer
@@ -32,7 +32,7 @@ class SocketStream:
         self._tls = isinstance(sock, ssl.SSLSocket)
 
     def read(self) -> tuple[int, bytes]:
-        """Read available bytes; PUBLISH packets go to the splitter. Returns bytes read, and the other packets."""
+        """Read available bytes. PUBLISH packets go to the splitter. Returns (number of bytes read, other packets)."""
         others: list[bytes] = []
         got = 0
         self.more = False
@@ -56,7 +56,7 @@ class SocketStream:
         return got, b"".join(others)
 
     def recv(self, size: int) -> bytes:
-        """For paho; b'' at the end of the connection. Raises: BlockingIOError when no packet for paho waits."""
+        """Called by paho. Returns b'' at the end of the connection. Raises: BlockingIOError if no packet is ready."""
         piece, self.ready = self.ready[:size], self.ready[size:]
         if not piece and not self.ended:
             raise BlockingIOError

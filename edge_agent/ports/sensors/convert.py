@@ -1,4 +1,4 @@
-"""Converts messages of one sensor to one batch: value, time and labels from each payload and topic."""
+"""Converts messages of one sensor to a batch: takes value, time and labels from each payload and topic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from edge_agent.ports.sensors import payloads as read
 from edge_agent.ports.sensors.quality import Quality, Values
 from edge_agent.wire import readings
 
-CBOR_HEADS: Final = (b"\x83", b"\x9f")  # a batch of readings is an array of three; no number begins so
-MOST_TOPICS: Final = 4096  # whose series are remembered
-LONGEST_LABEL: Final = 256  # characters: it travels in keys
+CBOR_HEADS: Final = (b"\x83", b"\x9f")  # first byte of a batch of readings (an array of three), never of a number
+MOST_TOPICS: Final = 4096  # limit of topics with cached series
+LONGEST_LABEL: Final = 256  # characters; labels are sent as parts of keys
 
 
 def filled(template: LabelTemplate, levels: Sequence[str], document: object) -> str:
-    """The text of a label for one message. Raises: BadPayloadError if topic or payload lack a part of it."""
+    """The text of a label for one message. Raises: BadPayloadError if a part is missing in the topic or payload."""
     texts: list[str] = []
     for part in template.parts:
         if isinstance(part, int):
@@ -35,11 +35,11 @@ def filled(template: LabelTemplate, levels: Sequence[str], document: object) -> 
             texts.append(part if isinstance(part, str) else _text(read.follow(document, part), part))
     text = "".join(texts)
     if len(text) > LONGEST_LABEL:
-        raise read.BadPayloadError(f"a label of {len(text)} characters, at most {LONGEST_LABEL}")
+        raise read.BadPayloadError(f"a label has {len(text)} characters, allowed are {LONGEST_LABEL}")
     try:
         text.encode()
     except UnicodeEncodeError as err:
-        raise read.BadPayloadError("a label with half a surrogate pair") from err
+        raise read.BadPayloadError("a label contains half a surrogate pair: it is not valid Unicode") from err
     return text
 
 
@@ -55,6 +55,7 @@ class Fields:
     """Reads value, time and labels of parsed documents, by the pointers of one sensor."""
 
     def __init__(self, quality: Quality, value: str, time: str) -> None:
+        """value, time: JSON pointers; empty: the whole document, the time of arrival."""
         self.quality = quality
         self._value, self._time = pointer(value), pointer(time)
         self._templates = [(name, parse(text)) for name, text in sorted(quality.sensor.labels)]
@@ -65,9 +66,9 @@ class Fields:
     def columns(
         self, documents: Sequence[Any], shown: Sequence[bytes], topics: Sequence[str], came_us: Ints
     ) -> tuple[Ints, Ints, Values, Ints | int]:
-        """(rows, time, value, series) of the documents that contain a reading. The others are counted.
+        """Returns (rows, time, value, series) of the documents that contain a reading, and counts the others.
 
-        shown: the payloads. came_us: times for readings without one; not used if there is a time pointer.
+        shown: the payloads, for notes. came_us: times of arrival, used if there is no time pointer.
         """
         rows, value = self._values(documents, shown)
         time_us = came_us[rows] if not self._time else NO_INTS
@@ -94,7 +95,7 @@ class Fields:
         return np.array(there, np.int64)[rows], np.array(good, np.float64)
 
     def series(self, topics: Sequence[str], documents: Sequence[object] = ()) -> Ints | int:
-        """The series of each document; one number if all are of one series, -1 where a label is missing."""
+        """The series number of each document, or one number if all have the same; NO_LABEL where a label is missing."""
         if self.in_document:
             return np.array([self._number(t, found) for t, found in zip(topics, documents, strict=True)], np.int64)
         known = self._series_of_topic
@@ -104,7 +105,7 @@ class Fields:
         if len(set(known.values())) == 1:
             return next(iter(known.values()))
         numbers = np.array([known[topic] for topic in topics], np.int64)
-        if len(known) > MOST_TOPICS:  # foreign topics without end
+        if len(known) > MOST_TOPICS:  # topics come from foreign devices and may be unlimited
             known.clear()
         return numbers
 
@@ -119,7 +120,7 @@ class Fields:
 
 
 class Converter:
-    """The payloads of one mqtt sensor to batches, by its definition."""
+    """Converts the payloads of one mqtt sensor to batches, by its definition."""
 
     def __init__(self, sensor: Sensor) -> None:
         self.sensor = sensor
@@ -132,7 +133,7 @@ class Converter:
     def convert(
         self, payloads: list[bytes], topics: list[str], arrivals: list[tuple[int, int]], latest_us: int | None
     ) -> Batch:
-        """One batch of all readings in the messages, in their order. arrivals: (messages so far, time they came)."""
+        """Returns one batch of all readings in the messages, in order. arrivals: see `came`. latest_us: see Quality."""
         self.quality.count.messages += len(payloads)
         came_us = came(arrivals, len(payloads))
         if self._format == "cbor" or (
@@ -146,15 +147,13 @@ class Converter:
         return self.quality.batch(time_us, value, series, latest_us)
 
     def dated(self, payloads: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Which messages carry their own times, shape (n,)."""
+        """Whether each message contains its own time, shape (n,)."""
         own = self._format == "cbor" or bool(self.sensor.option("time", ""))
         batches = self._format == "auto" and not self._json
         return np.array([own or (batches and payload[:1] in CBOR_HEADS) for payload in payloads], np.bool_)
 
     def _parsed(self, payloads: list[bytes]) -> tuple[Sequence[Any], Ints | range]:
-        """(documents, their rows); a bare number is a document too. Payloads that cannot be parsed are counted and
-        shown.
-        """
+        """Returns (documents, their rows). A bare number is a document too. Unreadable payloads are refused."""
         if not self._json:
             found = read.numbers(payloads)
             if found is not None:
@@ -163,7 +162,7 @@ class Converter:
             try:
                 return [read.document(payload) for payload in payloads], range(len(payloads))
             except read.BadPayloadError:
-                pass  # one of them: look at each
+                pass  # at least one payload is bad: parse each alone
         rows, documents = self.quality.each(payloads, payloads, read.document if self._json else read.number)
         return documents, rows
 
@@ -195,7 +194,7 @@ class Converter:
 
 
 def came(arrivals: list[tuple[int, int]], n: int) -> Ints:
-    """Arrival times of n messages, shape (n,), from marks (messages so far, time), with more messages at each."""
+    """Arrival times of n messages, shape (n,). arrivals: (number of messages so far, time), with increasing numbers."""
     if len(arrivals) == 1:
         return repeated(arrivals[0][1], n)
     counts, times = zip(*arrivals, strict=True)

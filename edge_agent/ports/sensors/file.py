@@ -1,9 +1,9 @@
-"""A recorded file as a sensor: CSV with a header, or JSON lines, replayed at a speed factor.
+"""Replays a recorded file as a sensor: CSV with a header, or JSON lines, at a speed factor.
 
-The sensor has its own clock: the first time in the file + elapsed x speed (docs/protocol.md 4.1). Readings are
-delivered in the order of the file when that clock passes them, and an ended file holds nothing back. It can be read
-again: the position is [byte offset, elapsed, first time, greatest time delivered]. Labels: `{/column}` inserts a
-column, or a place in a JSON line. A reading is one line: line ends within quotes are not supported.
+The sensor has its own clock: first time in the file + elapsed time x speed (docs/protocol.md 4.1). Readings are
+delivered in the order of the file, once this clock passes their times. The file can be read again: the position is
+[byte offset, elapsed time, first time, greatest time delivered]. In a label, `{/column}` inserts a column, or the value
+at a JSON pointer. Each reading is one line; line ends within quotes are not supported.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from edge_agent.ports.sensors import payloads as read
 from edge_agent.ports.sensors.convert import Fields
 from edge_agent.ports.sensors.quality import CheckedSensor, Values
 
-BLOCK_BYTES: Final = 512 * 1024  # read ahead, some ten thousand lines; a longer line is skipped and counted
-BATCHES: Final = 4  # in one poll at full speed: others want their turn
-BLOCKS: Final = 16  # without a reading in one poll: a large file of something else must not stop the node
-FAR_US: Final = 3_600_000_000  # an ended file: nothing is due
-INT_DIGITS: Final = 40  # of a cell: longer ones are read as floats
+BLOCK_BYTES: Final = 512 * 1024  # one read, some ten thousand lines; a longer line is skipped and counted
+BATCHES: Final = 4  # most batches in one poll at full speed, so that other sensors get their turn
+BLOCKS: Final = 16  # most blocks without a reading in one poll: a large file without readings must not stop the node
+FAR_US: Final = 3_600_000_000  # due time of a file that has ended
+INT_DIGITS: Final = 40  # cells with this many digits or more are read as floats
 ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 
 
@@ -56,19 +56,19 @@ class FileSensor(CheckedSensor):
         except BaseException:
             self._file.close()
             raise
-        self._offset = self._file.tell()  # of the first line that is not out
+        self._offset = self._file.tell()  # of the first line not yet delivered
         self._first_us: int | None = None
-        self._last_us = 0  # greatest time that is out
+        self._last_us = 0  # greatest time delivered
         elapsed_us = 0
         match position:
             case [int(offset), int(elapsed), int(first_us), int(last_us)] if offset <= self._path.stat().st_size:
                 self._offset, elapsed_us, self._first_us, self._last_us = offset, elapsed, first_us, last_us
             case [int(offset), *_]:
-                why = "shorter than the part read before: another file, read from its beginning"
+                why = "the file is shorter than the part already read: it is read as a new file, from its beginning"
                 self.quality.note("another_file", str(self._path), why=why, read_bytes=offset)
         self._file.seek(self._offset)
         self._started_us = self._boot_us() - elapsed_us
-        self._ended = self._told = self._skipping = False
+        self._ended = self._reported_end = self._skipping = False
         self._wait(NO_INTS, np.zeros(0), NO_INTS, NO_INTS)
 
     def _pointer(self, option: str) -> str:
@@ -76,18 +76,18 @@ class FileSensor(CheckedSensor):
         return text if text.startswith("/") else "/" + text.replace("~", "~0").replace("/", "~1")
 
     def _header(self) -> list[str]:
-        """The column names. Errors contain nothing of the file's content, which may be of any file."""
+        """Read the column names. Errors do not show content of the file, because it may be any file of the machine."""
         line = self._file.readline(BLOCK_BYTES)
         if b"\0" in line:
-            raise PortError(f"{self._path} is no CSV file: its first line holds zero bytes")
+            raise PortError(f"{self._path} is not a CSV file: its first line contains zero bytes")
         if b"\r" in line.rstrip(b"\r\n"):
             raise PortError(f"{self._path}: its lines end with CR alone; save it with LF, or CR LF")
         if not line.endswith(b"\n") and len(line) >= BLOCK_BYTES:
-            raise PortError(f"{self._path} is no CSV file: its first line is longer than {BLOCK_BYTES} bytes")
+            raise PortError(f"{self._path} is not a CSV file: its first line is longer than {BLOCK_BYTES} bytes")
         try:
             names = [name.strip() for name in next(csv.reader([line.decode("utf-8-sig", "replace")]), [])]
         except csv.Error as err:
-            raise PortError(f"{self._path} is no CSV file: {err}") from err
+            raise PortError(f"{self._path} is not a CSV file: {err}") from err
         for column in self._cells:
             if column not in names:
                 raise PortError(f"{self._path} has no column {column!r} among its {len(names)} columns")
@@ -95,7 +95,7 @@ class FileSensor(CheckedSensor):
 
     @property
     def position(self) -> object:
-        """[offset, elapsed, first time, greatest time out]; None before the first reading."""
+        """[byte offset, elapsed us, first time, greatest time delivered]; None before the first reading."""
         if self._first_us is None:
             return None
         return [self._offset, self._boot_us() - self._started_us, self._first_us, self._last_us]
@@ -103,12 +103,12 @@ class FileSensor(CheckedSensor):
     # --- reading ahead ---------------------------------------------------------------------------------------------
 
     def _wait(self, time_us: Ints, value: Values, series: Ints, end: Ints) -> None:
-        """Keep parsed readings until their time. end: file offset behind each."""
+        """Keep parsed readings until their time. end: file offset after each reading."""
         self._time, self._value, self._series, self._end = time_us, value, series, end
-        self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS  # order of the file: late ones follow
+        self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS  # keeps the file's order
 
     def _refill(self) -> None:
-        """Parse blocks until one contains a reading, or the file ends; only a few at once without a reading."""
+        """Parse blocks until a reading is found or the file ends; at most BLOCKS at once."""
         for _ in range(BLOCKS):
             if len(self._time) or self._ended:
                 return
@@ -133,7 +133,7 @@ class FileSensor(CheckedSensor):
                 self._skipping, at, block = False, at + head, block[head:]
             lines = block.split(b"\n")
             ends = at + np.cumsum([len(line) + 1 for line in lines])
-            ends[-1] -= 1  # the last has no line end, or is empty
+            ends[-1] -= 1  # the last line has no line end, or is empty
             self._parse(lines, ends)
 
     def _parse(self, lines: list[bytes], ends: Ints) -> None:
@@ -149,34 +149,32 @@ class FileSensor(CheckedSensor):
     def _row(self, line: bytes) -> dict[str, Any]:
         cells = _split(line)
         if len(cells) != len(self._names):
-            raise read.BadPayloadError(f"{len(cells)} cells under {len(self._names)} columns")
+            raise read.BadPayloadError(f"{len(cells)} cells in the line, but {len(self._names)} columns in the header")
         row: dict[str, Any] = dict(zip(self._names, cells, strict=True))
         for column in self._cells:
             cell = row[column].strip()
             if not cell:
-                del row[column]  # an empty cell is no reading
+                del row[column]  # an empty cell means that there is no reading
                 continue
             try:
                 short = cell.isascii() and cell.isdecimal() and len(cell) < INT_DIGITS
                 row[column] = int(cell) if short else read.number(cell.encode())
             except read.BadPayloadError:
-                row[column] = cell  # a time as text; a value that is text is refused
+                row[column] = cell  # may be a time as text; a value as text is refused later
         return row
 
     # --- readings out ------------------------------------------------------------------------------------------------
 
     def _clock_us(self) -> int:
-        """The sensor's own clock."""
+        """The time of the sensor's own clock, in microseconds."""
         assert self._first_us is not None
         return self._first_us + int((self._boot_us() - self._started_us) * self._speed)
 
     def poll(self, now_us: int) -> list[Read]:
-        """The readings whose time has come; at full speed the next few thousand. The last batch says that the file has
-        ended.
-        """
-        del now_us  # the clock is our own
+        """Returns the readings that are due; at full speed the next few thousand. The last batch is marked as ended."""
+        del now_us  # the sensor has its own clock
         reads: list[Read] = []
-        while not self._told and len(reads) < BATCHES:
+        while not self._reported_end and len(reads) < BATCHES:
             self._refill()
             if self._first_us is None and len(self._time):
                 self._first_us, self._last_us = int(self._time[0]), int(self._time[0])
@@ -186,7 +184,7 @@ class FileSensor(CheckedSensor):
                 due = int(np.searchsorted(self._reach, self._clock_us(), "right"))
             reads.append(self._release(due))
             if len(self._time):
-                break  # what waits is not due
+                break  # these readings are not due yet
         return reads
 
     def _release(self, n: int) -> Read:
@@ -197,16 +195,16 @@ class FileSensor(CheckedSensor):
             self._offset, self._last_us = int(self._end[n - 1]), max(self._last_us, int(self._reach[n - 1]))
         self._wait(self._time[n:], self._value[n:], self._series[n:], self._end[n:])
         if self._ended and not len(self._time):
-            self._told = True
+            self._reported_end = True
         batch = self.quality.batch(time_us, value, series, None)
         clock_us = self._last_us
-        if self._speed and self._first_us is not None and (len(self._time) or self._told):
-            clock_us = max(clock_us, self._clock_us())  # all that was due is out
-        return Read(self.sensor.id, batch, self.position, None, clock_us, self._told)
+        if self._speed and self._first_us is not None and (len(self._time) or self._reported_end):
+            clock_us = max(clock_us, self._clock_us())  # all due readings have been delivered
+        return Read(self.sensor.id, batch, self.position, None, clock_us, self._reported_end)
 
     def due_us(self, now_us: int) -> int:
-        """When the next line is due."""
-        if self._told:
+        """When the next line is due, on the clock of now_us."""
+        if self._reported_end:
             return now_us + FAR_US
         if not self._speed or not len(self._time):
             return now_us
@@ -217,14 +215,17 @@ class FileSensor(CheckedSensor):
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a regular file. A device or a pipe might never end, or never begin. Raises: PortError."""
+    """Open a regular file. Other files are refused: reading a device or a pipe might block or never end.
+
+    Raises: PortError.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as err:
         raise PortError(f"cannot read {path}: {getattr(err, 'strerror', None) or err}") from err
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise PortError(f"{path} is no regular file: a folder, a device or a pipe is not read")
+        raise PortError(f"{path} is not a regular file: folders, devices and pipes cannot be read as a sensor")
     return os.fdopen(handle, "rb")
 
 
@@ -236,7 +237,7 @@ def _split(line: bytes) -> list[str]:
     try:
         return next(csv.reader([text], strict=True))
     except csv.Error as err:
-        raise read.BadPayloadError(f"no CSV: {err}") from err
+        raise read.BadPayloadError(f"not CSV: {err}") from err
 
 
 _COLUMN: Final = Text("a column or JSON pointer", longest=200)
@@ -244,10 +245,10 @@ DRIVER: Final = Driver(
     name="file",
     keys=(
         Key("path", FilePath(), REQUIRED, "CSV with a header, or JSON lines"),
-        Key("format", Choice(("auto", "csv", "jsonl"), what="format"), "auto", "auto goes by the name's ending"),
+        Key("format", Choice(("auto", "csv", "jsonl"), what="format"), "auto", "auto: by the ending of the file name"),
         Key("time", _COLUMN, "time", "column or JSON pointer of the event time"),
         Key("value", _COLUMN, "value", "column or JSON pointer of the value"),
-        Key("speed", Speed(), 1.0, "1 is as recorded, 60 a minute a second, 'max' as fast as possible"),
+        Key("speed", Speed(), 1.0, "1: as recorded; 60: a minute per second; 'max': as fast as possible"),
     ),
     start=FileSensor,
     check=None,

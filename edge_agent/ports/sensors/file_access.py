@@ -1,8 +1,7 @@
-"""Which files a sensor may read: files that the node's own settings name or allow, never those with a secret of the
-node.
+"""Decides which files a sensor may read: those that the node's own file names or allows, except secrets of the node.
 
-A definition that arrives over MQTT comes from somebody who may configure sensors; only the owner of this machine
-decides about its files. Links are followed before a path is judged.
+Sensors can also be defined over MQTT, but only the owner of the machine decides about its files. Links are followed
+before a path is checked.
 """
 
 from __future__ import annotations
@@ -18,39 +17,42 @@ from edge_agent.errors import PortError
 
 
 def paths_of(sensors: Iterable[Sensor]) -> frozenset[str]:
-    """The files that sensors name."""
+    """The paths in the definitions of the sensors."""
     return frozenset(path for sensor in sensors for path in _paths(sensor))
 
 
 def _paths(sensor: Sensor) -> list[str]:
-    """The values of the keys that are paths, whatever the driver."""
+    """The values of all keys of the kind FilePath, for any driver."""
     names = [key.inside for key in DRIVERS[sensor.driver].keys if isinstance(key.kind, FilePath)]
     return [str(value) for name in names if (value := sensor.option(name)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class FileAccess:
-    """folders: allowed by `[files] folders`. named: files of sensors in the node's own file. secrets: never read."""
+    """The files that sensors may read.
+
+    folders: from `[files] folders`. named: files of sensors in the node's own file. secrets: files that are never read.
+    """
 
     folders: tuple[str, ...] = ()
     named: frozenset[str] = frozenset()
     secrets: tuple[str, ...] = ()
 
     def check(self, sensor: Sensor) -> None:
-        """Raises: PortError, which names the path and what to do, if a file of the sensor may not be read."""
+        """Raises: PortError if the sensor may not read one of its files."""
         for path in _paths(sensor):
             real = Path(path).resolve()
             if any(_same(real, Path(secret)) for secret in self.secrets):
-                raise PortError(f"{path} is not read: it belongs to this node itself")
+                raise PortError(f"{path} may not be read as a sensor: it contains secrets of this node")
             if path not in self.named and not any(real.is_relative_to(Path(each).resolve()) for each in self.folders):
                 raise PortError(
-                    f"{path} is not read: the file of this node does not allow it; "
-                    'add its folder, [files] folders = ["..."], or define the sensor there'
+                    f"{path} may not be read as a sensor: the configuration file of this node does not allow it; "
+                    'add its folder there, [files] folders = ["..."], or define the sensor there'
                 )
 
 
 def _same(path: Path, secret: Path) -> bool:
-    """Whether two names are of one file."""
+    """Whether two paths lead to the same file."""
     try:
         return path == secret.resolve() or path.samefile(secret)
     except OSError:

@@ -1,8 +1,8 @@
-"""MQTT topic filters as sets of topics: which topics they match, and how several become filters that do not overlap.
+"""Matches MQTT topic filters, and replaces overlapping filters by filters that do not overlap.
 
-A broker may deliver a message once for each filter of a client that matches it; it would then count twice. So
-overlapping filters are replaced by the narrowest filter that covers them, and messages that nobody asked for are
-dropped here. Source: MQTT 3.1.1 section 4.7, and section 3.3.5 on overlapping subscriptions.
+A broker may deliver a message once for each matching filter of a client, and its reading would then count twice. So
+overlapping filters are replaced by the narrowest filter that covers them; messages that match no sensor are dropped.
+Source: MQTT 3.1.1 section 4.7, and section 3.3.5 on overlapping subscriptions.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from edge_agent.config.checking.checker import Report, type_of
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.value_types import AsWritten
 
-MOST_LEVELS: Final = 32  # of a topic: the broker's own limit is 200
+MOST_LEVELS: Final = 32  # of a topic; the limit of the broker is 200
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFilter(AsWritten):
-    """An MQTT topic filter; `+` stands for a level, `#` at the end for the rest."""
+    """An MQTT topic filter. `+` stands for one level, `#` at the end for any number of levels."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, str):
@@ -30,12 +30,10 @@ class TopicFilter(AsWritten):
             return report.wrong(at, value, f"wanted a topic of 1 to 1000 bytes and at most {MOST_LEVELS} levels")
         if "#" in value and (levels[-1] != "#" or value.count("#") > 1):
             return report.wrong(
-                at, value, "# stands alone at the end of a topic", value.split("#")[0].rstrip("/") + "/#"
+                at, value, "# must be the last level of the topic, alone", value.split("#")[0].rstrip("/") + "/#"
             )
         if any("+" in level and level != "+" for level in levels):
-            return report.wrong(
-                at, value, "+ stands for a whole level", "/".join("+" if "+" in x else x for x in levels)
-            )
+            return report.wrong(at, value, "+ must be a whole level", "/".join("+" if "+" in x else x for x in levels))
         if levels[0] == "$share":
             return report.wrong(at, value, "a shared subscription would lose readings", "/".join(levels[2:]))
         return value
@@ -63,7 +61,7 @@ def overlap(a: str, b: str) -> bool:
         if x != y and "+" not in (x, y):
             return False
     longer = one if len(one) > len(other) else other
-    return len(one) == len(other) or longer[min(len(one), len(other)) :] == ["#"]  # `a/#` holds `a` itself
+    return len(one) == len(other) or longer[min(len(one), len(other)) :] == ["#"]  # `a/#` also matches `a`
 
 
 def cover(a: str, b: str) -> str:
@@ -78,7 +76,10 @@ def cover(a: str, b: str) -> str:
 
 
 def disjoint(filters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Filters (filter, QoS) that contain all topics of these, without a topic in two of them; the higher QoS wins."""
+    """Replaces overlapping filters. Returns filter -> QoS that match every topic of `filters`, each topic once.
+
+    filters: (filter, QoS). A filter that replaces several has their highest QoS.
+    """
     done: dict[str, int] = {}
     for name, qos in sorted(filters):
         clash = next((other for other in done if overlap(name, other)), None)
@@ -91,6 +92,6 @@ def disjoint(filters: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def changes(now: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
-    """The filters to subscribe to and those to leave, to get from one set of filters to another."""
+    """Compares subscriptions, filter -> QoS. Returns (filters to subscribe to, filters to unsubscribe)."""
     fresh = {name: qos for name, qos in wanted.items() if now.get(name) != qos}
     return fresh, [name for name in now if name not in wanted]

@@ -1,7 +1,7 @@
-"""The machine itself as a sensor: cpu, memory, load, thermal zones. Each is a series with the label `metric`.
+"""Measures the machine itself: cpu, memory, load, thermal zones. Each is a series with the label `metric`.
 
-cpu and memory are shares in [0, 1]; load is the one-minute average; thermal zones are degrees Celsius and carry the
-label `zone` as well. The past cannot be read again, so there is no position.
+cpu and memory are shares in [0, 1]. load is the one-minute average. Thermal zones are in degrees Celsius and also have
+the label `zone`. Old values cannot be read again, so there is no position.
 Source: Linux, proc(5) and Documentation/driver-api/thermal/sysfs-api.rst.
 """
 
@@ -28,17 +28,17 @@ from edge_agent.ports.sensors.quality import CheckedSensor
 PROC: Final = Path("/proc")
 THERMAL: Final = Path("/sys/class/thermal")
 METRICS: Final = ("cpu", "memory", "load", "thermal")
-IDLE_FIELDS: Final = (3, 4)  # of the first line of /proc/stat: idle and iowait
-ALL_FIELDS: Final = 8  # user to steal; guest times are contained in user and nice
+IDLE_FIELDS: Final = (3, 4)  # fields idle and iowait of the first line of /proc/stat
+ALL_FIELDS: Final = 8  # fields user to steal; guest times are contained in user and nice
 
 
 class HostSensor(CheckedSensor):
-    """Samples every `every`, at multiples of it, so that the samples of a fleet fall together."""
+    """Takes samples at multiples of `every`, so that all nodes of a fleet sample at the same times."""
 
     def __init__(
         self, sensor: Sensor, position: object, clock: Clock, *, proc: Path = PROC, thermal: Path = THERMAL
     ) -> None:
-        del position  # the past cannot be read again
+        del position  # old values cannot be read again
         super().__init__(sensor)
         self._clock = clock
         self._proc, self._thermal = proc, thermal
@@ -49,8 +49,8 @@ class HostSensor(CheckedSensor):
         self._next_us = (clock.now_us() // self._every_us + 1) * self._every_us
 
     def poll(self, now_us: int) -> list[Read]:
-        """One sample of every metric, if one is due."""
-        if now_us < self._next_us - self._every_us:  # somebody set the clock back
+        """Returns one sample of every metric, if a sample is due."""
+        if now_us < self._next_us - self._every_us:  # the clock was set back
             self._next_us = (now_us // self._every_us + 1) * self._every_us
         if now_us < self._next_us:
             return []
@@ -97,7 +97,7 @@ class HostSensor(CheckedSensor):
         return self.quality.series(tuple(sorted({**dict(self.sensor.labels), **own}.items())))
 
     def _jiffies(self) -> tuple[int, int]:
-        """CPU time of all cores since boot: spent working, and in all."""
+        """Returns (busy, total) CPU time of all cores since boot, in jiffies. Raises: PortError."""
         try:
             with (self._proc / "stat").open(encoding="ascii") as file:
                 fields = [int(field) for field in file.readline().split()[1 : 1 + ALL_FIELDS]]
@@ -106,20 +106,20 @@ class HostSensor(CheckedSensor):
         return sum(fields) - sum(fields[i] for i in IDLE_FIELDS if i < len(fields)), sum(fields)
 
     def _find_zones(self) -> list[tuple[str, Path]]:
-        """(name, folder) of each thermal zone; zones of one type are distinguished by their number. None: no error."""
+        """Returns (name, folder) of each readable thermal zone. The name is its type, and its number if not unique."""
         zones: list[tuple[str, Path]] = []
         for path in sorted(self._thermal.glob("thermal_zone*"), key=lambda p: (len(p.name), p.name)):
             try:
                 kind = (path / "type").read_text("utf-8").strip() or path.name
                 int((path / "temp").read_text("ascii"))
             except (OSError, ValueError):
-                continue  # a zone that is off answers with an error
+                continue  # a zone that is switched off cannot be read
             taken = {name for name, _ in zones}
             zones.append((f"{kind}-{path.name.removeprefix('thermal_zone')}" if kind in taken else kind, path))
         return zones
 
     def due_us(self, now_us: int) -> int:
-        """The next multiple of `every`."""
+        """The next multiple of `every`; at most `every` from now."""
         return min(self._next_us, now_us + self._every_us)
 
 
@@ -129,7 +129,7 @@ def _metrics(sensor: Sensor) -> tuple[object, ...]:
 
 
 def _rate(sensor: Sensor, by: Collection[str]) -> float:
-    """Readings a second of one key: of one metric, or of all of them."""
+    """Readings a second of one key. A key is one metric if `by` has the label metric, else all metrics."""
     return (1 if "metric" in by else len(_metrics(sensor))) * 1e6 / sensor.number("every_us", 1e6)
 
 

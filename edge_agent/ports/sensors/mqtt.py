@@ -1,11 +1,11 @@
-"""Sensors that speak MQTT to a local broker: ESPHome, Tasmota, Zigbee2MQTT, or anything with a number in its payload.
+"""Sensors that publish to the local MQTT broker: ESPHome, Tasmota, Zigbee2MQTT, or any device with numeric payloads.
 
-All mqtt sensors of a node share one connection (MQTT 3.1.1, one client id), so one object contains them all: it routes
-messages by topic, collects them, and makes one batch per sensor at `poll`. Nothing here knows paho.
+All mqtt sensors of a node share one connection (MQTT 3.1.1, one client id), so one object contains them all. It routes
+messages by topic, collects them, and returns one batch per sensor at `poll`. It does not use paho.
 
-Messages of QoS 1 are acknowledged after the commit that contains their readings. The sensor's position names the
-messages that the broker may still repeat, by packet id and CRC, so that they count once after a lost connection or a
-restart (flag DUP). Retained messages repeat old values at a subscription: they are no readings.
+Messages of QoS 1 are acknowledged after the commit that contains their readings. The position of a sensor lists packet
+id and CRC of the messages that the broker may still repeat (flag DUP), so that each counts once, even after a lost
+connection or a restart. Retained messages are dropped, because they repeat old values at each subscription.
 """
 
 from __future__ import annotations
@@ -30,36 +30,38 @@ from edge_agent.ports.sensors.convert import Converter, came
 from edge_agent.ports.sensors.filters import TopicFilter, disjoint, matches
 from edge_agent.ports.sensors.quality import MAX_SERIES
 
-MOST_BYTES: Final = 1024 * 1024  # gathered payloads; then they become readings whatever the time
-MOST_MESSAGES: Final = 4_096  # the same for many small ones
-MOST_TOPICS: Final = 4096  # routes remembered
-MOST_IDS: Final = 2**16  # a broker tells no more messages apart
-QUIET_US: Final = 75_000  # QoS 1 waits and none comes: a broker with few in flight waits for us (docs/protocol.md 3.1)
-FAR_US: Final = 3_600_000_000  # nothing gathered: nothing due
+MOST_BYTES: Final = 1024 * 1024  # with this size of collected payloads `poll` is due at once
+MOST_MESSAGES: Final = 4_096  # with this number of collected messages `poll` is due at once
+MOST_TOPICS: Final = 4096  # limit of cached routes
+MOST_IDS: Final = 2**16  # number of packet ids
+# If messages of QoS 1 wait for their commit and no others arrive for so long, `poll` is due: the broker may have
+# reached its limit of messages in flight, and wait for our acknowledgements (docs/protocol.md 3.1).
+QUIET_US: Final = 75_000
+FAR_US: Final = 3_600_000_000  # due time if nothing is collected
 
 
-Part = tuple[list[bytes], list[str], list[tuple[int, int]]]  # payloads, topics, arrivals of some messages
-Mark = tuple[int, int]  # packet id and CRC of the payload: what a repeated message is known by
+Part = tuple[list[bytes], list[str], list[tuple[int, int]]]  # payloads, topics, arrivals (see convert.came)
+Mark = tuple[int, int]  # packet id and CRC of the payload: identifies a repeated message
 
 
 @dataclass(slots=True)
 class MqttSource:
-    """One mqtt sensor: the messages it has collected, and those of QoS 1 that are not acknowledged."""
+    """One mqtt sensor: its collected messages, and the messages of QoS 1 that the broker may repeat."""
 
     converter: Converter
     payloads: list[bytes] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
-    arrivals: list[tuple[int, int]] = field(default_factory=list)  # (messages so far, when they came)
-    open: dict[int, int] = field(default_factory=dict)  # token -> CRC, from the message to its acknowledgement
-    acked: dict[int, int] = field(default_factory=dict)  # token -> CRC, until the broker is known to have read that
-    known: dict[Mark, None] = field(default_factory=dict)  # durable before this session; the broker may repeat it
+    arrivals: list[tuple[int, int]] = field(default_factory=list)  # (number of messages so far, time of arrival)
+    open: dict[int, int] = field(default_factory=dict)  # token -> CRC, received but not yet acknowledged
+    acked: dict[int, int] = field(default_factory=dict)  # token -> CRC, acknowledged but not confirmed by the broker
+    known: dict[Mark, None] = field(default_factory=dict)  # durable before this connection; the broker may repeat them
 
     @property
     def sensor(self) -> Sensor:
         return self.converter.sensor
 
     def position(self) -> object:
-        """Packet ids and CRCs of messages that the broker may repeat. None at QoS 0."""
+        """Packet ids and CRCs of the messages that the broker may repeat; None at QoS 0."""
         if not self.sensor.option("qos", 1):
             return None
         ids = [*(id_ for id_, _ in self.known), *(token & 0xFFFF for held in (self.acked, self.open) for token in held)]
@@ -76,18 +78,18 @@ class MqttSensors:
         self._routes: dict[str, list[MqttSource]] = {}
         self._bytes = 0
         self._messages = 0
-        self._since_us: int | None = None  # when the oldest of what is gathered came
-        self._last_us = 0  # and the newest
+        self._since_us: int | None = None  # arrival of the oldest collected message
+        self._last_us = 0  # arrival of the newest collected message
         self._open: dict[int, None] = {}  # tokens that wait for a commit, in order of arrival
-        self._fresh: list[int] = []  # of them, those gathered since the last poll
-        self._held: set[Mark] = set()  # of those that waited for a commit when the connection was lost
-        self._again: dict[Mark, int] = {}  # of them, those that were repeated -> their new token
+        self._fresh: list[int] = []  # tokens of _open that arrived since the last poll
+        self._held: set[Mark] = set()  # messages that waited for a commit when the connection was lost
+        self._again: dict[Mark, int] = {}  # messages of _held that were repeated -> their new token
         self._settled: list[int] = []
         self.unrouted = 0
         self.most_series = MAX_SERIES  # of each sensor
 
     def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> None:
-        """Replace the sensors by these. Poll before: messages that a changed sensor has collected are dropped."""
+        """Replace the sensors. Call `poll` first, because messages collected for a changed sensor are dropped."""
         old, self._sources = self._sources, {}
         for sensor in sensors:
             before = old.get(sensor.id)
@@ -102,7 +104,7 @@ class MqttSensors:
         self._routes.clear()
 
     def give_back(self) -> bool:
-        """End a turn of each sensor's series, after a poll. Returns whether any series were removed."""
+        """End a turn of each sensor (Quality.give_back). Call after a poll. Returns whether series were removed."""
         went = sum(source.converter.quality.give_back() for source in self._sources.values()) > 0
         if went:
             self._routes.clear()
@@ -110,12 +112,12 @@ class MqttSensors:
 
     @property
     def filters(self) -> dict[str, int]:
-        """What to subscribe to: filter -> QoS; no topic is in two of them."""
+        """Filters to subscribe to, filter -> QoS. No topic matches two of them."""
         wanted = ((str(s.sensor.option("topic")), int(bool(s.sensor.option("qos", 1)))) for s in self._sources.values())
         return disjoint(wanted)
 
     def session(self, present: bool) -> None:
-        """The local broker has (not) kept the session. If not, packet ids begin anew and former ones mean nothing."""
+        """Note that the connection is up. present: the broker kept the session. If not, old packet ids are invalid."""
         self._again.clear()
         self._held.clear()
         for source in self._sources.values():
@@ -127,9 +129,7 @@ class MqttSensors:
             source.acked.clear()
 
     def confirmed(self, tokens: Iterable[int]) -> None:
-        """The broker has read these acknowledgements. None: all messages that it repeats in this session have
-        arrived.
-        """
+        """Note that the broker has read the acknowledgements of these tokens. No tokens: all repetitions arrived."""
         gone = tuple(tokens)
         for source in self._sources.values():
             if not gone:
@@ -140,7 +140,7 @@ class MqttSensors:
     # --- messages in --------------------------------------------------------------------------------------------------
 
     def feed(self, messages: Iterable[Message], now_us: int) -> None:
-        """Route messages to the sensors that want them. now_us: arrival, the time of readings without one."""
+        """Route messages to the sensors whose filters match. now_us: arrival, the time of readings without a time."""
         routes, bytes_ = self._routes, 0
         touched: dict[int, MqttSource] = {}
         n = 0
@@ -173,7 +173,7 @@ class MqttSensors:
         return sources
 
     def _special(self, sources: list[MqttSource], payload: bytes, token: int, flags: int) -> list[MqttSource]:
-        """The sources that read a message of QoS 1, a repeated, a retained or an unwanted one."""
+        """The sources that must read a message of QoS 1, or a repeated, retained or unrouted message."""
         if flags & RETAIN or not sources:
             for source in sources:
                 source.converter.quality.count.retained += 1
@@ -186,7 +186,7 @@ class MqttSensors:
         crc = zlib.crc32(payload)
         if flags & DUP:
             mark = (token & 0xFFFF, crc)
-            if mark in self._held:  # read, not yet durable: the new token is acknowledged with the old one
+            if mark in self._held:  # read but not yet durable: acknowledge the new token with the old
                 self._again[mark] = token
                 self._repeated(sources)
                 return []
@@ -196,7 +196,7 @@ class MqttSensors:
                 source.acked[token] = crc
             self._repeated(old)
             sources = [source for source in sources if source not in old]
-            if not sources:  # durable everywhere; only the PUBACK did not arrive
+            if not sources:  # durable for every sensor; only our PUBACK was lost
                 self._settled.append(token)
                 return []
         self._open[token] = None
@@ -213,7 +213,7 @@ class MqttSensors:
     # --- readings out -------------------------------------------------------------------------------------------------
 
     def due_us(self, now_us: int, gather_us: int) -> int:
-        """When `poll` is wanted: the oldest message has waited gather_us, there are many, or senders seem to wait."""
+        """When to call `poll`: gather_us after the oldest message; earlier if there are many or the broker may wait."""
         if self._bytes >= MOST_BYTES or self._messages >= MOST_MESSAGES:
             return now_us
         if self._since_us is None:
@@ -222,9 +222,7 @@ class MqttSensors:
         return min(due_us, self._last_us + QUIET_US) if self._fresh else due_us
 
     def poll(self, now_us: int) -> list[Read]:
-        """One batch for each sensor that has messages. The last batch carries the tokens of all: they share a
-        commit.
-        """
+        """Returns one batch per sensor with messages. The last batch has the tokens of all, as they share a commit."""
         latest_us = now_us if self._clock.synced else None
         reads: list[Read] = []
         for source in self._sources.values():
@@ -248,8 +246,9 @@ class MqttSensors:
         return reads
 
     def _parts(self, source: MqttSource) -> Iterator[tuple[Part, bool]]:
-        """The messages that a source has collected, and whether their times are unknown: times of arrival by an unknown
-        clock.
+        """Yields the collected messages of a source as (part, undated).
+
+        undated: readings get times of arrival, but the clock was not synchronised.
         """
         whole = source.payloads, source.topics, source.arrivals
         dated = None if self._clock.synced else source.converter.dated(source.payloads)
@@ -264,9 +263,7 @@ class MqttSensors:
                 yield ([source.payloads[row] for row in rows], [source.topics[row] for row in rows], arrivals), undated
 
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
-        """Readings with these tokens are durable. Returns the messages to acknowledge: theirs, and repetitions that
-        came since.
-        """
+        """Note that readings with these tokens are durable. Returns these tokens and those of repeated messages."""
         answer: list[int] = []
         for token in _flat(tokens):
             self._open.pop(token, None)
@@ -278,12 +275,12 @@ class MqttSensors:
                 again = self._again.get((token & 0xFFFF, crc))
                 source.acked[token if again is None else again] = crc
                 answer += [] if again is None else [again]
-                if len(source.acked) > MOST_IDS:  # nobody confirms
+                if len(source.acked) > MOST_IDS:  # the broker does not confirm
                     del source.acked[next(iter(source.acked))]
         return answer
 
     def settled(self) -> list[int]:
-        """Messages to acknowledge now: they contain no reading, or one that is durable already."""
+        """Removes and returns tokens of messages to acknowledge now: without readings, or durable already."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -313,7 +310,7 @@ def _flat(tokens: Iterable[Any]) -> Iterable[int]:
 
 
 def _check(values: Mapping[str, Any], at: Path, report: Report) -> None:
-    """Refuse labels that use a level which the topic does not have."""
+    """Refuse labels that use a level that the topic does not have."""
     levels = values["topic"].split("/")
     for name, text in values["labels"]:
         for part in parse(text).parts:
@@ -332,8 +329,8 @@ DRIVER: Final = Driver(
         Key("topic", TopicFilter(), REQUIRED, "topic filter on the local broker, like plant/+/temp"),
         Key("value", _POINTER, "", "JSON pointer to the value; left out: the payload is a bare number or a CBOR batch"),
         Key("time", _POINTER, "", "JSON pointer to the event time (RFC 3339, or a number); left out: time of arrival"),
-        Key("qos", Number(0, 1, whole=True), 1, "of the subscription", "readings wait at the broker while we restart"),
-        Key("format", Choice(("auto", "number", "json", "cbor"), what="format"), "auto", "of the payload"),
+        Key("qos", Number(0, 1, whole=True), 1, "of the subscription", "the broker keeps readings during a restart"),
+        Key("format", Choice(("auto", "number", "json", "cbor"), what="format"), "auto", "format of the payload"),
     ),
     start=MqttSensors,
     check=_check,

@@ -1,4 +1,4 @@
-"""All configured sensors of a node. A sensor that fails is tried again and leaves its neighbours alone."""
+"""Runs all configured sensors of a node. A sensor that fails is retried; the others continue."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from edge_agent.ports.sensors.quality import MAX_SERIES
 if TYPE_CHECKING:
     from edge_agent.ports.sensors.mqtt import MqttSensors
 
-GATHER_US: Final = 1_000_000  # readings wait for company, at most for a commit: a batch of one costs as much as 10 000
-TURN_US: Final = 15_000_000  # a series that is silent for longer may have to get a new number
-RETRY_US: Final = 10_000_000  # a driver that could not start (file not there yet) is tried again
+GATHER_US: Final = 1_000_000  # a sensor is polled at most this often: a batch of 1 reading costs as much as of 10 000
+TURN_US: Final = 15_000_000  # a series without a reading for longer may be removed (Quality.give_back)
+RETRY_US: Final = 10_000_000  # pause before a failed driver is started again, such as one whose file is missing
 
 
 def start(sensor: Sensor, position: object, clock: Clock) -> SensorDriver:
@@ -35,9 +35,9 @@ def start(sensor: Sensor, position: object, clock: Clock) -> SensorDriver:
 
 
 class Sensors:
-    """All configured sensors of a node. The loop passes it messages of the local broker and polls it.
+    """All configured sensors of a node. The loop feeds messages of the local broker, and polls.
 
-    Before a commit call `poll(now, everything=True)`: all readings collected by then are durable with it.
+    Call `poll(now, everything=True)` before a commit, so that it contains all readings collected until then.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Sensors:
         *,
         most_series: int = MAX_SERIES,
     ) -> None:
-        """access: which files may be read; None: all, if all definitions are of the user who runs this.
+        """gather_us: shortest interval between polls of a sensor. most_series: limit per sensor of the local broker.
 
-        most_series: of a sensor of the local broker.
+        access: which files may be read. None: all; right only if the user of this process wrote all definitions.
         """
         self._most_series = most_series
         self._turn_us: int | None = None
@@ -58,18 +58,17 @@ class Sensors:
         self.access = access
         self._gather_us = gather_us
         self._drivers: dict[str, SensorDriver] = {}
-        self._asleep: dict[str, tuple[Sensor, object, int]] = {}  # could not start: when to try again
-        self._next_us: dict[str, int] = {}  # when each is polled next: asking hundreds at every turn would cost more
+        self._asleep: dict[str, tuple[Sensor, object, int]] = {}  # failed: (sensor, position, next try)
+        self._next_us: dict[str, int] = {}  # sensor id -> next poll; polling hundreds in every turn would cost more
         self._mqtt: MqttSensors | None = None
         self._notes: list[Note] = []
 
     # --- configuration -------------------------------------------------------------------------------------------
 
     def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> list[Read]:
-        """Start new sensors, stop removed ones, restart changed ones. Returns the readings that changed ones still
-        held.
+        """Start new sensors, stop removed sensors, restart changed sensors. Returns readings collected before.
 
-        positions: sensor id -> position from the spool, for those that were not running yet.
+        positions: sensor id -> position from the spool, for sensors that were not running.
         """
         wanted = {sensor.id: sensor for sensor in sensors}
         held = self.poll(self._clock.now_us(), everything=True)
@@ -101,16 +100,16 @@ class Sensors:
             started = start(sensor, position, self._clock)
             self._next_us[sensor.id] = started.due_us(self._clock.now_us())
             self._drivers[sensor.id] = started
-        except Exception as err:  # its device, its file, or its driver: it stops no other sensor
+        except Exception as err:  # whatever fails in a driver, the other sensors must start
             self._notes.append(Note("sensor.not_started", {"sensor": sensor.id, "why": _text(err)}))
             self._asleep[sensor.id] = (sensor, position, self._clock.now_us() + RETRY_US)
 
     # --- readings --------------------------------------------------------------------------------------------------
 
     def poll(self, now_us: int, *, everything: bool = False) -> list[Read]:
-        """The batches of all sensors whose time has come, or of all sensors."""
+        """Returns the batches of the sensors that are due; with `everything` those of all sensors."""
         for name, (sensor, position, retry_us) in list(self._asleep.items()):
-            if now_us >= retry_us or retry_us > now_us + RETRY_US:  # its time has come, or the clock went back
+            if now_us >= retry_us or retry_us > now_us + RETRY_US:  # due, or the clock went back
                 del self._asleep[name]
                 self._start(sensor, position)
         reads: list[Read] = []
@@ -120,7 +119,7 @@ class Sensors:
                     reads += running.poll(now_us)
                     due_us = running.due_us(now_us)
                     self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
-                except Exception as err:  # a device or disk failed: its neighbours go on
+                except Exception as err:  # a device or disk failed: the other sensors continue
                     self._notes.append(Note("sensor.failed", {"sensor": name, "why": _text(err)}))
                     self._asleep[name] = (running.sensor, running.position, now_us + RETRY_US)
                     self._drop(name)
@@ -129,7 +128,7 @@ class Sensors:
         return reads
 
     def give_back(self, now_us: int) -> bool:
-        """Free, from time to time, the memory of silent series (Quality.give_back). Returns whether any was freed."""
+        """Every TURN_US, remove series without readings (Quality.give_back). Returns whether any were removed."""
         if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
             return False
         self._turn_us = now_us
@@ -140,7 +139,7 @@ class Sensors:
         del self._next_us[name]
 
     def due_us(self, now_us: int) -> int:
-        """The wall time at which `poll` returns something next."""
+        """The wall time of the next useful `poll`."""
         due = [*self._next_us.values()]
         due += [retry_us for _, _, retry_us in self._asleep.values()]
         if self._mqtt is not None:
@@ -160,25 +159,21 @@ class Sensors:
             self._mqtt.feed(messages, now_us)
 
     def session(self, present: bool) -> None:
-        """The local connection is up. Without its former session, messages that the broker repeats are not
-        recognised.
-        """
+        """Note that the connection to the local broker is up. present: the broker has kept the session."""
         if self._mqtt is not None:
             self._mqtt.session(present)
 
     def confirmed(self, tokens: Iterable[int]) -> None:
-        """The local broker has read these acknowledgements (`Confirmed`)."""
+        """Note that the local broker has read the acknowledgements of these tokens (`Confirmed`)."""
         if self._mqtt is not None:
             self._mqtt.confirmed(tokens)
 
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
-        """Readings with these tokens (of `Read`, in `Ack`) are durable. Returns the messages to acknowledge at the
-        local broker.
-        """
+        """Note that readings with these tokens (of `Read`) are durable. Returns tokens to acknowledge at the broker."""
         return self._mqtt.acknowledge(tokens) if self._mqtt is not None else []
 
     def settled(self) -> list[int]:
-        """Messages to acknowledge at the local broker now: no commit has to contain them."""
+        """Removes and returns tokens to acknowledge at the local broker now, because their messages need no commit."""
         return self._mqtt.settled() if self._mqtt is not None else []
 
     # --- for people --------------------------------------------------------------------------------------------------
@@ -202,7 +197,7 @@ class Sensors:
 
 
 def _same_source(a: Sensor, b: Sensor) -> bool:
-    """Whether a position in one is a position in the other: they may differ only in labels and checks of readings."""
+    """Whether a position of one sensor is valid for the other. They may differ only in labels and checks."""
     return (a.driver, a.options) == (b.driver, b.options)
 
 

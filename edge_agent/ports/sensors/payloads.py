@@ -1,7 +1,7 @@
-"""Payloads of foreign devices to columns: bare numbers, JSON with pointers. Many at a time; each judged alone.
+"""Parses payloads of foreign devices, bare numbers or JSON with pointers, into columns.
 
-JSON is read one payload at a time by the C scanner of the standard library: joining payloads to one array would be
-faster by a third, but then a payload like `1,2` or `],[` could move the values of its neighbours.
+Many payloads are parsed in one call, but a bad payload does not affect the others. So JSON payloads are not joined to
+one array, although that is faster by a third: a payload like `1,2` or `],[` would shift the values of the others.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from edge_agent.config.checking.foreign_json import depth
 from edge_agent.config.checking.quantities import EPOCH
 
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
-BEYOND_US: Final = 2**62  # no time; int64 holds it and what is added to it
-ABSENT: Final = object()  # a pointer that leads nowhere
+BEYOND_US: Final = 2**62  # limit of times; sums of such times still fit into int64
+ABSENT: Final = object()  # result of a pointer to a value that does not exist
 NUMBER: Final = re.compile(
     rb"\s*+[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:e[+-]?[0-9]++)?|nan|inf(?:inity)?)\s*+\Z", re.I
 )
-LONGEST_NUMBER: Final = 400  # bytes: the longest double written out has 309 digits
-MOST_DEPTH: Final = 64  # of the brackets of a JSON payload
-MOST_DOCUMENT: Final = 4 << 20  # bytes of a JSON payload: far beyond any reading
-UNITS: Final = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (math.inf, 1e-3))  # a time below: microseconds in its unit
+LONGEST_NUMBER: Final = 400  # bytes; the longest double in decimals has 309 digits
+MOST_DEPTH: Final = 64  # nested brackets of a JSON payload
+MOST_DOCUMENT: Final = 4 << 20  # bytes of a JSON payload
+UNITS: Final = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (math.inf, 1e-3))  # (times below this, microseconds per unit)
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 class BadPayloadError(ValueError):
-    """The payload does not contain what is wanted; the message says why."""
+    """The payload does not contain a number, time or label where the sensor expects it. The message says why."""
 
 
 def number(payload: bytes) -> float:
-    """A bare number. Raises: BadPayloadError on anything else; `1_000`, hexadecimals and words are no numbers."""
+    """Parse a bare decimal number; nan and inf too. Raises: BadPayloadError for others, like `1_000` or `0x1F`."""
     if len(payload) > LONGEST_NUMBER or not NUMBER.match(payload):
         raise BadPayloadError("not a number")
     return float(payload)
 
 
 def numbers(payloads: Sequence[bytes]) -> list[float] | None:
-    """All payloads as bare numbers, quickly; None if one is not: then parse each."""
-    if b"_" in b"".join(payloads) or max(map(len, payloads), default=0) > LONGEST_NUMBER:  # Python reads 1_000
+    """Parse all payloads as bare numbers, fast. None if one of them is not a number; then parse each alone."""
+    if b"_" in b"".join(payloads) or max(map(len, payloads), default=0) > LONGEST_NUMBER:  # float() would accept 1_000
         return None
     try:
         return list(map(float, payloads))
@@ -55,7 +55,7 @@ def numbers(payloads: Sequence[bytes]) -> list[float] | None:
 
 
 def document(payload: bytes) -> Any:
-    """A JSON document. Raises: BadPayloadError if the payload is none, is cut short, or continues after its end."""
+    """Parse a JSON document. Raises: BadPayloadError if the payload is not exactly one complete document."""
     if len(payload) > LONGEST_NUMBER and payload.count(b"[") + payload.count(b"{") > MOST_DEPTH:
         _shallow(payload)
     try:
@@ -64,7 +64,7 @@ def document(payload: bytes) -> Any:
         if end == len(text):
             return found
     except (ValueError, StopIteration, RecursionError):
-        pass  # broken; or white space before it, a byte order mark, UTF-16: the library knows
+        pass  # not JSON, or JSON with leading white space, a byte order mark or UTF-16: json.loads decides
     try:
         return json.loads(payload)
     except (ValueError, RecursionError) as err:
@@ -74,13 +74,13 @@ def document(payload: bytes) -> Any:
 def _shallow(payload: bytes) -> None:
     """Raises: BadPayloadError for a payload that is too large or nested too deep to be parsed."""
     if len(payload) > MOST_DOCUMENT:
-        raise BadPayloadError(f"too large for a reading: {len(payload)} bytes of JSON")
+        raise BadPayloadError(f"too large for a reading: {len(payload)} bytes of JSON, at most {MOST_DOCUMENT}")
     if depth(payload.decode("utf-8", "replace")) > MOST_DEPTH:
-        raise BadPayloadError(f"JSON nested deeper than {MOST_DEPTH}")
+        raise BadPayloadError(f"JSON nested deeper than {MOST_DEPTH} levels")
 
 
 def follow(found: Any, steps: Sequence[str]) -> Any:
-    """The value at the pointer, or ABSENT."""
+    """The value at the JSON pointer `steps` in a parsed document, or ABSENT."""
     for step in steps:
         if isinstance(found, dict):
             found = found.get(step, ABSENT)
@@ -92,18 +92,18 @@ def follow(found: Any, steps: Sequence[str]) -> Any:
 
 
 def column(documents: Sequence[Any], steps: Sequence[str]) -> list[Any]:
-    """The value at the pointer in each document."""
+    """The value at the JSON pointer `steps` in each document; ABSENT where there is none."""
     if len(steps) == 1:
         step = steps[0]
         try:
             return [found[step] for found in documents]
         except (KeyError, TypeError, IndexError):
-            pass  # one is different: the long way
+            pass  # a document differs: follow the pointer in each
     return [follow(found, steps) for found in documents]
 
 
 def plain(values: Sequence[Any]) -> Floats | None:
-    """All as floats if all are numbers (no booleans, no texts, nothing missing), else None."""
+    """Convert all to floats, shape (k,). None unless all are numbers: no booleans, no texts, none ABSENT."""
     if not set(map(type, values)) <= {float, int}:
         return None
     try:
@@ -113,7 +113,7 @@ def plain(values: Sequence[Any]) -> Floats | None:
 
 
 def value(found: Any) -> float:
-    """One value: a number, NaN for null. Raises: BadPayloadError on booleans, texts and structures."""
+    """Convert one value to a float; null is NaN. Raises: BadPayloadError for booleans, texts, lists and objects."""
     if found is None:
         return math.nan
     if type(found) in (int, float):
@@ -125,7 +125,7 @@ def value(found: Any) -> float:
 
 
 def moments(found: Sequence[Any]) -> Ints | None:
-    """All as event times if all are numbers of one kind or all RFC 3339 texts, quickly; else None."""
+    """Convert all to event times in microseconds, fast. None unless all are int, all float or all RFC 3339 texts."""
     kinds = set(map(type, found))
     if kinds in ({int}, {float}):
         try:
@@ -134,7 +134,7 @@ def moments(found: Sequence[Any]) -> Ints | None:
             return None
         low, high = raw.min(), raw.max()
         for least, limit, factor in ((0.0, 1e11, 1e6), (1e11, 1e14, 1e3), (1e14, 1e17, 1.0)):
-            if least <= low and high < limit:  # not so if one is NaN
+            if least <= low and high < limit:  # false if one is NaN
                 return raw.astype(np.int64) * int(factor) if kinds == {int} else np.rint(raw * factor).astype(np.int64)
         return None
     if kinds == {str}:
@@ -146,9 +146,9 @@ def moments(found: Sequence[Any]) -> Ints | None:
 
 
 def moment(found: Any) -> int:
-    """One event time in microseconds: an RFC 3339 text, UTC if it says no zone, or Unix time in s, ms, us or ns.
+    """Convert an RFC 3339 text (UTC if it has no zone) or a Unix time in s, ms, us or ns to microseconds.
 
-    The unit of a number follows from its size: each is right from 1973 to 5138. Raises: BadPayloadError on others.
+    The unit of a number follows from its size, correctly for times from 1973 to 5138. Raises: BadPayloadError.
     """
     if isinstance(found, str):
         try:
@@ -164,5 +164,5 @@ def moment(found: Any) -> int:
     else:
         us = next(round(found * factor) for limit, factor in UNITS if abs(found) < limit)
     if abs(us) > BEYOND_US:
-        raise BadPayloadError("a time outside the range of calendars")
+        raise BadPayloadError("the time is outside the range of calendars")
     return us

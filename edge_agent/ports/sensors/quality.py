@@ -1,7 +1,6 @@
-"""Checks, scales and counts raw numbers before they become readings, for every driver. Vectorised, cheap for clean
-ones.
+"""Checks, scales and counts raw numbers before they become readings, for every driver. Vectorised.
 
-A value that is no number never becomes one: it is counted by kind, and a few of each kind are shown to the operator.
+A value that is not a valid number is dropped and counted by kind. A few of each kind are shown to the operator.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Note
 from edge_agent.ports.sensors.payloads import BadPayloadError
 
-YEAR_2000_US: Final = 946_684_800_000_000  # a reading from before is a clock that was never set
+YEAR_2000_US: Final = 946_684_800_000_000  # an earlier time comes from a clock that was never set
 FUTURE_US: Final = 300_000_000  # docs/protocol.md 4.3
-EXACT: Final = 2**53  # scaled integers beyond are refused at the sensor (docs/protocol.md 7.1)
-STEP_TOLERANCE: Final = 1e-6  # a decimal fraction in binary misses its multiple by less
-FLOAT32_TOLERANCE: Final = 1e-7  # relative: a sensor that computed in 32 bits still means its multiple
-MAX_SERIES: Final = 2**16  # of a sensor: as many keys as an epoch numbers (docs/protocol.md 2.4)
-FEW_SERIES: Final = 1_024  # so many are kept however long they are silent
-NO_LABEL: Final = -1  # instead of the number of a series: a label cannot be filled in
-TOO_MANY: Final = -2  # one series too many
-NOTES: Final = 3  # of one kind between two calls of `notes`
-SHOWN_BYTES: Final = 200  # of a bad payload
+EXACT: Final = 2**53  # greater scaled integers are refused at the sensor (docs/protocol.md 7.1)
+STEP_TOLERANCE: Final = 1e-6  # distance from a multiple of the resolution, in steps, explained by binary fractions
+FLOAT32_TOLERANCE: Final = 1e-7  # the same relative to the value, for sensors that compute in 32 bits
+MAX_SERIES: Final = 2**16  # per sensor: as many keys as an epoch can number (docs/protocol.md 2.4)
+FEW_SERIES: Final = 1_024  # a table up to this size is never reduced
+NO_LABEL: Final = -1  # in place of a series number: a label cannot be filled in
+TOO_MANY: Final = -2  # in place of a series number: the sensor has too many series
+NOTES: Final = 3  # most notes of one kind between two calls of `notes`
+SHOWN_BYTES: Final = 200  # shown part of a bad payload
 
-REFUSALS: Final = (  # counters of what is dropped
+REFUSALS: Final = (  # names of the counters of dropped readings
     *("bad_value", "bad_time", "bad_label", "too_many_keys", "nan", "out_of_range", "future"),
 )
 
@@ -41,24 +40,24 @@ Values = Floats | Ints
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the start of the driver. All but `messages` count readings; `readings` counts those passed on."""
+    """Counts since the start of the driver: readings, unless a comment says messages."""
 
-    messages: int = 0
-    readings: int = 0
-    bad_value: int = 0  # no number, an infinity, beyond 2^53 steps of the resolution
-    rounded: int = 0  # passed on as the nearest multiple of the resolution
+    messages: int = 0  # messages received
+    readings: int = 0  # readings passed on
+    bad_value: int = 0  # not a number, infinite, or beyond 2^53 steps of the resolution
+    rounded: int = 0  # passed on, rounded to a multiple of the resolution
     bad_time: int = 0  # unreadable, or before 2000
-    bad_label: int = 0  # a label that cannot be filled in
-    too_many_keys: int = 0  # of series beyond [limits] keys
+    bad_label: int = 0  # a label cannot be filled in
+    too_many_keys: int = 0  # the sensor has more series than [limits] keys
     nan: int = 0
     out_of_range: int = 0
     future: int = 0
     absent: int = 0  # messages without the value: common where one topic carries several
-    retained: int = 0  # old values that the broker repeats at a subscription
-    repeated: int = 0  # messages of QoS 1 that were read before a restart
+    retained: int = 0  # messages with old values that the broker sends at a subscription
+    repeated: int = 0  # messages of QoS 1 that the broker sent again
 
     def as_dict(self) -> dict[str, int]:
-        """Plain values, for status and logs."""
+        """Name -> count, for status and logs."""
         return {name: getattr(self, name) for name in COUNTERS}
 
 
@@ -66,9 +65,7 @@ COUNTERS: Final = tuple(each.name for each in fields(Counters))
 
 
 class CheckedSensor:
-    """The part that drivers share which check readings with one Quality; a driver adds the rest of
-    ports.SensorDriver.
-    """
+    """Base class of drivers that check readings with one Quality. A driver adds `poll` and `due_us` of SensorDriver."""
 
     def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US, shows: bool = True) -> None:
         self.sensor = sensor
@@ -76,7 +73,7 @@ class CheckedSensor:
 
     @property
     def position(self) -> object:
-        """None: the past cannot be read again."""
+        """None: old values cannot be read again."""
         return None
 
     def notes(self) -> list[Note]:
@@ -88,13 +85,14 @@ class CheckedSensor:
         return self.quality.count.as_dict()
 
     def close(self) -> None:
-        """Release files and devices: there are none."""
+        """Release files and devices. The default has none."""
 
 
 class Quality:
-    """The checks of one sensor. oldest_us: earlier times are refused; None: any time may be (recordings).
+    """Checks the readings of one sensor.
 
-    shows: whether notes for the operator show refused values; not those of a file, which may be secret.
+    oldest_us: earlier times are refused; None: any time is allowed (recordings). shows: whether notes for the operator
+    contain refused values; False for files, whose content may be secret.
     """
 
     def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US, shows: bool = True) -> None:
@@ -103,14 +101,14 @@ class Quality:
         self._shows = shows
         self.labels: list[Labels] = []  # the driver's append-only table of series
         self.most_series = MAX_SERIES
-        self.forgotten: Callable[[], None] = lambda: None  # called when numbers of series mean nothing any more
+        self.forgotten: Callable[[], None] = lambda: None  # called when series get new numbers
         self._series: dict[Labels, int] = {}
-        self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)  # series with a reading in this turn, if there are many
+        self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)  # by series: had a reading in this turn (large tables)
         self._oldest_us = oldest_us
         self._notes: list[Note] = []
 
     def series(self, labels: Labels) -> int:
-        """The number of a series, given at its first use; TOO_MANY when there is no room."""
+        """The number of a series, assigned at its first use; TOO_MANY if the sensor has most_series already."""
         number = self._series.get(labels)
         if number is None:
             if len(self.labels) >= self.most_series:
@@ -120,10 +118,10 @@ class Quality:
         return number
 
     def give_back(self) -> bool:
-        """End a turn. Series without a reading in it are removed if most of many had none, or if there is no room.
+        """End a turn. Returns whether series without a reading in it were removed.
 
-        The others get new numbers in a new table; batches keep the table that they came with. Returns whether any were
-        removed.
+        That happens if the table is large and half of its series had no reading, or if it is full. The other series
+        get new numbers in a new table; batches keep the old table.
         """
         many = len(self.labels)
         if many <= FEW_SERIES:
@@ -140,15 +138,16 @@ class Quality:
     def _see(self, numbers: Ints) -> None:
         many = len(self.labels)
         if many > len(self._seen):
-            grown = np.ones(max(many, 2 * len(self._seen)), np.bool_)  # a new one has its reading now
+            grown = np.ones(max(many, 2 * len(self._seen)), np.bool_)  # a new series has its first reading now
             grown[: len(self._seen)] = self._seen
             self._seen = grown
         self._seen[numbers] = True
 
     def batch(self, time_us: Ints, value: Values, series: Ints | int, latest_us: int | None) -> Batch:
-        """The readings that pass. Arrays of shape (k,); series: numbers of `series`, one for all, -1: refused.
+        """Returns the readings that pass the checks. time_us, value: shape (k,).
 
-        latest_us: the synced clock; readings more than 5 minutes ahead of it are refused; None: no clock to trust.
+        series: numbers from `series`, shape (k,), or one number for all; NO_LABEL and TOO_MANY are refused. latest_us:
+        the time now; readings more than 5 minutes ahead of it are refused. None: the clock is not synchronised.
         """
         k = len(value)
         numbers = constant(series, k) if isinstance(series, int) else series
@@ -173,7 +172,7 @@ class Quality:
         return np.zeros(0, np.float64) if self.sensor.scale is None else np.zeros(0, np.int64)
 
     def _drop(self, bad: Mask, good: Mask | None, kind: str, shown: Values) -> Mask | None:
-        """Refuse the rows in `bad` that are not refused yet; None: all rows are good."""
+        """Count and show the good rows that are `bad`. Returns the rows that stay good; None: all rows are good."""
         fresh = bad if good is None else bad & good
         n = int(np.count_nonzero(fresh))
         if not n:
@@ -188,7 +187,7 @@ class Quality:
         if value.dtype.kind == "f":
             with np.errstate(over="ignore", invalid="ignore"):
                 finite = bool(np.isfinite(value.sum()))
-            if not finite:  # a NaN or infinity, or just a great sum: look closer
+            if not finite:  # a value is NaN or infinite, or only the sum is too great
                 good = self._drop(np.isnan(value), good, "nan", value)
                 good = self._drop(np.isinf(value), good, "bad_value", value)
         if self.sensor.range is not None:
@@ -198,7 +197,7 @@ class Quality:
         return good
 
     def _scaled(self, value: Values, good: Mask | None) -> tuple[Values, Mask | None]:
-        """As int64 multiples of 10**scale, or float64."""
+        """Returns (values as int64 multiples of 10**scale, or as float64 if scale is None; good rows as in _drop)."""
         scale = self.sensor.scale
         if scale is None:
             return (value if value.dtype == np.float64 else value.astype(np.float64)), good
@@ -215,7 +214,7 @@ class Quality:
             allowed = np.minimum(STEP_TOLERANCE + FLOAT32_TOLERANCE * np.abs(steps), 0.25)
             fits = np.abs(steps) <= EXACT
             between = fits & (np.abs(exact - steps) > allowed)
-        if between.any():  # the sensor says more than its declared resolution: the reading counts, and so does this
+        if between.any():  # the sensor is finer than its declared resolution: round, count, pass the readings on
             self.count.rounded += int(np.count_nonzero(between if good is None else between & good))
         if not fits.all():
             good = self._drop(~fits, good, "bad_value", value)
@@ -230,14 +229,17 @@ class Quality:
         return good
 
     def refuse(self, kind: str, payload: bytes, why: str) -> None:
-        """Count one message or reading that never became a number, and show it."""
+        """Count one message or reading that cannot be read, and note its payload. kind: a name in REFUSALS."""
         setattr(self.count, kind, getattr(self.count, kind) + 1)
         self.note(kind, payload[:SHOWN_BYTES], why=why)
 
     def each(
         self, found: Sequence[Any], shown: Sequence[bytes], parse: Callable[[Any], Any], kind: str = "bad_value"
     ) -> tuple[Ints, list[Any]]:
-        """Parse payloads one at a time, slowly: (rows that can be parsed, their values). The others are refused."""
+        """Parse items one at a time, which is slow. Returns (rows that were parsed, their values); refuses the others.
+
+        found: items for `parse`. shown: the payload of each item, for notes. kind: counter of the refused items.
+        """
         rows: list[int] = []
         good: list[Any] = []
         for row, one in enumerate(found):
@@ -246,18 +248,18 @@ class Quality:
                 rows.append(row)
             except BadPayloadError as err:
                 self.refuse(kind, shown[row], str(err))
-            except Exception as err:  # foreign bytes: whatever they raise, the others count
+            except Exception as err:  # foreign bytes may raise anything; the other items must be read
                 self.refuse(kind, shown[row], f"cannot be read: {type(err).__name__}")
         return np.array(rows, np.int64), good
 
     def note(self, kind: str, shown: object, **fields: object) -> None:
-        """Keep a line for the operator, a few of each kind."""
+        """Keep a note for the operator, at most NOTES of each kind."""
         name = f"sensor.{kind}"
         if sum(note.name == name for note in self._notes) < NOTES:
             got = {"got": shown} if self._shows else {}
             self._notes.append(Note(name, {"sensor": self.sensor.id, **got, **fields}))
 
     def notes(self) -> list[Note]:
-        """The lines kept since the last call."""
+        """Removes and returns the notes since the last call."""
         notes, self._notes = self._notes, []
         return notes

@@ -1,8 +1,8 @@
-"""Readings made up from a seed: every one is a function of (seed, index) alone, so any of them can be made again.
+"""Simulates a sensor: each reading is a function of (seed, index) alone, so any reading can be computed again.
 
-Reading i belongs to series i mod S and has the event time begin + floor(i / S) / rate. It arrives up to `disorder`
-later, unless it is one of the `gaps` or falls into an outage. The sensor's clock is its own: begin + elapsed x speed
-(docs/protocol.md 4.1), and goes on while the process is down, so that a restart catches up.
+Reading i belongs to series i mod S, where S is the number of series. Its event time is begin + floor(i / S) / rate. It
+arrives up to `disorder` later, unless it is one of the `gaps` or falls into an outage. The sensor has its own clock:
+begin + elapsed time x speed (docs/protocol.md 4.1). This clock runs while the process is down; a restart catches up.
 Source of the random numbers: SplitMix64 (Steele, Lea & Flood, 2014), as a hash of a counter.
 """
 
@@ -31,8 +31,8 @@ from edge_agent.ports.sensors.quality import CheckedSensor
 Bits = NDArray[np.uint64]
 
 MOST: Final = 65_536  # readings in one batch
-BATCHES: Final = 8  # in one poll: a sensor that catches up leaves time for others
-SHARED_BEGIN_US: Final = 3_600_000_000  # sensors with a `begin` up to an hour ago share event time; older is history
+BATCHES: Final = 8  # most batches in one poll, so that a sensor that catches up leaves time for others
+SHARED_BEGIN_US: Final = 3_600_000_000  # a `begin` less than an hour ago also begins the clock; an older one does not
 WAVES: Final = ("sine", "square", "saw", "walk", "noise", "steps", "constant")
 OCTAVES: Final = 6  # of the walk: its finest structure is a 32nd of the period
 INCREMENT: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -40,7 +40,7 @@ MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def _hash(seed: int, stream: int, counter: NDArray[np.generic]) -> Bits:
-    """64 random bits for each counter; streams are independent of each other."""
+    """64 random bits for each counter. Different streams give independent bits."""
     with np.errstate(over="ignore"):
         start = np.uint64((seed * 0x632BE59BD9B4E019 + stream * 0xD1B54A32D192ED03) & (2**64 - 1))
         bits: Bits = (counter.astype(np.int64).view(np.uint64) + start) * INCREMENT + INCREMENT
@@ -50,24 +50,24 @@ def _hash(seed: int, stream: int, counter: NDArray[np.generic]) -> Bits:
 
 
 def _uniform(seed: int, stream: int, counter: NDArray[np.generic]) -> Floats:
-    """In [0, 1), one for each counter."""
+    """A random number in [0, 1) for each counter."""
     return (_hash(seed, stream, counter) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _normal(seed: int, stream: int, counter: NDArray[np.generic]) -> Floats:
-    """Mean 0, standard deviation 1. Source: Box & Muller (1958)."""
+    """A normal random number, mean 0 and standard deviation 1, for each counter. Source: Box & Muller (1958)."""
     radius = np.sqrt(-2.0 * np.log1p(-_uniform(seed, stream, counter)))
     angle = 2.0 * np.pi * _uniform(seed, stream + 1, counter)
     turned: Floats = radius * np.cos(angle)
     return turned
 
 
-GAP, DELAY, PHASE, NOISE, LEVEL, ROUGH = 1, 2, 3, 4, 8, 16  # streams; NOISE takes two, ROUGH one an octave
+GAP, DELAY, PHASE, NOISE, LEVEL, ROUGH = 1, 2, 3, 4, 8, 16  # streams; NOISE uses two, ROUGH one per octave
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedReadings:
-    """Readings that exist, by index. Columns of shape (k,): index, time_us, arrival_us, value (sensor unit), series."""
+    """Simulated readings as columns of shape (k,), without gaps and outages. value: in the unit of the sensor."""
 
     index: Ints
     time_us: Ints
@@ -76,14 +76,14 @@ class SimulatedReadings:
     series: Ints
 
     def take(self, rows: Mask | Ints) -> SimulatedReadings:
-        """The rows an index or mask names."""
+        """The selected rows. rows: indices or a mask."""
         return SimulatedReadings(
             self.index[rows], self.time_us[rows], self.arrival_us[rows], self.value[rows], self.series[rows]
         )
 
 
 class Simulation:
-    """All readings that a simulated sensor will ever deliver, as a function: the truth for comparing results."""
+    """Computes any reading that a simulated sensor delivers, also as the reference for comparing results."""
 
     def __init__(self, sensor: Sensor, begin_us: int) -> None:
         number = sensor.number
@@ -101,19 +101,19 @@ class Simulation:
         self._step_us = 1e6 / self.rate
 
     def times(self, ticks: Ints) -> Ints:
-        """Event times of ticks; every series has one reading a tick."""
+        """Event times of ticks. Every series has one reading per tick."""
         times: Ints = self.begin_us + np.floor(ticks * self._step_us).astype(np.int64)
         return times
 
     def tick_at(self, time_us: int) -> int:
-        """The first tick at or after a time, at least 0."""
+        """The first tick at or after an event time; at least 0."""
         tick = max(0, int((time_us - self.begin_us) / self._step_us) - 1)
         while self.begin_us + int(np.floor(tick * self._step_us)) < time_us:
             tick += 1
         return tick
 
     def readings(self, start: int, n: int) -> SimulatedReadings:
-        """The readings with index start to start + n - 1 that exist, in order of index."""
+        """The readings with index start to start + n - 1, without gaps and outages, in order of index."""
         index = np.arange(start, start + n, dtype=np.int64)
         ticks, series = np.divmod(index, self.n_series)
         made = SimulatedReadings(index, self.times(ticks), index, index.astype(np.float64), series)
@@ -133,7 +133,7 @@ class Simulation:
         return SimulatedReadings(made.index, made.time_us, made.time_us + late_us, value, made.series)
 
     def between(self, start_us: int, end_us: int) -> SimulatedReadings:
-        """The readings with start_us <= event time < end_us that exist, in order of index."""
+        """The readings with start_us <= event time < end_us, without gaps and outages, in order of index."""
         first, last = self.tick_at(start_us), self.tick_at(end_us)
         return self.readings(first * self.n_series, max(0, last - first) * self.n_series)
 
@@ -144,7 +144,7 @@ class Simulation:
         return made.take(np.argsort(made.arrival_us, kind="stable")) if self.disorder_us else made
 
     def _shape(self, time_us: Ints, series: Ints, index: Ints) -> Floats:
-        """The wave in [-1, 1]. Series differ in phase, the first has none."""
+        """The wave, in [-1, 1]. Each series has a random phase; the phase of the first is 0."""
         if self.wave == "constant":
             return np.zeros(len(time_us))
         if self.wave == "noise":
@@ -163,7 +163,7 @@ class Simulation:
         return np.sin(2.0 * np.pi * part)
 
     def _walk(self, turns: Floats, series: Ints) -> Floats:
-        """Wanders like a random walk, yet each point is found at once: noise of halving period and height, summed."""
+        """Resembles a random walk, but computes each point directly: a sum of noises of halving period and height."""
         total = np.zeros(len(turns))
         for octave in range(OCTAVES):
             x = turns * 2.0**octave
@@ -176,14 +176,12 @@ class Simulation:
 
 
 class SimulatedSensor(CheckedSensor):
-    """The driver: delivers readings that have arrived by its own clock. Can be read again: the position is that
-    clock.
-    """
+    """The driver. It delivers the readings that have arrived by its own clock, and can continue from any position."""
 
     def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
         super().__init__(sensor, oldest_us=None)
         if not (clock.synced or position):
-            raise PortError("its readings begin when the time is known")
+            raise PortError("the clock of this node is not synchronised yet; readings begin when it is")
         now_us = clock.now_us()
         self.speed = sensor.number("speed", 1.0)
         begin = sensor.option("begin_us")
@@ -192,7 +190,7 @@ class SimulatedSensor(CheckedSensor):
         match position:
             case [int(was), int(anchor_us), int(until_us)] if was == begin_us or begin is None:
                 begin_us, self._anchor_us, self._clock_us = was, anchor_us, until_us
-            case _:  # first start, or another `begin`: a new stream
+            case _:  # first start, or a changed `begin`
                 self._anchor_us, self._clock_us = (begin_us if near else now_us), begin_us - 1
         self.simulation = Simulation(sensor, begin_us)
         for number in range(self.simulation.n_series):
@@ -200,18 +198,18 @@ class SimulatedSensor(CheckedSensor):
 
     @property
     def position(self) -> object:
-        """[begin, wall time of the begin, own clock]: all readings that arrived by that clock have been delivered."""
+        """[begin, wall time of the begin, own clock]. Readings that arrived by this clock have been delivered."""
         return [self.simulation.begin_us, self._anchor_us, self._clock_us]
 
     def _target_us(self, now_us: int) -> int:
         return self.simulation.begin_us + int((now_us - self._anchor_us) * self.speed)
 
     def _stride_us(self) -> int:
-        """Event time that holds about one full batch."""
+        """Length of event time that contains about one full batch."""
         return max(1, int(MOST / self.simulation.n_series * 1e6 / self.simulation.rate))
 
     def poll(self, now_us: int) -> list[Read]:
-        """The readings that have arrived since the last call. At full speed: one batch, whatever the time."""
+        """Returns the readings that have arrived since the last call; at full speed always one batch."""
         reads: list[Read] = []
         target_us = self._target_us(now_us) if self.speed else self._clock_us + self._stride_us()
         while self._clock_us < target_us and len(reads) < BATCHES:
@@ -228,7 +226,7 @@ class SimulatedSensor(CheckedSensor):
         return self.quality.batch(made.time_us, value, series, None)
 
     def due_us(self, now_us: int) -> int:
-        """When the next reading is due; at once while behind, or at full speed."""
+        """When the next reading is due; not after now_us if readings are waiting, or at full speed."""
         if not self.speed:
             return now_us
         tick = self.simulation.tick_at(self._clock_us + 1)
@@ -238,11 +236,11 @@ class SimulatedSensor(CheckedSensor):
 
 def _check(values: Mapping[str, Any], at: Path, report: Report) -> None:
     if values["outage_for"] and values["outage_for"] >= values["outage_every"]:
-        report.wrong((*at, "outage_for"), None, "must be shorter than outage_every", "say outage_every too")
+        report.wrong((*at, "outage_for"), None, "must be shorter than outage_every", "set outage_every too")
 
 
 def _rate(sensor: Sensor, by: Collection[str]) -> float:
-    """Readings a second of one key: of one series, or of all of them."""
+    """Readings a second of one key. A key is one series if `by` has the label series, else all series."""
     return sensor.number("rate", 1.0) * (1.0 if "series" in by else sensor.number("series", 1.0))
 
 
@@ -252,17 +250,17 @@ DRIVER: Final = Driver(
         Key("wave", Choice(WAVES, what="wave"), "sine", "shape of the value over event time"),
         Key("seed", Number(0, 2**53, whole=True), 0, "the same seed gives the same readings"),
         Key("rate", Number(0, 1e7, above=True), 1.0, "readings a second, of each series"),
-        Key("series", Number(1, 65536, whole=True), 1, "how many; each carries the label series"),
+        Key("series", Number(1, 65536, whole=True), 1, "number of series; each has its number as the label series"),
         Key("mean", Number(-1e12, 1e12), 0.0, "middle of the wave"),
-        Key("amplitude", Number(0, 1e12), 1.0, "from the middle to the top"),
-        Key("period", Duration(1000, 366 * DAY_US), 60_000_000, "of the wave; how long a step stands"),
-        Key("noise", Number(0, 1e12), 0.0, "standard deviation of what is added to each value"),
-        Key("gaps", Number(0, 1), 0.0, "share of readings that never come"),
-        Key("disorder", Duration(0, DAY_US), 0, "a reading comes up to that much later than its neighbours"),
-        Key("outage_every", Duration(0, 366 * DAY_US), 0, "silence begins at its multiples; 0s is never"),
-        Key("outage_for", Duration(0, 366 * DAY_US), 0, "how long the silence lasts"),
+        Key("amplitude", Number(0, 1e12), 1.0, "height of the wave above its middle"),
+        Key("period", Duration(1000, 366 * DAY_US), 60_000_000, "period of the wave, or duration of one step"),
+        Key("noise", Number(0, 1e12), 0.0, "standard deviation of the noise added to each value"),
+        Key("gaps", Number(0, 1), 0.0, "share of readings that are missing"),
+        Key("disorder", Duration(0, DAY_US), 0, "longest random delay of a reading"),
+        Key("outage_every", Duration(0, 366 * DAY_US), 0, "an outage begins at each multiple of this; 0s: never"),
+        Key("outage_for", Duration(0, 366 * DAY_US), 0, "duration of an outage"),
         Key("begin", Instant(), None, "event time of the first reading; left out: when the sensor starts"),
-        Key("speed", Speed(), 1.0, "event time against the clock"),
+        Key("speed", Speed(), 1.0, "speed of event time relative to the clock"),
     ),
     start=SimulatedSensor,
     check=_check,

@@ -1,6 +1,6 @@
-"""Another version of the agent beside the copy in the image, on the data partition.
+"""Updates of the agent: other versions on the data partition, beside the copy in the image.
 
-versions        which version runs, and when another does instead: pure
+versions        decides which version runs: pure
 bundle          a version as one signed file
-version_folder  the folder of versions on the disk: whole after a power cut at any step
+version_folder  the folder of versions on the disk, consistent after a power cut at any step
 """

@@ -1,7 +1,7 @@
-"""A version of the agent as one file: a first line, a signature, a line of JSON, then a packed folder.
+"""Packs a version of the agent into one signed file: a first line, a signature, a line of JSON, and a packed folder.
 
-The signature (Ed25519) covers the line of JSON, which contains size and SHA-256 of the rest: nothing of the file is
-parsed before one of the given keys is found to have signed it.
+The signature (Ed25519) covers the line of JSON, which contains size and SHA-256 of the packed folder. Both are parsed
+only after the signature was found valid for one of the given keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME: Final = re.compile(rf"{PACKAGE}(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The signed line. python: the least version of Python. size, sha256: of the packed folder."""
+    """The signed line. python: lowest version of Python that works. size (bytes), sha256: of the packed folder."""
 
     version: str
     spool: SpoolForm
@@ -45,7 +45,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A version with a valid signature. files: by their path below the folder of the version."""
+    """A version with a valid signature. files: path below the folder of the version -> content."""
 
     manifest: Manifest
     files: Mapping[str, bytes]
@@ -54,7 +54,7 @@ class Bundle:
 def pack(
     package: Path, version: str, spool: SpoolForm, python: tuple[int, int], sign: Callable[[bytes], bytes]
 ) -> bytes:
-    """The agent in the folder `package` as a signed file; the same sources give the same packed folder."""
+    """Pack the agent in the folder `package` into a signed file. Equal sources give an equal packed folder."""
     order_of(version)
     packed = _packed(package)
     manifest = Manifest(version, spool, python, len(packed), hashlib.sha256(packed).hexdigest())
@@ -63,21 +63,21 @@ def pack(
 
 
 def unpack(payload: bytes, signed: Callable[[bytes, bytes], bool]) -> Bundle:
-    """Check a file and read it. signed: whether a signature of a text is by a trusted key. Raises: ConfigError."""
+    """Check a file and read it. signed: (text, signature) -> whether a trusted key made it. Raises: ConfigError."""
     if not payload.startswith(FIRST_LINE):
-        raise ConfigError("no update of this form; `headwater update make` writes one")
+        raise ConfigError("the file is not an update; `headwater update make` writes one")
     parts = payload[len(FIRST_LINE) :].split(b"\n", 2)
     if len(parts) != 3 or max(len(parts[0]), len(parts[1])) > MOST_LINE:
-        raise ConfigError("the update is cut short")
+        raise ConfigError("the update is incomplete: copy it again")
     try:
         signature = base64.b64decode(parts[0], validate=True)
     except binascii.Error as err:
-        raise ConfigError("the update has no signature") from err
+        raise ConfigError("the update has no valid signature: copy it again") from err
     if not signed(parts[1], signature):
         raise ConfigError("the update is not signed by a key of [update] in gateway.toml")
     manifest = _manifest(parts[1])
     if len(parts[2]) != manifest.size or hashlib.sha256(parts[2]).hexdigest() != manifest.sha256:
-        raise ConfigError("the update is damaged, or cut short: copy it again")
+        raise ConfigError("the update is damaged or incomplete: copy it again")
     return Bundle(manifest, _files(parts[2]))
 
 
@@ -90,11 +90,11 @@ def _manifest(line: bytes) -> Manifest:
         size, digest = int(found["size"]), str(found["sha256"])
         return Manifest(str(found["version"]), (first, second), (major, minor), size, digest)
     except (ValueError, KeyError, TypeError) as err:
-        raise ConfigError("the update is of a form that this image does not know: flash a newer image") from err
+        raise ConfigError("the update has a format that this image cannot read: flash a newer image") from err
 
 
 def _packed(package: Path) -> bytes:
-    """A tar of its files in a fixed order, without owners and times."""
+    """A compressed tar of the package's files, in a fixed order, without owners and times."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as out:
         for path in sorted(package.rglob("*")):
@@ -108,7 +108,7 @@ def _packed(package: Path) -> bytes:
 
 
 def _files(packed: bytes) -> dict[str, bytes]:
-    """The content of a packed folder: only regular files of the package are accepted, whoever signed it."""
+    """Unpack a folder. Only regular files of the package are accepted, although the signature is valid."""
     files: dict[str, bytes] = {}
     try:
         with gzip.open(io.BytesIO(packed)) as unzipped:
@@ -119,10 +119,10 @@ def _files(packed: bytes) -> dict[str, bytes]:
             for member in tar:
                 file = tar.extractfile(member) if member.isreg() else None
                 if file is None or not NAME.fullmatch(member.name):
-                    raise ConfigError(f"the update has {member.name[:80]!r}, which is no file of the agent")
+                    raise ConfigError(f"the update has {member.name[:80]!r}, which is not a file of the agent")
                 files[member.name] = file.read()
     except (OSError, EOFError, tarfile.TarError) as err:
         raise ConfigError(f"the update cannot be unpacked: {err}") from err
     if f"{PACKAGE}/__main__.py" not in files:
-        raise ConfigError("the update has no agent in it")
+        raise ConfigError("the update does not contain the agent")
     return files

@@ -1,11 +1,11 @@
-"""The folder of versions on the data partition, whole after a power cut at any step.
+"""The folder of versions on the data partition, consistent after a power cut at any step.
 
-    state.json            what versions.py decides with
-    versions/0.2.0/       a complete version: it is unpacked as 0.2.0.part, and renamed once it is on the disk
+    state.json            the `Versions` of versions.py
+    versions/0.2.0/       a complete version; it is unpacked as 0.2.0.part, and renamed once it is durable
 
-A step writes a file or folder, makes it durable and then renames it. A power cut leaves a `.part`, which nothing reads
-and the next installation removes. A state.json that cannot be read counts as none: the copy in the image runs, or the
-newest version if only that reads the spool.
+A step writes a file or folder, makes it durable and renames it. A power cut may leave a `.part`, which is never read
+and which the next installation deletes. If state.json cannot be read, the copy in the image runs, or the newest
+version if only that can read the spool.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final
 from edge_agent.provisioning.updates.bundle import PACKAGE, Bundle
 from edge_agent.provisioning.updates.versions import IMAGE, VERSION, Installed, Versions, needed
 
-ABOUT: Final = "about.json"  # in the folder of each version: what state.json says of it
+ABOUT: Final = "about.json"  # in the folder of each version: its entry of state.json
 PART: Final = ".part"
 
 
@@ -37,9 +37,7 @@ class Disk:
         path.write_bytes(content)
 
     def compile(self, folder: Path) -> None:
-        """Write byte-code beside the sources, for a folder that the gateway's user cannot write; it does not depend on
-        file times.
-        """
+        """Write byte-code beside the sources, because the gateway's user cannot. It does not depend on file times."""
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(folder, quiet=2, invalidation_mode=mode, stripdir=str(folder))
 
@@ -53,7 +51,7 @@ class Disk:
                 os.close(handle)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename, replacing an existing file; durable when it returns."""
+        """Rename, replacing an existing file. The new name is durable when this returns."""
         source.replace(target)
         self._sync_names(target.parent)
 
@@ -77,14 +75,14 @@ class VersionFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude others: a start of the gateway, its watcher and an operator may act at the same time."""
+        """Lock out other processes: gateway start, watcher and operator may act at the same time."""
         self.folder.mkdir(0o755, parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def read(self) -> Versions:
-        """What is known of the versions; if state.json is lost, the versions whose files exist."""
+        """Read state.json. If that is not possible, the result only lists the versions whose files exist."""
         there = self._there()
         try:
             found = json.loads(self._state.read_bytes())
@@ -115,14 +113,14 @@ class VersionFolder:
         self._disk.write(part / ABOUT, json.dumps(list(bundle.manifest.installed())).encode())
         self._disk.compile(part)
         self._disk.settle(part)
-        if target.exists():  # of the same version: given up, and tried again
+        if target.exists():  # the same version was given up and is tried again
             old = target.with_name(f"{target.name}.old{PART}")
             self._disk.remove(old)
             self._disk.rename(target, old)
         self._disk.rename(part, target)
 
     def prune(self, versions: Versions) -> Versions:
-        """Remove versions that are no longer needed. Returns the others. Raises: OSError."""
+        """Delete versions that are no longer needed. Returns `versions` without them. Raises: OSError."""
         names = needed(versions)
         left = replace(versions, installed={name: each for name, each in versions.installed.items() if name in names})
         self.write(left)
@@ -140,9 +138,7 @@ class VersionFolder:
         return self.folder / "versions" / version
 
     def point(self, version: str, link: Path) -> None:
-        """Set the version for the gateway's next start. Below /run, so that each boot begins with the copy in the
-        image.
-        """
+        """Set the version for the gateway's next start. link: below /run; a boot begins with the copy in the image."""
         link.parent.mkdir(0o755, parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         if version != IMAGE:

@@ -1,11 +1,11 @@
 """Decides which version of the agent a gateway runs. Pure; version_folder.py stores the decisions.
 
-The copy in the image always exists and cannot be changed. An installed version is first on trial: it runs, and is kept
-once it has been healthy. A version that was started MOST_STARTS times without becoming healthy is given up: the version
-before runs again, else the copy in the image. Each start is counted before it happens, so that a power cut counts too.
+The copy in the image always exists and cannot be changed. An installed version runs first on trial, and is in force
+once it has been healthy. A version that was started MOST_STARTS times without becoming healthy is given up: then the
+previous version runs, or the copy in the image. A start is counted before it happens, so that a power cut counts too.
 
-A spool is written in the form of the newest version that committed to it, and an older version refuses it. So a version
-is chosen only if it reads the spool on the disk.
+A spool has the format of the newest version that committed to it, and older versions refuse it. So a version is chosen
+only if it can read the spool on the disk.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from edge_agent.errors import ConfigError
 
 IMAGE: Final = ""  # the name of the copy in the image
 MOST_STARTS: Final = 3
-TRIAL_S: Final = 600.0  # without an answer of the parent for so long a trial has failed
-SETTLED_S: Final = 60.0  # a version in force that served for so long is well: the network may be away
+TRIAL_S: Final = 600.0  # a trial fails if the parent does not answer for this long
+SETTLED_S: Final = 60.0  # a version in force is healthy after running for this long, even without a network
 VERSION: Final = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
 
 SpoolForm = tuple[int, int]  # version of the file, version of the slots in it
@@ -28,9 +28,9 @@ Verdict = Literal["healthy", "unfit", "wait"]
 
 
 class Installed(NamedTuple):
-    """A version of the agent. spool: the form that it writes; it reads every earlier one.
+    """A version of the agent. spool: the format that it writes; it reads every earlier format.
 
-    image: the version of the image when it was installed; the copy in a newer image comes before it.
+    image: version of the image in which it was installed. A newer image with a newer agent is preferred.
     """
 
     version: str
@@ -40,10 +40,10 @@ class Installed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What a gateway knows of its versions.
+    """The versions of a gateway, by name; IMAGE is the copy in the image.
 
-    before: the version in force before `current`. chosen: the version started last, `starts` times since it was
-    healthy. failed: versions given up.
+    current: in force. before: in force before `current`. trial: on trial, or None. chosen: started last, `starts` times
+    since it was healthy. failed: given up.
     """
 
     installed: Mapping[str, Installed] = field(default_factory=dict)
@@ -56,8 +56,10 @@ class Versions:
 
 
 class Allowed(NamedTuple):
-    """Exceptions that the operator allows. again: a version that was given up. one_way: a spool that no earlier version
-    reads.
+    """Exceptions that the operator allows.
+
+    downgrade: an older version. again: a version that was given up. one_way: a spool format that the version in force
+    cannot read.
     """
 
     downgrade: bool = False
@@ -69,7 +71,7 @@ NOTHING: Final = Allowed()
 
 
 class ServiceState(NamedTuple):
-    """The state of the gateway's service. text: its status line. for_s: how long it has been active."""
+    """The state of the gateway's systemd service. text: its status line. for_s: seconds since it became active."""
 
     active: bool
     text: str = ""
@@ -79,13 +81,13 @@ class ServiceState(NamedTuple):
 def order_of(version: str) -> tuple[int, ...]:
     """The sort key of a version. Raises: ConfigError."""
     if not VERSION.fullmatch(version):
-        raise ConfigError(f'"{version}": no version; like "0.2.0"')
+        raise ConfigError(f'"{version}" is not a version; wanted numbers like "0.2.0"')
     numbers = [int(part) for part in version.split(".")]
     return tuple(numbers + [0] * (4 - len(numbers)))
 
 
 def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed = NOTHING) -> Versions:
-    """Accept a new version, on trial from the next start on. Raises: ConfigError with the reason against it."""
+    """Accept a new version; its trial begins at the next start. Raises: ConfigError with the reason against it."""
     running = _of(versions, image, versions.current)
     if new.version == running.version:
         raise ConfigError(f"{new.version} is in force already")
@@ -97,7 +99,7 @@ def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed
         raise ConfigError(f"{new.version} was given up on this gateway; --again tries it once more")
     if new.spool > running.spool and not allowed.one_way:
         raise ConfigError(
-            f"{new.version} writes the spool in a form that {running.version} does not read: after its first commit "
+            f"{new.version} writes the spool in a format that {running.version} cannot read: after its first commit "
             "there is no way back to an earlier version; --one-way installs it"
         )
     failed = tuple(each for each in versions.failed if each != new.version)
@@ -106,16 +108,16 @@ def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed
 
 
 def is_news(versions: Versions, new: Installed, image: Installed) -> bool:
-    """Whether a version that is on the card is to be installed: it is newer, and was not given up."""
+    """Whether to install a version found on the card: it is newer than `current`, not given up and not on trial."""
     running = _of(versions, image, versions.current)
     known = new.version in versions.failed or new.version == versions.trial
     return not known and order_of(new.version) > order_of(running.version)
 
 
 def choose(versions: Versions, image: Installed, spool: SpoolForm | None, present: Collection[str]) -> Versions:
-    """Count one start and set in `chosen` which version it is of.
+    """Choose the version to start, and count the start.
 
-    spool: the form of the spool on the disk, None if there is none or it cannot be read. present: versions with files.
+    spool: format of the spool on the disk; None if there is none or it cannot be read. present: versions with files.
     """
     known = {name: each for name, each in versions.installed.items() if name in present}
     versions = _without_outdated(_without_missing(replace(versions, installed=known)), image)
@@ -123,14 +125,14 @@ def choose(versions: Versions, image: Installed, spool: SpoolForm | None, presen
         versions = give_up(versions, versions.chosen)
     good = _reading(versions, image, spool)
     wanted = [versions.trial, versions.current, versions.before, IMAGE]
-    # None of these reads the spool: only the newer version that wrote it can go on, whatever became of it.
+    # If none of these reads the spool, only the newer version that wrote it can continue, even if it was given up.
     rest = sorted(good, key=lambda name: order_of(_of(versions, image, name).version), reverse=True)
     chosen = next((name for name in [*wanted, *rest] if name in good), IMAGE)
     return replace(versions, chosen=chosen, starts=versions.starts + 1 if chosen == versions.chosen else 1)
 
 
 def healthy(versions: Versions) -> Versions:
-    """Note that the chosen version is healthy: from now on it is the one in force."""
+    """Note that the chosen version is healthy; it is in force from now on."""
     chosen = versions.chosen
     failed = tuple(each for each in versions.failed if each != chosen)
     if chosen in (IMAGE, versions.current):
@@ -141,7 +143,7 @@ def healthy(versions: Versions) -> Versions:
 
 
 def give_up(versions: Versions, version: str) -> Versions:
-    """Give up a version that failed, or that the operator takes back: it is not chosen again while another can run."""
+    """Give up a version that failed or that the operator revokes. It is not chosen while another version can run."""
     if version == IMAGE:
         return replace(versions, starts=0)
     failed = (*(each for each in versions.failed if each != version), version)
@@ -154,11 +156,11 @@ def give_up(versions: Versions, version: str) -> Versions:
 
 
 def verdict(versions: Versions, service: ServiceState, waited_s: float, answered: str) -> Verdict:
-    """Whether the chosen version is 'healthy' or 'unfit', or 'wait' while neither is known.
+    """Whether the chosen version is 'healthy' or 'unfit'; 'wait' while that is not known.
 
-    waited_s: how long it has been observed. answered: the status line of a process whose parent has answered. On trial
-    a version must reach its parent, and in time, because the update came over the network or from a person on site. In
-    force it only has to serve: without a network another version would do no better.
+    waited_s: how long it has been observed. answered: the status line of a process whose parent has answered. On trial,
+    a version must reach its parent within TRIAL_S: there should be a network, as the update came over it or with a
+    person on site. In force, a version only has to run, because without a network no other version would do better.
     """
     if versions.chosen in (IMAGE, versions.current):
         return "healthy" if service.active and service.for_s >= SETTLED_S else "wait"
@@ -168,7 +170,7 @@ def verdict(versions: Versions, service: ServiceState, waited_s: float, answered
 
 
 def needed(versions: Versions) -> set[str]:
-    """The versions whose files have to be kept."""
+    """The versions whose files must be kept."""
     names = {versions.trial, versions.current, versions.before, versions.chosen}
     return {name for name in names if name is not None and name != IMAGE}
 
@@ -184,7 +186,7 @@ def _reading(versions: Versions, image: Installed, spool: SpoolForm | None) -> s
 
 
 def _without_missing(versions: Versions) -> Versions:
-    """The state without versions whose files are missing."""
+    """The same state, with IMAGE in place of versions whose files are missing."""
 
     def there(name: str) -> str:
         return name if name in versions.installed else IMAGE
@@ -194,7 +196,7 @@ def _without_missing(versions: Versions) -> Versions:
 
 
 def _without_outdated(versions: Versions, image: Installed) -> Versions:
-    """The state without versions older than the image: a newly flashed card keeps its data partition."""
+    """The same state, with IMAGE in place of versions older than a new image (flashing keeps the data partition)."""
 
     def newest(name: str) -> str:
         each = _of(versions, image, name)

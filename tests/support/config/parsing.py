@@ -11,5 +11,5 @@ def parse_query(item: str, payload: Payload) -> Query:
     """Raises: ConfigError (of a removal too), NotSupported."""
     value = parse_definition("query", item, payload).value
     if not isinstance(value, Query):
-        raise ConfigError(f'query "{item}": is a removal')
+        raise ConfigError(f'query "{item}": wanted a query, got a removal')
     return value
