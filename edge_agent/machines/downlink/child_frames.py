@@ -44,6 +44,7 @@ from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
+from edge_agent.machines.downlink.losses.unlisted import Unseen
 from edge_agent.machines.downlink.room import check_room
 from edge_agent.machines.downlink.senders import check_names
 from edge_agent.machines.events import BadFrame
@@ -164,7 +165,7 @@ class ChildFrames:
         if gone or effect.node in unlisted.of:
             start_us = 0 if effect.why == LET_GO else min(gap.start_us for gap in losses)
             unlisted.lost(effect, start_us, received_us + 1, losses[0].reason)
-            losses += tuple(self._left_unseen())
+            losses += tuple(self._left_unseen(unlisted.left_behind(effect, self.children.memberships)))
         return Applied(effect, dictionary, losses)
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
@@ -220,7 +221,7 @@ class ChildFrames:
         losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
         unlisted.damaged(effect, came, frame.gaps)
         self.children.change(effect.node, changes)
-        losses += tuple(self._left_unseen())
+        losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
@@ -245,12 +246,13 @@ class ChildFrames:
             if member is not None:  # its open sessions continue at another parent
                 member.hints, member.held = {}, {}
 
-    def _left_unseen(self) -> Iterator[Gap]:
+    @staticmethod
+    def _left_unseen(found: Iterable[Unseen]) -> Iterator[Gap]:
         """Treat leaves as moved whose report was in a lost frame, because another child lists them as moved (1.5)."""
-        for membership, node, leaf, loss in list(self.children.unlisted.left(self.children.memberships)):
-            membership.leave(node, leaf)
-            if loss is not None:
-                yield loss
+        for each in list(found):
+            each.membership.leave(each.child, each.report)
+            if each.loss is not None:
+                yield each.loss
 
     def _defined(self, texts: Iterable[str]) -> None:
         for text in texts:

@@ -29,11 +29,22 @@ class LostListing(NamedTuple):
     reason: str
 
 
+class Unseen(NamedTuple):
+    """A leaf that has left a child by a report that is lost. loss: of the leaf; None if that child had listed it."""
+
+    membership: GroupMembership
+    child: str
+    report: Leaf
+    loss: Gap | None
+
+
 class Unlisted:
     """Remembers lost frames of each child until the child has listed its leaves again. of: child -> its lost frames."""
 
     def __init__(self) -> None:
         self.of: dict[str, LostListing] = {}
+        # epoch before a move -> (group, child, leaf) of the leaves listed with it; None: to be computed anew
+        self._former: dict[int, list[tuple[Group, str, str]]] | None = None
 
     def lost(self, effect: Effect, start_us: int, end_us: int, reason: str) -> None:
         """Note that a frame is lost, or unusable because an earlier one is lost. Its rows are in [start_us, end_us)."""
@@ -76,16 +87,35 @@ class Unlisted:
         if born or frame.leave is not None:
             del self.of[effect.node]
 
-    def left(self, memberships: Memberships) -> Iterator[tuple[GroupMembership, str, Leaf, Gap | None]]:
-        """Finds leaves whose `leave` was in a lost frame: another child lists them as moved from its epoch (1.5).
+    def left_by(self, effect: Effect, changes: MemberChanges, memberships: Memberships) -> Iterator[Unseen]:
+        """Finds leaves that a frame lists as moved from an epoch of which the `leave` was in a lost frame (1.5)."""
+        moved = [(group, leaf) for group, change in changes for leaf in change.leaves if leaf.before_move is not None]
+        if moved:
+            self._former = None
+            by_epoch = {lost.epoch: node for node, lost in self.of.items() if node != effect.node}
+            for group, leaf in moved if by_epoch else ():
+                node = by_epoch.get(leaf.before_move or 0)
+                if node is not None:
+                    yield from self._unseen(node, group, leaf, memberships)
 
-        Yields (membership, child that the leaf left, report of the leaf, gap record; None if that child had listed it).
-        """
-        for node, lost in self.of.items():
-            for group, membership in memberships.items() if lost.reason in (FRAMES_LOST, LET_GO) else ():
-                known = membership.members[node].leaves if node in membership.members else {}
-                others = [each for other, each in membership.members.items() if other != node]
-                for leaf in [each.leaves[name] for each in others for name in sorted(each.moved)]:
-                    if leaf.before_move == lost.epoch and membership.moves.awaited(leaf):
-                        gap = Gap((group,), lost.start_us, lost.end_us, -1, (leaf.node,), lost.reason)
-                        yield membership, node, leaf, None if leaf.node in known else gap
+    def left_behind(self, effect: Effect, memberships: Memberships) -> Iterator[Unseen]:
+        """Finds leaves that other children list as moved from the epoch of a frame that is lost (1.5)."""
+        if self._former is None:
+            self._former = {}
+            for group, membership in memberships.items():
+                for node, member in membership.members.items():
+                    for name in member.moved:
+                        former = member.leaves[name].before_move or 0
+                        self._former.setdefault(former, []).append((group, node, name))
+        for group, node, name in self._former.get(effect.epoch, ()) if effect.node in self.of else ():
+            member_now = memberships[group].members.get(node) if group in memberships else None
+            leaf = None if member_now is None else member_now.leaves.get(name)
+            if node != effect.node and leaf is not None and leaf.before_move == effect.epoch:
+                yield from self._unseen(effect.node, group, leaf, memberships)
+
+    def _unseen(self, node: str, group: Group, leaf: Leaf, memberships: Memberships) -> Iterator[Unseen]:
+        lost, membership = self.of[node], memberships.get(group)
+        if lost.reason in (FRAMES_LOST, LET_GO) and membership is not None and membership.moves.awaited(leaf):
+            known = membership.members[node].leaves if node in membership.members else {}
+            gap = Gap((group,), lost.start_us, lost.end_us, -1, (leaf.node,), lost.reason)
+            yield Unseen(membership, node, leaf, None if leaf.node in known else gap)
