@@ -86,7 +86,7 @@ class JudgedClock(SystemClock):
 
 
 def vouched(run: Path = Path("/run")) -> bool | None:
-    """Whether a time service confirms the clock; None: there is no service to ask."""
+    """Whether a time service confirms the clock; None: no time service runs."""
     buffer = ctypes.create_string_buffer(TIMEX_BYTES)  # modes 0: nothing is set
     ask = _adjtimex()
     if ask is not None and ask(buffer) >= 0 and not struct.unpack_from("@Illlli", buffer)[5] & UNSYNCED:

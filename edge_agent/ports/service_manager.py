@@ -42,7 +42,7 @@ class ServiceManager:
             self._send("READY=1")
         except OSError as err:
             raise PortError(
-                f"cannot report to systemd that this is ready: {err.strerror}; does the unit have NotifyAccess=main?"
+                f"cannot report readiness to systemd: {err.strerror}; does the unit have NotifyAccess=main?"
             ) from err
 
     def alive(self) -> None:

@@ -135,7 +135,7 @@ class Spool:
         self._recent_bytes = 0
         epochs = db.execute("SELECT epoch, min(id) FROM frames GROUP BY epoch ORDER BY 2").fetchall()
         sent: set[tuple[int, int]] = set()
-        for epoch, _ in epochs:  # each alone: marks are in order within an epoch (3.3), epochs may differ in parent
+        for epoch, _ in epochs:  # only within an epoch marks are in order (3.3): another may be of a former parent
             in_order = db.execute("SELECT epoch, seq, sent FROM frames WHERE epoch = ? ORDER BY seq", (epoch,))
             sent.update((epoch, seq) for epoch, seq, _ in takewhile(itemgetter(2), in_order))
         begun: dict[int, int] = {}  # epoch -> its last sent seq + 1

@@ -12,7 +12,7 @@ from typing import Final
 from edge_agent.errors import ConfigError
 from edge_agent.ports.sqlite_file import PAGE_BYTES, WAL_BYTES, SqliteFile, UnusableError, sync_folder
 
-VERSION: Final = 1  # of the tables below; a file with a higher one was written by a newer headwater
+VERSION: Final = 1  # of the tables below; a file with a higher version was written by a newer headwater
 
 AHEAD_PAGES: Final = 16  # extra pages per allocation, so that not every commit allocates
 MOST_PAGES: Final = 0xFFFFFFFE  # SQLite's own limit

@@ -145,7 +145,7 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
             elsewhere = [line[node.node] for name, line in lines.items() if name != node.parent and node.node in line]
             _balance_link(out, node, lines[node.parent].get(node.node), elsewhere)
         else:
-            out.unheard.append(f"{node.parent}, the parent of {node.node}: it has no book")
+            out.unheard.append(f"{node.parent}: it has no book; it is the parent of {node.node}")
     for parent, found in lines.items():
         for child in sorted(found.keys() - known.keys()):
             out.former += found[child].readings or 0

@@ -122,7 +122,7 @@ class Decider:
         self._raise_alarms(received_us)
 
     def _raise_alarms(self, received_us: int) -> None:
-        """Turn faults noticed in the lines of children into alarms."""
+        """Turn what the inbox noticed about children (`rivals`, `restored`) into alarms."""
         inbox = self.parent.inbox
         if inbox.rivals or inbox.restored:
             self.alarms.update((child, (text, received_us)) for child, text in alarms_of(inbox).items())
@@ -149,7 +149,7 @@ class Decider:
         self._new_queries += [taken for text in texts if (taken := self._texts.add(text))]
 
     def published(self, found: Iterable[Publication]) -> None:
-        """Take a definition that the operator published, as the lander received it (docs/protocol.md 6.5)."""
+        """Take definitions that the operator published, as the lander received them (docs/protocol.md 6.5)."""
         for each in found:
             self._texts.publish(each)
         self._new_queries += self._texts.released
@@ -157,8 +157,8 @@ class Decider:
         self._texts.released, self._texts.corrected = [], []
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
-        """Take what the lander states that it has received, after the file with the statement (docs/protocol.md
-        3.2).
+        """Take the lander's statement of what it has received, after the records of the file that contains it
+        (docs/protocol.md 3.2).
         """
         self.lost_frames.stated(received, self.parent.speaking(), received_us)
 

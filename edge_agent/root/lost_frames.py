@@ -1,11 +1,11 @@
 """Settles frames as lost, after a grace time, that the lander received but that no landing file contains.
 
 A disk may truncate, change or lose a landing file. The lander has already sent receipts for its frames and the children
-have deleted them, so the line of such a child would wait for ever. The lander therefore states from time to time which
-frames it has received, in this file or an earlier one. If the root lacks some, it waits for the grace time, because
-files need not be listed in order. Then a gap record replaces the frames (docs/protocol.md 3.2, 2.2). The record begins
-where the child's line stands, or at the earliest late row that the lander has seen in frames of that epoch, if that is
-earlier.
+have deleted them, so the root would wait for them for ever. The lander therefore states from time to time which frames
+it has received, in this file or an earlier one. If the root lacks some, it waits for the grace time, because files need
+not be listed in order. Then a gap record replaces the frames (docs/protocol.md 3.2, 2.2). The record begins at the
+lowest frontier or register of the child, or at the earliest late row that the lander has seen in frames of that epoch,
+if that is earlier.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edge_agent.machines.events import BadFrame
 
 
 class LostFrames:
-    """The missing frames of each epoch, and since when they are missing."""
+    """The missing frames of each epoch, and since when they have been missing."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -30,7 +30,7 @@ class LostFrames:
         self._missing: dict[EpochKey, tuple[int, SeqRanges, int | None]] = {}
 
     def stated(self, received: Iterable[tuple[str, Receipt]], speaking: Mapping[str, int], received_us: int) -> None:
-        """Take a statement of the lander, once the records of its file have been taken.
+        """Take a statement of the lander, after the records of its file.
 
         speaking: child -> the epoch in which it sends now, if frames of it are missing.
         """

@@ -1,6 +1,7 @@
 """Decides which windows between markers get rows now. Pure; its state is plain values.
 
 Rules (docs/protocol.md), by interpretation:
+
 - local, bounds: a window is complete when the frontier has reached its end (4.4).
 - order: the i-th windows of all nodes form one window as soon as every node has sent its window. If the query allows,
   nodes that are left out are not waited for.
@@ -220,7 +221,7 @@ class PunctuationWindows:
                     yield place, ((node, start_us, end_us),), inside
 
     def _cut_anew(self, members: Members, *, due: bool) -> list[Place]:
-        """Cut the stream at the markers of this step. Returns the windows with rows that a late marker cut (7.4)."""
+        """Cut the common stream at the markers of this step. Returns the windows with rows that a late marker cut."""
         ((group, view),) = members.values()
         fresh, anew = self.merged.step(reached_us(group, view))
         if not anew:

@@ -198,11 +198,11 @@ class ActionExecutor:
         return [Relieved(done.mark_sent)]
 
     def _topic(self, to: str) -> str:
-        """The topic of frames for a parent; '': the present one."""
+        """The topic of frames for a parent; '': the current one."""
         return topics.frames(self._status.node, to or self._machine.outbox.parent or self._status.parent)
 
     def connection(self, to: str) -> Connection:
-        """The connection to a parent; '': the present one."""
+        """The connection to a parent; '': the current one."""
         return self._others.get(to or self._machine.outbox.parent, self._up)
 
     def _publish(self, epoch: int, seq: int, to: str) -> list[Event]:

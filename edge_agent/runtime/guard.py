@@ -169,7 +169,7 @@ class Service:
             self._loop.stop()
 
     def run(self, until: Callable[[Any], bool] | None = None) -> None:
-        """Serve until `stop`, or until `until(loop)` is true. Raises: errors that no left out message avoids."""
+        """Serve until `stop`, or until `until(loop)` is true. Raises: errors that remain without the message."""
         try:
             self._serve(until)
             self._guard.starts.settled()

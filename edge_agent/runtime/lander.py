@@ -295,7 +295,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             case "status" if topic is not None and topic.node != self._node:
                 self._status_of(topic.node, payload, now_us)
             case "":
-                if self.refusals.add("no topic of ours", name):
+                if self.refusals.add("not a topic of headwater", name):
                     log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
 
     def _status_of(self, node: str, payload: bytes, now_us: int) -> None:
@@ -307,7 +307,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             self.feed(ChildStatus(node, status["online"]), now_us)
 
     def _time_for(self, node: str) -> ParentTime | None:
-        """The answer to a child that asked for the time."""
+        """The answer to a child that asked for the time; None if it did not ask, or the time is not known."""
         asked_us = self._asked.pop(node, None)
         if asked_us is None or not self.clock.synced:
             return None

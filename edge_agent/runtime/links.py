@@ -15,7 +15,7 @@ SENSOR_READ_EVERY_S: Final = 0.05  # a thousand small messages a second are read
 
 
 def link(table: UplinkTable | LowerTable | LocalTable, client_id: str, **more: Any) -> Link:
-    """The connection of one table. more: other fields of Link."""
+    """Settings of the connection of one table. more: other fields of Link."""
     if not isinstance(table, LowerTable):
         more["keepalive_s"] = table.keepalive_us // 1_000_000
     if isinstance(table, UplinkTable):

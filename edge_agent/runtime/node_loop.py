@@ -46,7 +46,7 @@ COMMANDS: Final = "rebirth resend reload diagnose accept-loss"
 STUCK_S: Final = 0.1  # least sleep while a commit fails, because the machine then asks for a turn at once
 NOTES_EVERY_US: Final = 500_000  # collecting notes of hundreds of sensors in each turn would cost too much
 ANSWER_EXPIRY_S: Final = 300  # the broker drops an answer that nobody has fetched in this time
-BOOKS_EVERY_US: Final = 120_000_000  # for audits of nodes that do not answer; 450 bytes on the network each time
+BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
 DOUBT_EVERY_US: Final = 5_000_000  # frames in doubt for a shorter time are not shown
 REFUSED_EVERY_US: Final = 10_000_000  # so that a flood of bad messages does not cause a flood of statuses
 MOST_FAILING: Final = 20  # functions in the status, the latest: a few kilobytes
@@ -264,7 +264,7 @@ class NodeLoop(Loop[Event, Action], ABC):
     # --- parents on several brokers (docs/protocol.md 1.5) ---------------------------------------------------------
 
     def _way(self) -> Connection:
-        """The connection to the present parent; the default one if the node is about to leave that parent."""
+        """The connection to the current parent; the default one if the node is about to leave that parent."""
         parent = self.machine.outbox.parent
         return self.executor.connection(parent) if parent in self.machine.settings.parents else self._default
 
@@ -357,7 +357,7 @@ class NodeLoop(Loop[Event, Action], ABC):
 
     def reload(self) -> dict[str, object]:
         """Read the definitions of the local file again. Returns the answer to the operator."""
-        return {"ok": False, "why": "this role has no definitions of its own: restart it for other settings"}
+        return {"ok": False, "why": "this role has no definitions of its own: restart it to change settings"}
 
     # --- messages --------------------------------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._parsed[name] = topics.parse(name)
         topic = self._parsed[name]
         if topic is None:
-            if self.refusals.add("no topic of ours", name):
+            if self.refusals.add("not a topic of headwater", name):
                 log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
         elif topic.what == "ack" and topic.node == self._node and connection in self.ways:
             try:
@@ -458,7 +458,7 @@ class NodeLoop(Loop[Event, Action], ABC):
     def _accept_loss(self, parent: object, now_us: int) -> dict[str, object]:
         """Give up the frames that wait for a former parent, or for all of them if parent is '' (1.5)."""
         if self.executor.stuck:
-            return {"ok": False, "why": "its disk accepts no commit, so nothing can be given up: free some space first"}
+            return {"ok": False, "why": "the disk accepts no commit, so no frame can be given up: free some space"}
         waiting = self.machine.outbox.former_lines.waiting()
         if not waiting:
             return {"ok": False, "why": "no frame waits for a former parent: nothing to give up"}

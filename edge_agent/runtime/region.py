@@ -36,7 +36,7 @@ from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
 
-IN_A_CIRCLE: Final = "frames of a node that is among [uplink] parents here: leave one out of the parents of the other"
+IN_A_CIRCLE: Final = "frames of one of this node's own [uplink] parents: remove one of the two from the other's parents"
 
 Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
@@ -266,7 +266,7 @@ def unusable(payload: bytes, why: str) -> BadFrame | BadEnvelope:
 
 
 def heard(payload: bytes) -> Heard:
-    """Decode a child's message to an event; an error of its bytes is an event too."""
+    """Decode a child's message to an event; bytes that cannot be decoded give an event, too."""
     try:
         outer = envelope(payload)
     except WireError as err:
@@ -280,7 +280,7 @@ def heard(payload: bytes) -> Heard:
 
 
 def pack(message: Frame | BadFrame) -> object:
-    """A waiting frame as a plain value of the spool."""
+    """A waiting frame as a plain value for the spool."""
     if isinstance(message, Frame):
         return message
     return [message.epoch, message.seq, message.reason, message.payload, message.run, message.since_us]

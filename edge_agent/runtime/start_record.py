@@ -1,8 +1,8 @@
 """Records which message a process was handling when it was killed: by its watchdog, lack of memory or a library fault.
 
 The record is a small file beside the spool. A process that ended in order, or ran for a minute, marks it as closed.
-Otherwise the next process handles messages one by one, and writes the name of each message here first. A message that
-three starts in a row were handling when they ended is left out. There is no fsync, because the page cache survives a
+Otherwise the next process handles messages one by one, and writes the name of each message here first. If three starts
+in a row ended while they handled the same message, it is left out. There is no fsync, because the page cache survives a
 killed process.
 """
 

@@ -44,7 +44,7 @@ def test_an_equal_revision_with_other_content_is_refused_and_with_the_same_conte
     assert item(registry) == {"ok": True, "revision": 3}
     registry.take("all", "query", "x", query("2m", 3))
     assert lengths(registry) == {"x": (3, 60)}
-    assert item(registry)["errors"][0]["why"] == "revision 3 has another content already"
+    assert item(registry)["errors"][0]["why"] == "revision 3 has other content already"
     assert item(registry)["errors"][0]["hint"] == "set revision = 4"
 
 

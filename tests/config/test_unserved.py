@@ -193,11 +193,11 @@ def test_a_gap_longer_than_the_horizon_of_the_root_is_a_mistake_of_the_files_tog
     assert main(["check", *files[:1]]) == 0
     assert main(["check", *files]) == 2
     err = [line.removeprefix(f"{tmp_path}/") for line in capsys.readouterr().err.splitlines()]
-    why = "longer than the correction horizon of the root, 1h; use at most 1h, or set there [root] horizon ="
+    why = "longer than the correction horizon of the root, 1h; use at most 1h, or set [root] horizon ="
     assert err == [
-        f'g.toml:14  query "idle", window.gap = "2h": {why} "2h"',
+        f'g.toml:14  query "idle", window.gap = "2h": {why} "2h" at the root',
         "g.toml: 1 mistake",
-        f'alone.toml:3  window.gap = "61m": {why} "61m"',
+        f'alone.toml:3  window.gap = "61m": {why} "61m" at the root',
         "alone.toml: 1 mistake",
     ]
     (tmp_path / "root.toml").write_text(ROOT.format("2h"))

@@ -48,7 +48,7 @@ def test_a_watchdog_of_another_process_is_not_ours() -> None:
 
 def test_a_systemd_that_cannot_be_told_is_one_line(tmp_path: Path) -> None:
     manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "none"), "WATCHDOG_USEC": "1000000"})
-    with pytest.raises(PortError, match="cannot report to systemd"):
+    with pytest.raises(PortError, match="cannot report readiness to systemd"):
         manager.ready()
     manager.alive()  # a service that works goes on
     manager.close()

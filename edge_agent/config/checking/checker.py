@@ -33,22 +33,22 @@ LISTED: Final = 24  # most words that a hint lists; longer lists are in docs/con
 
 
 class ValueType(Protocol):
-    """The type of the value of a key. Converts the text or number that people write to the value inside, and back."""
+    """The type of the value of a key. Converts what people write to an internal value, and back."""
 
     @property
     def suffix(self) -> str:
-        """Unit of the value inside, the end of its name: '_us', '_bytes' or ''."""
+        """Unit of the internal value, the end of its name: '_us', '_bytes' or ''."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Check and convert a written value. Returns the value inside, or BAD with a problem in the report."""
+        """Check and convert a written value. Returns the internal value, or BAD with a problem in the report."""
 
     def write(self, value: Any) -> object:
-        """The written form of a value inside, JSON-able. read(write(x)) is x."""
+        """The written form of an internal value, JSON-able. read(write(x)) is x."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a table. default: a value inside, REQUIRED, or None for 'not given'.
+    """One key of a table. default: an internal value, REQUIRED, or None for 'not given'.
 
     doc: the meaning, one line. why: the reason for the default. later: a known key that this version does not support.
     """
@@ -62,7 +62,7 @@ class Key:
 
     @property
     def inside(self) -> str:
-        """The name of the value inside: the name of the key with the unit, like `length_us`."""
+        """The name of the internal value: the name of the key with the unit, like `length_us`."""
         return self.name + self.kind.suffix
 
 

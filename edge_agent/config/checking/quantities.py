@@ -1,4 +1,4 @@
-"""Value types with a unit: durations, sizes, times. The values inside are integers with the unit in the name."""
+"""Value types with a unit: durations, sizes, times. The internal values are integers with the unit in the name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAST_US: Final = 253_402_300_800_000_000  # start of the year 10000, the limit o
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration with its unit, within [low_us, high_us]; microseconds inside."""
+    """A duration with its unit, within [low_us, high_us]; read as microseconds."""
 
     low_us: int = 0
     high_us: int = 366 * DAY_US
@@ -66,7 +66,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class ByteSize:
-    """A size with its unit, within [low, high] bytes; bytes inside."""
+    """A size with its unit, within [low, high] bytes; read as bytes."""
 
     low: int = 1
     high: int = 10**12
@@ -90,7 +90,7 @@ class ByteSize:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A time in RFC 3339 with its zone; microseconds since 1970, UTC, inside."""
+    """A time in RFC 3339 with its zone; read as microseconds since 1970, UTC."""
 
     suffix: ClassVar[str] = "_us"
 
@@ -117,7 +117,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Speed(AsWritten):
-    """Replay speed: a factor, or 'max' for as fast as possible; 'max' is 0 inside."""
+    """Replay speed: a factor, or 'max' for as fast as possible; 'max' is read as 0."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if value == "max":

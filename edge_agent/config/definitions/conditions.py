@@ -16,7 +16,7 @@ MOST_FILTER: Final = 4000  # characters; conditions are sent in frames
 
 @dataclass(frozen=True, slots=True)
 class Condition(AsWritten):
-    """A condition on a reading. Inside: its canonical text, which does not depend on how it was written.
+    """A condition on a reading. It is read as its canonical text, which does not depend on how it was written.
 
     what: its name in messages, with article. empty: whether it may be empty.
     """

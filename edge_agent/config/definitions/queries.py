@@ -121,14 +121,14 @@ def _travels(query: Query, at: Path, report: Report) -> bool:
     needed = basis_of(query.aggregates, None)
     if len(needed) > MAX_COLUMNS:
         why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} fit into a frame"
-        report.wrong(at, len(needed), why, "ask for fewer edges, or in another query with another filter or lateness")
+        report.wrong(at, len(needed), why, "use fewer edges, or a second query with another filter or lateness")
         return False
     lacking = set(labels_of(needed)) - set(query.by) if RAW in query.group.cut.plan_kinds else set()
     for n, aggregate in enumerate(query.aggregates):
         missing = sorted(lacking & set(labels_of(basis_of([aggregate], None))))
         if missing:
             why = f"a {query.window.type} window can use the key and value of a reading, not this label"
-            report.wrong((*at, n), missing[0], why, f'add "{missing[0]}" to by, or take a window of time')
+            report.wrong((*at, n), missing[0], why, f'add "{missing[0]}" to by, or use a time window')
     return not lacking
 
 

@@ -27,7 +27,7 @@ EXACT: Final = 2**53  # greater scaled integers are refused at the sensor (docs/
 
 @dataclass(frozen=True, slots=True)
 class Resolution(AsWritten):
-    """The smallest step of a sensor. Inside: exponent of the greatest power of ten that divides it."""
+    """The smallest step of a sensor. Read as the exponent of the greatest power of ten that divides it."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read 0.1 as -1, 0.25 as -2, 5 as 0, 100 as 2."""

@@ -85,7 +85,7 @@ def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | Non
         return None
     gap, horizon = format_duration(window.gap_us), format_duration(horizon_us)
     why = f"longer than the correction horizon of the root, {horizon}"
-    return Problem("window.gap", gap, why, f'use at most {horizon}, or set there [root] horizon = "{gap}"')
+    return Problem("window.gap", gap, why, f'use at most {horizon}, or set [root] horizon = "{gap}" at the root')
 
 
 def group_of(query: Query) -> Group:

@@ -82,9 +82,9 @@ def difference(below: Publication, above: Publication) -> str:
     """
     if below.revision > above.revision:
         why = f"revision {below.revision} on the lower broker, {above.revision} on the upper one"
-        return f"{why}: no row of it is shown before it is published above too"
+        return f"{why}: its rows are not shown before it is published on the upper one, too"
     same = below.revision < above.revision or None in (below.text, above.text) or below.text == above.text
-    return "" if same else f"revision {below.revision} has another content on the lower broker than on the upper one"
+    return "" if same else f"revision {below.revision} has other content on the lower broker than on the upper one"
 
 
 def published_in(state: Mapping[str, Any] | None) -> list[Publication]:

@@ -258,7 +258,7 @@ class DefinitionRegistry:
         other = self._accepted.get((NODE if scope == ALL else ALL, kind, item))
         for known in (have, other):
             if known is not None and known.revision == number and known.content != definition.content:
-                return Problem("revision", number, f"revision {number} has another content already", free)
+                return Problem("revision", number, f"revision {number} has other content already", free)
         return None
 
     def _beyond(self, kind: str, item: str) -> Problem | None:

@@ -142,7 +142,7 @@ class RevisionNumberer:
         return tuple(made)
 
     def snapshot(self) -> dict[str, object]:
-        """Plain values for the spool or the lander's journal."""
+        """The state as plain values, for the spool or the lander's journal."""
         return {
             "seen": {topic: list(value) for topic, value in self._seen.items()},
             "highest": {f"{kind}/{item}": n for (kind, item), n in self._highest.items()},

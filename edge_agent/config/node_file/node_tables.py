@@ -28,7 +28,7 @@ _USER: Final = Text("a user name", longest=64)
 
 
 def setting(kind: ValueType, default: object = REQUIRED, doc: str = "", why: str = "") -> Any:
-    """Declare a field of a settings table. default: a value inside, or REQUIRED. why: the reason for the default."""
+    """Declare a field of a settings table. default: an internal value, or REQUIRED. why: the reason for the default."""
     about = {"kind": kind, "doc": doc, "why": why}
     return field(metadata=about) if default is REQUIRED else field(default=default, metadata=about)
 

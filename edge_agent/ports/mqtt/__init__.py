@@ -1,4 +1,4 @@
-"""One MQTT connection that keeps itself connected.
+"""One MQTT connection that reconnects by itself.
 
 - connection: connects, reads, publishes, acknowledges; link: its settings and its reports
 - dial: name lookup, TCP and TLS in a thread; backoff: pauses between attempts

@@ -55,7 +55,7 @@ class Fields:
     """Reads value, time and labels of parsed documents, by the pointers of one sensor."""
 
     def __init__(self, quality: Quality, value: str, time: str) -> None:
-        """value, time: JSON pointers; empty: the whole document, the time of arrival."""
+        """value, time: JSON pointers. Without one: the whole document is the value, the time is that of arrival."""
         self.quality = quality
         self._value, self._time = pointer(value), pointer(time)
         self._templates = [(name, parse(text)) for name, text in sorted(quality.sensor.labels)]

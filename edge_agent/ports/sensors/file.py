@@ -105,7 +105,8 @@ class FileSensor(CheckedSensor):
     def _wait(self, time_us: Ints, value: Values, series: Ints, end: Ints) -> None:
         """Keep parsed readings until their time. end: file offset after each reading."""
         self._time, self._value, self._series, self._end = time_us, value, series, end
-        self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS  # keeps the file's order
+        # a reading waits for those before it in the file
+        self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS
 
     def _refill(self) -> None:
         """Parse blocks until a reading is found or the file ends; at most BLOCKS at once."""

@@ -53,7 +53,7 @@ def matches(filter_: str, topic: str) -> bool:
 
 
 def overlap(a: str, b: str) -> bool:
-    """Whether two filters share a topic."""
+    """Whether some topic matches both filters."""
     one, other = a.split("/"), b.split("/")
     for x, y in zip(one, other, strict=False):
         if "#" in (x, y):

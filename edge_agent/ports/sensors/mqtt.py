@@ -86,7 +86,7 @@ class MqttSensors:
         self._again: dict[Mark, int] = {}  # messages of _held that were repeated -> their new token
         self._settled: list[int] = []
         self.unrouted = 0
-        self.most_series = MAX_SERIES  # of each sensor
+        self.most_series = MAX_SERIES  # of one sensor
 
     def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> None:
         """Replace the sensors. Call `poll` first, because messages collected for a changed sensor are dropped."""

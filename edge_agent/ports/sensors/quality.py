@@ -197,7 +197,7 @@ class Quality:
         return good
 
     def _scaled(self, value: Values, good: Mask | None) -> tuple[Values, Mask | None]:
-        """Returns (values as int64 multiples of 10**scale, or as float64 if scale is None; good rows as in _drop)."""
+        """Returns (values as int64 counts of 10**scale, or as float64 if scale is None; good rows as in _drop)."""
         scale = self.sensor.scale
         if scale is None:
             return (value if value.dtype == np.float64 else value.astype(np.float64)), good

@@ -32,7 +32,9 @@ Bits = NDArray[np.uint64]
 
 MOST: Final = 65_536  # readings in one batch
 BATCHES: Final = 8  # most batches in one poll, so that a sensor that catches up leaves time for others
-SHARED_BEGIN_US: Final = 3_600_000_000  # a `begin` less than an hour ago also begins the clock; an older one does not
+# from a `begin` up to an hour ago, event time follows the wall clock; from an older one, readings are replayed from now
+# on
+SHARED_BEGIN_US: Final = 3_600_000_000
 WAVES: Final = ("sine", "square", "saw", "walk", "noise", "steps", "constant")
 OCTAVES: Final = 6  # of the walk: its finest structure is a 32nd of the period
 INCREMENT: Final = np.uint64(0x9E3779B97F4A7C15)

@@ -247,7 +247,7 @@ class RootState:
 
     @property
     def covers_full(self) -> bool:
-        """Whether ops.coverage may hold ids that the state no longer knows."""
+        """Whether ops.coverage may contain ids that the state no longer knows."""
         return len(self.covers_known) >= MOST_COVERS
 
     def forget(self, decision: Decision) -> None:

@@ -26,7 +26,7 @@ from edge_agent.root.decision.work import CoverageCell
 
 @dataclass(frozen=True, slots=True)
 class CoverageSources:
-    """The values from which coverage follows. gaps: all known; those before floor_us, the horizon, touch no row.
+    """The values that determine coverage. gaps: all known; those before floor_us, the horizon, touch no row.
 
     begins: leaf -> time of the first reading that it serves; ends: leaf -> time after the last such reading. registers:
     see session_tracker.behind.

@@ -318,7 +318,7 @@ def _by_code(names: TextNumbers, some: Mapping[str, int], rest_us: int) -> Ints:
 
 
 def behind(view: GroupView, shut: Mapping[str, int], shut_us: int) -> dict[str, dict[str, int]]:
-    """Leaf -> its registers (by key) below the present or an earlier bound of the key. Rows there miss the leaf.
+    """Leaf -> its registers, by key, below the present or an earlier bound of the key: rows may lack the leaf there.
 
     shut, shut_us: the greatest bounds so far, by key and of all other keys. A member that is no longer left out may
     have a register before rows that were written without it.

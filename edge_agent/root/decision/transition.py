@@ -48,7 +48,7 @@ def decided(
 
 
 def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
-    """Forget lines of retired nodes, and plans, definitions and floors that nothing needs any more.
+    """Forget the state of retired nodes, and plans, definitions and floors that nothing needs any more.
 
     parts: of the frames that took effect.
     """

@@ -80,7 +80,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """The values of one key of a query of sessions. bound_us, shut_us: see Islands.
+    """The values for one key of a query of sessions. bound_us, shut_us: see Islands.
 
     touch: range of event time, both ends included; rows of islands that touch it are computed again. None: no row.
     """
@@ -223,7 +223,7 @@ RECORDS: Final[Mapping[str, type[Any]]] = {  # types of the items in tuple field
     "gone": WithdrawnWindow,
     "over": SupersededRows,
 }
-WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # and of those in tuple fields of these
+WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # types of the items in tuple fields of these records
     Islands: {"keys": SessionKey, "cells": CoverageCell},
     Ordering: {"cells": CoverageCell},
 }

@@ -98,7 +98,7 @@ class NumpyRoot:
             yield from self._ordered.made(ordering, query, raw, work.coverages)
 
     def _windows(self, work: Work, span: WindowRange, *, closes: bool) -> Iterator[Row]:
-        """The rows of a range of windows that differ from the present ones."""
+        """The rows of a range of windows that differ from the current ones."""
         indexes = [
             (number, index)
             for number in span.orders

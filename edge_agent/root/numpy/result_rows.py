@@ -1,4 +1,4 @@
-"""The present rows of results: the numpy counterpart of gold.results.
+"""The current rows of results: the numpy counterpart of gold.results.
 
 Rules (docs/protocol.md): a row is revised if its set of readings or its coverage changes (7.2). A row of a newer
 definition replaces that of an older one, never the other way round (6.3).
@@ -66,7 +66,7 @@ class ResultRows:
         return row
 
     def stands(self, query: str, node: str, key: str, start_us: int) -> Row | None:
-        """The present row of a session; None if there is none or it is withdrawn."""
+        """The current row of a session; None if there is none or it is withdrawn."""
         row = self.rows.get((query, node), {}).get(start_us, {}).get((key, 0))
         return None if row is None or row.withdrawn else row
 

@@ -35,9 +35,9 @@ from edge_agent.root.work_rows import cells_of
 
 @dataclass(frozen=True, slots=True)
 class SessionSource:
-    """The pieces of the islands of one request. indexes: of the plans that feed the query. numbers: of their rows.
+    """The pieces from which the islands of one request are formed, and their coverages by coverage_id.
 
-    coverages: by coverage_id.
+    indexes: of the plans that feed the query. numbers: the keys and nodes of their rows.
     """
 
     query: Query
@@ -97,7 +97,7 @@ class SessionRows:
     def _made(
         self, found: Islands, source: SessionSource, between: tuple[int, int], *, revising: bool
     ) -> Iterator[Row]:
-        """Rows of the islands in [low, high) that differ from the present ones."""
+        """Rows of the islands in [low, high) that differ from the current ones."""
         made = islands(source, found.gap_us, found.max_us, between)
         if made is None:
             return
@@ -139,7 +139,7 @@ class SessionRows:
             yield row
 
     def low_us(self, place: QueryPlace) -> int:
-        """The start of the first session whose row is not forgotten, of any revision; FAR_US if there is none."""
+        """The start of the first session whose row is still kept, of any revision; FAR_US if there is none."""
         keys = self._starts.get((place.query, place.node), {})
         return min((starts[0] for starts in keys.values()), default=FAR_US)
 
