@@ -163,10 +163,13 @@ def test_a_function_that_does_not_commute_and_does_not_say_so_is_refused_and_oth
 def test_a_package_that_cannot_be_loaded_is_named_to_whoever_asks(package: Path) -> None:
     done = replayed(package, [{**QUERIES[0], "aggregate": "nothing"}], "--strict")
     assert done.returncode == 3
-    assert "missing (no_such_module:FAMILY: ModuleNotFoundError" in done.stderr, done.stderr
+    assert "missing cannot be used (no_such_module:FAMILY: ModuleNotFoundError" in done.stderr, done.stderr
     done = replayed(package, [{**QUERIES[0], "window": {"type": "moon"}}], "--strict")
     assert done.returncode == 3
-    assert "twice (edge_agent.algebra.windows:Tumbling: window type 'tumbling' exists already" in done.stderr
+    assert (
+        "twice cannot be used (edge_agent.algebra.windows:Tumbling: window type 'tumbling' exists already"
+        in done.stderr
+    )
 
 
 def family(**changes: Any) -> Family:
