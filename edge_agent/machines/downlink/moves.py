@@ -128,9 +128,8 @@ class Moves:
                 self.served[name] = served
             member.drop(name)
             member.fresh = True
-        more = (
-            listed is not None and listed.epoch == report.epoch
-        )  # a report of the same leave may follow, see replaced
+        # if equal, a report of the same leave may follow: see `replaced`
+        more = listed is not None and listed.epoch == report.epoch
         left = set(self.left[name]) - ({epoch} if more else set())
         awaited = [each for each in self.carried.pop(name, ()) if each not in left]
         if awaited:

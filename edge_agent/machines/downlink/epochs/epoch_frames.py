@@ -83,10 +83,14 @@ class EpochFrames:
     def missing(self, last: int) -> Iterator[tuple[int, int]]:
         """Yields the inclusive ranges of seqs, up to `last`, of frames that neither took effect nor wait."""
         first = self.applied.next
-        for seq in sorted(seq for seq in self.waiting if seq <= last):
+        few = last - first < len(self.waiting)  # as of a birth, which many frames may follow
+        for seq in range(first, last + 1) if few else sorted(self.waiting):
+            message = self.waiting.get(seq)
+            if message is None or seq > last:
+                continue
             if first < seq:
                 yield first, seq - 1
-            first = max(first, seq + run_of(self.waiting[seq]))
+            first = max(first, seq + run_of(message))
         if first <= last:
             yield first, last
 

@@ -1,9 +1,9 @@
-"""Finds frames that a child has deleted although its parent lacks them, because the parent's spool is an older copy.
+"""Finds frames that a child has deleted although its parent lacks them.
 
-The parent had receipted these frames before, so no child sends them, and later frames would wait for ever. If a merger
-waits for frames while their child sends messages, for longer than any back-off between two sendings, it settles them as
-lost: a gap record replaces them, as at the root for lost landing files (docs/protocol.md 1.3, 2.2). A frame that comes
-later nevertheless is a duplicate.
+A merger's spool may be an older copy, and a lander may have lost a landing file and its journal. The frames had been
+receipted, so no child sends them, and later frames would wait for ever. If a parent waits for frames while their child
+sends messages, for longer than any back-off between two sendings, it settles them as lost: a gap record replaces them
+(docs/protocol.md 1.3, 2.2, 3.2). A frame that comes later nevertheless is a duplicate.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from edge_agent.machines.events import BadFrame
 
 LET_GO: Final = "frames that its parent had received are in no spool"  # reason of a gap record
 WAIT_US: Final = 120_000_000  # frames are lost after so long a wait; a child sends an unreceipted frame 5 times by then
+LOOK_US: Final = 1_000_000  # shortest time between two looks at a child: there may be thousands of missing frames
 PAUSE_US: Final = 10_000_000  # most time between two messages of a child that counts as waiting
 
 Hole = tuple[int, int]  # epoch, first missing seq
@@ -45,16 +46,15 @@ class LetGo:
             self._waited_us.pop(node, None)
             self._heard_us.pop(node, None)
             return []
+        if node in self._waited_us and 0 <= now_us - self._heard_us.get(node, now_us) < LOOK_US:
+            return []
         passed_us = min(max(now_us - self._heard_us.get(node, now_us), 0), PAUSE_US)
         self._heard_us[node] = now_us
         holes = dict(self._holes(node, beat))
-        if (
-            now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
-        ):  # the epoch in force speaks; if it is silent, the child may continue in an epoch that waits
+        # while the epoch in force speaks, others are of a second line (1.4); else the child may continue in one of them
+        if now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US:
             current = self._inbox.current.get(node)
-            holes = {
-                hole: last for hole, last in holes.items() if hole[0] == current
-            }  # other epochs are of a second line (1.4)
+            holes = {hole: last for hole, last in holes.items() if hole[0] == current}
         if self._inbox.refused != self._refused:  # missing frames may have been refused here; they will be sent again
             self._refused = self._inbox.refused
             self._waited_us.clear()
@@ -71,7 +71,7 @@ class LetGo:
     def snapshot(self) -> list[object]:
         """The state as plain values, for the root's decision row, because the root may start often."""
         return [
-            [node, heard_us, [[*hole, waited_us] for hole, waited_us in self._waited_us[node].items()]]
+            [node, heard_us, [[*hole, waited_us] for hole, waited_us in self._waited_us.get(node, {}).items()]]
             for node, heard_us in self._heard_us.items()
         ]
 
