@@ -18,7 +18,7 @@ from cloud_job.spark.native import plan
 from cloud_job.spark.results import RESULT_COLUMNS, shown
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.decision.window_ranges import Ranges
-from edge_agent.root.decision.withdrawals import Extent, joined
+from edge_agent.root.decision.withdrawals import SessionExtent, joined
 from edge_agent.root.decision.work import Islands, Work
 
 if TYPE_CHECKING:
@@ -167,7 +167,9 @@ def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], num
                         F.col("start").alias("m_start"), F.col("end").alias("m_end"))  # fmt: skip
     of = {(islands.query, islands.revision): islands.max_us for islands in found}
     limits = small(results.sparkSession, [(*whose, max_us) for whose, max_us in of.items()], _LIMITS)
-    row, made_again = (Extent(F.col(f"{of}start"), F.col(f"{of}end"), _block_of(f"{of}start")) for of in ("", "m_"))
+    row, made_again = (
+        SessionExtent(F.col(f"{of}start"), F.col(f"{of}end"), _block_of(f"{of}start")) for of in ("", "m_")
+    )
     touching = (
         (F.col("query") == F.col("m_query"))
         & (F.col("definition_revision") == F.col("m_definition_revision"))

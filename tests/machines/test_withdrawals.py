@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from edge_agent.root.decision.withdrawals import Extent, joined, superseded
+from edge_agent.root.decision.withdrawals import SessionExtent, joined, superseded
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WITHDRAWS: Final = re.compile(r'withdrawn(=True|": F\.lit\(True\))')
@@ -17,16 +17,16 @@ WITHDRAWS: Final = re.compile(r'withdrawn(=True|": F\.lit\(True\))')
 @pytest.mark.parametrize(
     ("row", "made", "is_joined"),
     [
-        (Extent(10, 20, 0), Extent(5, 15, 0), True),
-        (Extent(10, 20, 0), Extent(20, 30, 0), True),  # they touch: ends are last + gap
-        (Extent(10, 20, 0), Extent(21, 30, 0), False),
-        (Extent(10, 20, 0), Extent(0, 9, 0), False),
-        (Extent(10, 20, 0), Extent(0, 10, 0), True),
-        (Extent(10, 20, 0), Extent(10, 30, 0), False),  # the same row, revised
-        (Extent(10, 20, 0), Extent(20, 30, 20), False),  # a cut of the maximum duration is between them
+        (SessionExtent(10, 20, 0), SessionExtent(5, 15, 0), True),
+        (SessionExtent(10, 20, 0), SessionExtent(20, 30, 0), True),  # they touch: ends are last + gap
+        (SessionExtent(10, 20, 0), SessionExtent(21, 30, 0), False),
+        (SessionExtent(10, 20, 0), SessionExtent(0, 9, 0), False),
+        (SessionExtent(10, 20, 0), SessionExtent(0, 10, 0), True),
+        (SessionExtent(10, 20, 0), SessionExtent(10, 30, 0), False),  # the same row, revised
+        (SessionExtent(10, 20, 0), SessionExtent(20, 30, 20), False),  # a cut of the maximum duration is between them
     ],
 )
-def test_a_session_joins_the_rows_that_it_touches(row: Extent, made: Extent, is_joined: bool) -> None:
+def test_a_session_joins_the_rows_that_it_touches(row: SessionExtent, made: SessionExtent, is_joined: bool) -> None:
     """protocol 5.4, 5.5"""
     assert joined(row, made) == is_joined
 

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Extent(NamedTuple):
-    """The bounds of a session's row in us. block: start // maximum duration; 0 if there is no maximum."""
+class SessionExtent(NamedTuple):
+    """The bounds of a session's row in us. block: equal for rows with no cut of the maximum duration between them."""
 
     start: Any
     end: Any
     block: Any
 
 
-def joined(row: Extent, made: Extent) -> Any:
+def joined(row: SessionExtent, made: SessionExtent) -> Any:
     """Whether the new row `made` of a session contains an existing row of the same query revision, node and key.
 
     True if they touch and no cut of the maximum duration is between them (5.5). A row with the same start is revised

@@ -24,7 +24,7 @@ from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.epochs.renumbering import Renumbering
-from edge_agent.root.decision.withdrawals import Extent, joined
+from edge_agent.root.decision.withdrawals import SessionExtent, joined
 from edge_agent.root.decision.work import CoverageCell, Islands
 from edge_agent.root.numpy.partial_index import PartialIndex
 from edge_agent.root.numpy.result_rows import NewRow, ResultRows
@@ -116,9 +116,9 @@ class SessionRows:
     def _put(self, new: NewRow, found: Islands) -> Iterator[Row]:
         """Write a row and withdraw the other rows that it touches."""
         block = (lambda us: us // found.max_us) if found.max_us else (lambda _us: 0)
-        made = Extent(new.start_us, new.end_us, block(new.start_us))
+        made = SessionExtent(new.start_us, new.end_us, block(new.start_us))
         for other in [*self._touching(found, new.key, new.start_us, new.end_us)]:
-            if joined(Extent(other.start, other.end, block(other.start)), made):
+            if joined(SessionExtent(other.start, other.end, block(other.start)), made):
                 yield self._results.withdraw_row(other)
         row = self._results.put(new)
         if row is not None:
