@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
 
@@ -13,7 +13,7 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.downlink.losses.let_go import LET_GO, PAUSE_US, WAIT_US
+from edge_agent.machines.downlink.losses.let_go import LET_GO, PAUSE_US, WAIT_US, Hole, LetGo
 from edge_agent.machines.downlink.losses.loss_records import LATE_US, narrowed
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, SendReceipt, Tick
 from edge_agent.machines.parents import NodeSettings
@@ -93,6 +93,28 @@ def test_a_frame_that_lost_definitions_would_explain_does_not_hide_what_is_missi
     assert parent.took_effect[-1] == (sender.outbox.epoch, 0)
     parent.take(rows(sender, 104))
     assert parent.frontiers == [1_050 * S]
+
+
+def test_a_child_of_which_many_frames_are_missing_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 2.2: a look costs as much as frames wait, which a hostile child decides; a clock may also go back."""
+    sender, looks, real = Sender("g", QUERY), list[int](), LetGo._holes
+    parent = Parent(sender)
+
+    def holes(self: LetGo, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
+        looks.append(parent.now_us)
+        return real(self, node, beat)
+
+    monkeypatch.setattr(LetGo, "_holes", holes)
+    parent.take(sender.birth())
+    for number in range(100):
+        frame = rows(sender, number)
+        parent.now_us += S // 20
+        if number % 2:
+            parent.take(frame)
+    assert len(looks) in (5, 6)
+    parent.now_us -= 1_000 * S
+    parent.take(rows(sender, 100))
+    assert looks[-1] == parent.now_us
 
 
 def test_a_root_that_starts_again_and_again_settles_what_its_lander_forgot_with_its_journal() -> None:
