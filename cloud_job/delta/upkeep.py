@@ -40,6 +40,7 @@ LOOK_S: Final = 0.5  # interval at which a running merge is checked against this
 TELL_S: Final = 86_400.0  # interval between two rows in ops.gaps about one failing step
 FAILED: Final = "upkeep failed"  # reason in ops.gaps
 MORE: Final = "more"  # key in a step's figures: the step is not finished, and its next part is due after the pause
+LATER: Final = "later"  # the same, but the next part is due after another batch
 MOST_EXPIRING: Final = 20_000  # (node, epoch, plan) handled by one step
 HOUR_US: Final = 3_600_000_000
 Figures = Mapping[str, object]
@@ -47,12 +48,16 @@ Figures = Mapping[str, object]
 
 @dataclass(slots=True)
 class Step:
-    """A task repeated at an interval. act: returns figures for the log; None if there was nothing to do."""
+    """A task repeated at an interval. act: returns figures for the log; None if there was nothing to do.
+
+    after: the step is not due before a later batch than this.
+    """
 
     name: str
     every_s: float
     act: Callable[[Job], Figures | None]
     due_s: float = 0.0
+    after: int = -1
     failures: int = 0
     told_s: float | None = None  # when its failure was last written to ops.gaps
 
@@ -83,9 +88,9 @@ class Upkeep:
         now_s = self._clock()
         if now_s < self._pause_until_s:
             return
-        step = min(self.steps, key=lambda step: step.due_s)
-        if step.due_s <= now_s:
-            self._do(step, root, now_s)
+        ready = [step for step in self.steps if step.due_s <= now_s and step.after < root.state.number]
+        if ready:
+            self._do(min(ready, key=lambda step: step.due_s), root, now_s)
             ended_s = self._clock()
             self._pause_until_s = ended_s + SHARE * (ended_s - now_s)
 
@@ -109,10 +114,11 @@ class Upkeep:
             self._declare(step, root, why)
             return
         self.done += 1
-        again = found is not None and MORE in found
-        step.failures, step.due_s = 0, now_s if again else now_s + step.every_s
+        later = found is not None and LATER in found
+        step.after = root.state.number if later else -1
+        step.failures, step.due_s = 0, now_s if later or (found and MORE in found) else now_s + step.every_s
         took_s = round(self._clock() - now_s, 2)
-        if found is None:
+        if found is None or found.keys() == {LATER}:
             log.debug("upkeep.nothing", extra={"step": step.name, "took_s": took_s})
         else:
             log.info("upkeep.done", extra={"step": step.name, "took_s": took_s, "steps": self.done, **found})
@@ -177,7 +183,8 @@ class WhenWritten:
 class Expiry:
     """Deletes rows of readings that no result can need any more, at least one batch after they were found.
 
-    The delay is needed because a start carries out the last decision again, which may still need these rows. When the
+    The delay is needed because a start carries out the last decision again, which may still need these rows. It is one
+    batch and not one interval, so that a root that restarts more often than the step runs deletes rows too. When the
     last row of an ended epoch is deleted, the epoch is removed from the state; runs of the job without rows are too.
 
     number: the batch after which `found` was computed. done: (node, epoch, plan) -> rows before this time are deleted.
@@ -191,15 +198,19 @@ class Expiry:
         if root.place.guarded:  # a root on another machine may still read the rows
             return None
         rows = 0
-        if self.found and root.state.number > self.number:
+        if self.found:
+            if root.state.number <= self.number:
+                return {LATER: True}
             now, self.found = self.found[:MOST_EXPIRING], self.found[MOST_EXPIRING:]
             rows = retention.expire(root, now, self.number)
             self.done.update({(node, epoch, plan): before_us for node, epoch, plan, before_us in now})
-        if not self.found:
+        else:
             self.number = root.state.number
             every = expiring(root.decider, root.state, root.parts)
             self.found = [each for each in every if self.done.get(each[:3]) != each[3]]
             self.done = {each[:3]: self.done[each[:3]] for each in every if each[:3] in self.done}
+        if self.found:
+            return {"rows": rows, MORE: True} if rows else {LATER: True}
         gone = retention.without_rows(root, over(root.decider, root.state, root.parts)[:MOST_EXPIRING])
         root.forget_epochs(gone)
         if len(root.state.owners) > 1:

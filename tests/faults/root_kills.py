@@ -61,9 +61,9 @@ STEPS: Final = (1, 1, 1, 2)  # of a run before it is killed; each run begins wit
 MOMENT_S: Final = 3.0  # of every other kill, after its last step has begun, at most: it may meet the batch after it
 LAST_STEPS: Final = 2
 ROUND: Final = len(steps_of(Kept(1, 1), 1))  # steps until each has run
-LONG: Final = 5  # of so many runs one lasts more than a round: readings are deleted when their step runs again
+LONG: Final = 5  # of so many runs one lasts most of a round: the step that deletes readings is likely among its steps
 LONG_FILES: Final = 45
-LONG_S: Final = 400.0
+LONG_S: Final = 300.0
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
 COUNT: Final = 10  # readings of a count window
@@ -217,7 +217,7 @@ class Killed:
         process = self._started()
         java = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
         long = self.outcome.kills.total() % LONG == LONG - 1
-        steps = ROUND + self.chance.randint(1, ROUND) if long else self.chance.choice(STEPS)
+        steps = self.chance.randint(ROUND // 2, ROUND) if long else self.chance.choice(STEPS)
         goal = self._seen("upkeep.step") + steps
         moment_s = self.chance.uniform(0, MOMENT_S) if self.outcome.kills.total() % 2 else 0.0
         last = self.fleet.files + (LONG_FILES if long else FILES_A_RUN)
