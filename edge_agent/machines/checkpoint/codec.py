@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -31,29 +32,8 @@ WRITTEN: Final = "written"  # key in the metadata of a field: its name in the pl
 
 def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
     """Turn a value of a declared type into plain values. rows: converts Partials, instead of `rows_to_plain`."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is list or isinstance(value, tuple):
-        return [each if type(each) in _PLAIN else encode(each, rows) for each in value]
-    if kind is dict:
-        if not value or all(type(key) is str for key in value):
-            return {key: each if type(each) in _PLAIN else encode(each, rows) for key, each in value.items()}
-        return [[*_key_parts(key), encode(each, rows)] for key, each in value.items()]
-    if kind is Partials:
-        return (rows or rows_to_plain)(value)
-    if kind is Untyped:
-        return encode(value.content, rows)
-    if kind in _OWN:
-        return _OWN[kind][0](value)
-    if kind is set or kind is frozenset:
-        return [encode(each, rows) for each in sorted(value)]
-    if is_dataclass(kind):
-        names, by_name = _names(kind)
-        found = [getattr(value, name) for name in names]
-        parts = [each if type(each) in _PLAIN else encode(each, rows) for each in found]
-        return dict(zip(names.values(), parts, strict=True)) if by_name else parts
-    return value  # numpy scalars
+    kind: Any = type(value)
+    return value if kind in _PLAIN else _encoder(kind)(value, rows)
 
 
 def decode(kind: type[T], plain: Any, pages: Callable[[Any], Partials] | None = None) -> T:
@@ -74,7 +54,44 @@ class Untyped:
         return decode(kind, self.content, self.pages)
 
 
+Encoder = Callable[[Any, "Callable[[Partials], object] | None"], Any]
 Decoder = Callable[[Any, "Callable[[Any], Partials] | None"], Any]
+
+
+@cache
+def _encoder(kind: Any) -> Encoder:
+    if issubclass(kind, list | tuple):
+        return lambda value, rows: [each if type(each) in _PLAIN else encode(each, rows) for each in value]
+    if kind is dict:
+        return _encode_dict
+    if kind is Partials:
+        return lambda value, rows: (rows or rows_to_plain)(value)
+    if kind is Untyped:
+        return lambda value, rows: encode(value.content, rows)
+    if kind in _OWN:
+        return lambda value, rows: _OWN[kind][0](value)
+    if kind is set or kind is frozenset:
+        return lambda value, rows: [encode(each, rows) for each in sorted(value)]
+    if is_dataclass(kind):
+        return _dataclass_encoder(kind)
+    return lambda value, rows: value  # numpy scalars
+
+
+def _encode_dict(value: dict[Any, Any], rows: Any) -> Any:
+    if not value or all(type(key) is str for key in value):
+        return {key: each if type(each) in _PLAIN else encode(each, rows) for key, each in value.items()}
+    return [[*_key_parts(key), encode(each, rows)] for key, each in value.items()]
+
+
+def _dataclass_encoder(kind: Any) -> Encoder:
+    names, by_name = _names(kind)
+    written, found = tuple(names.values()), attrgetter(*names) if len(names) > 1 else None
+
+    def by_position(value: Any, rows: Any) -> list[Any]:
+        parts = [getattr(value, name) for name in names] if found is None else found(value)
+        return [each if type(each) in _PLAIN else encode(each, rows) for each in parts]
+
+    return (lambda value, rows: dict(zip(written, by_position(value, rows), strict=True))) if by_name else by_position
 
 
 @cache

@@ -97,13 +97,21 @@ class Source:
 
     def changed(self) -> SourceState | None:
         """The state to commit, if it differs from the last one committed."""
-        stored = self.stored
-        if stored is not None and self.readings == stored.readings:  # cheap check: new readings mean a new state
-            state = self.snapshot()
-            if state == stored and same_position(state.position, stored.position):
-                return None
+        if self.stored is not None and self._stands_in(self.stored):
+            return None
         self.stored = self.snapshot()
         return self.stored
+
+    def _stands_in(self, state: SourceState) -> bool:
+        """Whether `snapshot` would return this state. Makes no new state, because most sources of a commit are idle."""
+        return (
+            self.readings == state.readings
+            and self.newest_us == state.newest_us
+            and (self.clock_us if self.own_clock else None) == state.clock_us
+            and self.ended == state.ended
+            and self.changes.last == state.changes
+            and same_position(self.position, state.position)
+        )
 
     def snapshot(self) -> SourceState:
         return SourceState(
