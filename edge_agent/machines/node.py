@@ -98,6 +98,7 @@ class Node(Parents):
         # losses were accepted, or a frame is damaged
         self._renew = False
         self._reborn = True  # the next commit begins a new epoch: at start, and after the clock stepped back (1.1)
+        self._live = False  # there was a commit since the start
         self._now_us: int | None = None
         self.clock = ClockChanged(known=True, boot="", offset_us=0)
         self.wanted = ""  # the parent to send to; see ParentChoice
@@ -239,6 +240,8 @@ class Node(Parents):
         elif self._reborn:  # open rows leave as the last frames of the epoch before (1.3)
             self._reborn = self._renew = False
             if self.outbox.epoch_id:
+                if self._live and self._unstated():  # a birth lists leaves before their rows follow (1.5)
+                    frames += self._open_on_the_way(now_us)
                 frames += self._flush(flush if flush.groups or flush.gaps else self._flush_step(now_us), now_us)
             frames += self._open(now_us)
         elif self._renew:
@@ -271,6 +274,7 @@ class Node(Parents):
         }
         state |= self._late.changes(now_us) | self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
+        self._live = True
         self._in_commit, self._tokens = self._tokens, []
         forget = tuple(self.outbox.take_forgotten())
         notes, self._commit_notes = self._commit_notes, []
@@ -447,6 +451,10 @@ class Node(Parents):
     @abstractmethod
     def _step(self, now_us: int) -> Step:
         """Rows closed since the last commit, with all changes of frontiers, leaves and serving ranges."""
+
+    def _unstated(self) -> bool:
+        """Whether rows may be open of leaves that no frame lists yet."""
+        return False
 
     def _elapsed(self, before_us: int, now_us: int) -> None:
         """Note that the node's time went from before_us to now_us: time passed, or a known clock stepped."""

@@ -284,6 +284,28 @@ def test_a_region_that_was_an_hour_ahead_with_its_child_costs_no_silence_once_bo
     assert host.machine.sent.of(query.group).frontier_us == now_us - S
 
 
+def test_leaves_that_came_with_a_step_back_are_listed_before_their_rows() -> None:
+    """protocol 1.3, 1.5: else a row would contain readings of a leaf that it does not expect."""
+    query = Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0)
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    for name, value, now_us in (("a", 1.0, T0 + 3_600 * S), ("b", 2.0, T0 + 10 * S)):
+        child = Sender(name, query)
+        birth, rows = child.birth(), child.send((T0, T0 + S, "", value), frontier_us=T0 + 5 * S)
+        assert birth.birth is not None
+        birth = replace(birth, birth=replace(birth.birth, journal=host.machine.journal))
+        host.do(Arrived(((name, birth, None), (name, rows, None))), now_us)
+    host.do(Tick(), T0 + 12 * S)
+    listed, total = set[str](), 0.0
+    for frame in host.frames:
+        listed |= {leaf.node for members in frame.members for leaf in members.leaves}
+        for part in frame.groups:
+            total += sum(float(section.partials.states["sum"].sum()) for section in (*part.sections, *part.late))
+        assert total <= ("a" in listed) + 2 * ("b" in listed)
+    assert total == 3.0
+    assert listed == {"a", "b"}
+
+
 def test_a_heartbeat_that_a_parent_heard_while_its_clock_was_ahead_is_judged_by_the_right_one() -> None:
     """protocol 4.1, 4.4: the frames that it names come once both clocks are right."""
     month_us, query = 30 * DAY, Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0)

@@ -315,6 +315,9 @@ class Gateway(Node):
         for group, state in self.groups.items():
             promise_anew(group, state, self.sources, now_us, step_us=self.settings.frontier_step_us)
 
+    def _unstated(self) -> bool:
+        return any(state.sent != state.serving for state in self.groups.values())
+
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
         del goes_on
         if self._anew:

@@ -40,7 +40,6 @@ from edge_agent.machines.downlink.clock_steps import ClockSteps
 from edge_agent.machines.downlink.definitions import MOST_TEXTS, Definitions
 from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.losses.bad_messages import unreadable
 from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import (
@@ -230,6 +229,9 @@ class Merger(Node):
         found = self.parent.children.memberships[group].leaves()
         return {name: self.outbox.as_moved(group, leaf) for name, leaf in found.items()}
 
+    def _unstated(self) -> bool:
+        return any(self._leaves(group) != self.sent.of(group).leaves for group in self.parent.children.memberships)
+
     def _servings(self, group: Group, now_us: int) -> dict[QueryPlace, Serving]:
         """The serving range of each query for all leaves below together, and of single leaves if it differs."""
         membership = self.parent.children.memberships[group]
@@ -275,7 +277,8 @@ class Merger(Node):
         over = before.no_longer(after, membership)
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
-        left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in self._left(membership))
+        reports = membership.moves.passed_on()
+        left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
         # open rows must leave no later than the report of a `leave` (1.5)
         rows = self.store.flush(group) if left else self.store.release(group, frontier_us, below)
@@ -314,11 +317,6 @@ class Merger(Node):
                 each = replace(each, exceptions=kept)
             groups.append(each)
         return replace(step, groups=tuple(groups))
-
-    @staticmethod
-    def _left(membership: GroupMembership) -> tuple[tuple[Leaf | None, Leaf], ...]:
-        """The reports of leaves that moved to another parent, to be passed on."""
-        return tuple(membership.moves.passed_on())
 
     def _after_commit(self) -> list[Action]:
         receipts, self._receipts = self._receipts, []
