@@ -72,7 +72,11 @@ GROWS: dict[type, dict[str, str]] = {
         "spoke_us": OWN_ID,
         "_unborn": OWN_ID,
     },
-    EndedEpochs: {"of": "ended_epochs.MOST_ENDED for each child, `beyond_bounds`", "changed": COMMIT},
+    EndedEpochs: {
+        "of": "ended_epochs.MOST_ENDED for each child, `beyond_bounds`",
+        "flushes": "ended_epochs.MOST_FLUSHES for each child, each with MOST_CONTESTED numbers",
+        "changed": COMMIT,
+    },
     EpochFrames: {"waiting": WAITING, "quarantined": "the newest 16 are kept over a commit; one for each frame sent"},
     EpochDictionary: {
         **dict.fromkeys(("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused in `refused`"),

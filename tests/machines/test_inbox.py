@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import LOST, Birth, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
+from edge_agent.machines.downlink.epochs.ended_epochs import MOST_FLUSHES, UNDER_WAY
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, ANOTHER_FLUSH, OTHERS_HERE, SECOND_LINE
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
@@ -105,6 +106,31 @@ def test_frames_of_a_second_line_behind_an_epoch_that_has_ended_are_taken_in_the
         assert inbox.receipt("a", 1).upto == 4
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_frame_of_a_second_device_in_the_place_of_a_flush_is_declared_also_once_the_next_epoch_is_in_force(
+    again: bool,
+) -> None:
+    """protocol 1.3, 1.4: the second device was told that its frame had been received, and forgets it."""
+    inbox = Inbox(JOURNAL)
+    birth = replace(born(2, (1, 2)), birth=Birth(2 << 32, JOURNAL, (1, 2), "1", flush=1))
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1, 2)), birth):
+        inbox.take("a", frame)
+    assert EpochKey("a", 1) in inbox.ended
+    inbox = restarted(inbox) if again else inbox
+    assert inbox.take("a", Frame(1, 2, flush=Flush(1, 2))) == [], "a repeat"
+    assert inbox.take("a", Frame(1, 1)) == []
+    assert [(e.seq, e.frame, e.why, e.since_us) for e in inbox.take("a", late(1, 2, 5))] == [(2, None, AFTER_FLUSH, 5)]
+    inbox = restarted(inbox) if again else inbox
+    assert inbox.take("a", late(1, 2, 5)) == [], "once"
+    for epoch in range(3, 3 + 2 * MOST_FLUSHES):
+        inbox.take("a", Frame(epoch - 1, 1, flush=Flush(0, epoch)))
+        inbox.take(
+            "a", replace(born(epoch, (epoch - 1, 1)), birth=Birth(epoch << 32, JOURNAL, (epoch - 1, 1), "1", flush=0))
+        )
+    assert inbox.current["a"] == epoch
+    assert len(inbox.ended.flushes["a"]) == MOST_FLUSHES
+
+
 def test_frames_of_an_epoch_declared_lost_still_apply_once_for_their_data() -> None:
     """protocol 1.2."""
     inbox = Inbox(JOURNAL)
@@ -180,7 +206,8 @@ def test_any_order_and_any_duplicates_apply_every_frame_once_in_order(
 
 def restarted(inbox: Inbox) -> Inbox:
     fresh = Inbox(inbox.journal, silence_us=inbox.silence_us)
-    fresh.ended.of = {node: dict(epochs) for node, epochs in inbox.ended.of.items()}
+    flushes = [(node, found) for node in inbox.ended.of if (found := inbox.ended.snapshot_flushes(node)) is not None]
+    fresh.ended.restore(inbox.ended.of.items(), flushes)
     for key, line in inbox.epochs.items():
         state = inbox.snapshot(key)
         assert state is not None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Leaf, Plan, Serving
+from edge_agent.algebra.frame import NEVER_US, Flush, Leaf, Plan, Serving
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.key import EpochKey, QueryKey
@@ -27,7 +27,7 @@ from edge_agent.machines.checkpoint.slot import Slot
 # the journal id, 9 registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was
 # left, 13 several moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in
 # lost frames and leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before
-VERSION: Final = 17
+VERSION: Final = 18
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -450,6 +450,7 @@ AGREEMENT: Final = Slot("member", AgreementState)  # group
 PROMISED: Final = Slot("promised", dict[Group, int])
 EPOCH: Final = Slot("line", EpochFramesState)  # node, epoch
 WAITING: Final = Slot("waiting", Any)  # node, epoch, seq: a waiting frame, as packed by the runtime
+ENDED_FLUSHES: Final = Slot("ended_flushes", dict[int, tuple[Flush, list[int]]])  # node: ended epoch -> see LastFlush
 ENDED: Final = Slot("ended", dict[int, int])  # node: ended epoch -> all seqs below this one were received
 DICTIONARY: Final = Slot("book", DictionaryState)  # node, epoch
 CHILD_KEYS: Final = "names"  # table for each node and epoch: the keys of the epoch

@@ -15,6 +15,7 @@ from edge_agent.algebra.frame import (
     JOURNAL_LOST,
     LEAF_READINGS,
     NEVER_US,
+    Flush,
     Frame,
     Gap,
     GroupPart,
@@ -392,7 +393,7 @@ class ChildFrames:
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """The whole state as plain values, for the root's decision row."""
-        epochs = self.inbox.epochs.items()
+        epochs, ended = self.inbox.epochs.items(), self.inbox.ended
         return {
             "household": encode(self.children.snapshot()),
             "families": encode([(group, each) for group, each in self.snapshot_memberships().items()]),
@@ -400,7 +401,8 @@ class ChildFrames:
                 [*key, encode(self.inbox.snapshot(key)), [[s, pack(f)] for s, f in frames.waiting.items()]]
                 for key, frames in epochs
             ],
-            "ended": [[node, list(map(list, epochs.items()))] for node, epochs in self.inbox.ended.of.items()],
+            "ended": [[node, list(map(list, epochs.items()))] for node, epochs in ended.of.items()],
+            "ended_flushes": encode({node: ended.snapshot_flushes(node) for node in ended.flushes}),
             "spoke": [[node, us] for node, us in self.inbox.spoke_us.items()],
             "books": [[*key, encode(dictionary.snapshot())] for key, dictionary in self.dictionaries.items()],
             "beats": [
@@ -414,7 +416,8 @@ class ChildFrames:
         self.children.restore(decode(ChildrenState, state["household"]))
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
-        self.inbox.ended.of.update((node, dict(epochs)) for node, epochs in state.get("ended", ()))
+        flushes = decode(dict[str, dict[int, tuple[Flush, list[int]]]], state.get("ended_flushes", {}))
+        self.inbox.ended.restore(((node, dict(epochs)) for node, epochs in state.get("ended", ())), flushes.items())
         for node, epoch, plain, waiting in state["lines"]:
             frames = decode(EpochFramesState, plain)
             self.inbox.restore(EpochKey(node, epoch), frames, {s: unpack(f) for s, f in waiting})

@@ -189,8 +189,12 @@ class Inbox(ChildEpochs):
             self._put(key, frames, BadFrame(key.epoch, frame.seq, OTHERS_HERE, b"", since_us=earliest(frame)))
             return
         frames.quarantined.add(frame.seq)
+        yield self._refused(key, frame)
+
+    @staticmethod
+    def _refused(key: EpochKey, frame: Frame) -> Effect:
         why = AFTER_FLUSH if frame.flush is None else ANOTHER_FLUSH
-        yield Effect(*key, frame.seq, None, stale=True, why=why, since_us=earliest(frame))
+        return Effect(*key, frame.seq, None, stale=True, why=why, since_us=earliest(frame))
 
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
         message = frames.waiting.pop(seq)
@@ -227,6 +231,8 @@ class Inbox(ChildEpochs):
         """
         seq = message.seq
         if seq < self.ended.of[key.node][key.epoch]:
+            if isinstance(message, Frame) and self.ended.contest(key, message):
+                yield self._refused(key, message)
             return
         if self.ended.pass_over(key, seq, run_of(message)) or not self.bounded:
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))

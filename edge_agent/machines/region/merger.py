@@ -25,6 +25,7 @@ from edge_agent.machines.checkpoint.slots import (
     CHILDREN,
     DICTIONARY,
     ENDED,
+    ENDED_FLUSHES,
     EPOCH,
     JOURNAL,
     JOURNAL_AGAIN,
@@ -347,6 +348,7 @@ class Merger(Node):
             rows |= WAITING.write(packed, *key, seq)
         for node in inbox.ended.changed:
             rows |= ENDED.write(inbox.ended.of[node], node)
+            rows |= ENDED_FLUSHES.write(inbox.ended.snapshot_flushes(node), node)
         inbox.ended.changed.clear()
         for key in inbox.changed:
             state = inbox.snapshot(key)
@@ -394,7 +396,7 @@ class Merger(Node):
             membership.forget_history()
         for group, us in (PROMISED.read(state) or {}).items():
             self.sent.restore(group, us, ended=group not in parent.children.memberships)
-        parent.inbox.ended.of.update(ENDED.each(state))
+        parent.inbox.ended.restore(ENDED.each(state), ENDED_FLUSHES.each(state))
         waiting: dict[EpochKey, dict[int, Frame | BadFrame]] = {}
         for name, packed in WAITING.each(state):
             of, _, seq = name.rpartition("/")

@@ -28,9 +28,10 @@ class ChildEpochs:
         self.epochs[key] = self._lines.setdefault(key.node, {})[key.epoch] = frames
 
     def _close(self, key: EpochKey) -> None:
-        """End an epoch: of its frames only the number is kept."""
+        """End an epoch: of its frames only the number and the flush are kept."""
         del self._lines[key.node][key.epoch]
-        self.ended.add(key, self.epochs.pop(key).applied.next)
+        frames = self.epochs.pop(key)
+        self.ended.add(key, frames.applied.next, frames.flush)
 
     def known(self, node: str, epoch: int) -> bool:
         """Whether a frame of the epoch has arrived."""
