@@ -62,7 +62,7 @@ MOMENT_S: Final = 3.0  # of every other kill, after its last step has begun, at 
 LAST_STEPS: Final = 2
 ROUND: Final = len(steps_of(Kept(1, 1), 1))  # steps until each has run
 LONG: Final = 5  # of so many runs one lasts most of a round: the step that deletes readings is likely among its steps
-LONG_FILES: Final = 45
+LONG_FEED_S: Final = 1.5  # between two files then, until it is killed: rows found useless go a batch later
 LONG_S: Final = 300.0
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
@@ -220,14 +220,14 @@ class Killed:
         steps = self.chance.randint(ROUND // 2, ROUND) if long else self.chance.choice(STEPS)
         goal = self._seen("upkeep.step") + steps
         moment_s = self.chance.uniform(0, MOMENT_S) if self.outcome.kills.total() % 2 else 0.0
-        last = self.fleet.files + (LONG_FILES if long else FILES_A_RUN)
+        last = self.fleet.files + FILES_A_RUN
 
         def come() -> bool:
-            if self.fleet.files < last:
+            if long or self.fleet.files < last:
                 self.fleet.second()
             return self._seen("upkeep.step") >= goal or process.poll() is not None
 
-        until(come, LONG_S if long else START_S, FEED_S)
+        until(come, *((LONG_S, LONG_FEED_S) if long else (START_S, FEED_S)))
         until(lambda: False, moment_s)
         inside = self._seen("upkeep.step") > self._ended()
         kind = self.chance.choice(("root", "jvm", "both"))
