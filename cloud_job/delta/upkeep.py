@@ -115,8 +115,9 @@ class Upkeep:
             return
         self.done += 1
         later = found is not None and LATER in found
-        step.after = root.state.number if later else -1
-        step.failures, step.due_s = 0, now_s if later or (found and MORE in found) else now_s + step.every_s
+        more = found is not None and MORE in found
+        step.after = root.state.number if later else -1  # then it comes first, because a root may not live for a round
+        step.failures, step.due_s = 0, 0.0 if later else now_s if more else now_s + step.every_s
         took_s = round(self._clock() - now_s, 2)
         if found is None or found.keys() == {LATER}:
             log.debug("upkeep.nothing", extra={"step": step.name, "took_s": took_s})
