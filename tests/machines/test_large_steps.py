@@ -7,9 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, ExcludedLeaf, Frame, Gap, Leaf, Plan
+from edge_agent.algebra.frame import LATEST_US, MAX_FRAME_BYTES, ExcludedLeaf, Frame, Gap, Leaf, Plan, Serving
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import BY_TIME, SessionCut
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.outbox import Outbox
@@ -125,6 +126,44 @@ def test_exceptions_end_with_the_last_leaf_that_goes(many: int) -> None:
             assert listed >= {members.group for members in frame.members if members.dropped == ("gone",)}
             ended |= {part.group for part in frame.groups if part.exceptions is not None}
         assert len(ended) == 20
+
+
+@pytest.mark.parametrize("frame_bytes", [250, 600])
+@pytest.mark.parametrize("retired", [False, True])
+def test_ranges_follow_the_leaves_that_a_step_drops(frame_bytes: int, retired: bool) -> None:
+    """protocol 2.3, 6.3: until a leaf has gone it serves what it served, or rows would be complete without it."""
+    groups = [group(n) for n in range(8)]
+    pair = Pair(frame_bytes, groups)
+    keys = [QueryKey(f"query-{n}", 1) for n in range(5)]
+    began = [
+        GroupStep(each, None, leaves=(Leaf("gone", 1),), serving=tuple(Serving(*key) for key in keys))
+        for each in groups
+    ]
+    pair.hear(pair.box.put(Step(tuple(began))))
+    goes = {"dropped": ("gone",)} if retired else {"left": ((None, Leaf("gone", 2, 1)),)}
+    ended = tuple(Serving(*key, LATEST_US) for key in keys)
+    kept = pair.parent.children.memberships
+    for frame in pair.box.put(
+        Step(tuple(GroupStep(each, T0, promised_us=T0, serving=ended, **goes) for each in groups))
+    ):
+        pair.hear([frame])
+        for each in groups:
+            member = kept[each].member("m")
+            assert "gone" not in member.leaves or member.serving.keys() == set(keys)
+    assert not any(kept[each].member("m").serving for each in groups)
+    assert all(kept[each].member("m").leaves.keys() == {each.node} for each in groups)
+
+
+def test_a_child_whose_last_leaf_had_gone_states_its_queries_with_the_next() -> None:
+    """protocol 6.3: what it had stated before ended with the last leaf."""
+    of = group(0)
+    pair = Pair(600, [of])
+    pair.hear(pair.box.put(Step((GroupStep(of, None, serving=(Serving("old", 1), Serving("both", 1))),))))
+    pair.hear(pair.box.put(Step((GroupStep(of, T0, promised_us=T0, dropped=(of.node,)),))))
+    member = pair.parent.children.memberships[of].member("m")
+    back = GroupStep(of, None, leaves=(Leaf(of.node, 2),), serving=(Serving("both", 1, T0),))
+    pair.hear(pair.box.put(Step((back,))))
+    assert list(member.serving.values()) == [Serving("both", 1, T0)]
 
 
 @pytest.mark.parametrize("frame_bytes", [250, 333, 600])

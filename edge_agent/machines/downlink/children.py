@@ -126,6 +126,8 @@ class Children:
     def change(self, node: str, changes: MemberChanges) -> None:
         """Apply all definition sections of a frame of a child, in order."""
         new: dict[Group, set[str]] = {}
+        for group in {group for group, change in changes if change.leaves}:
+            self.membership(group).begin_anew(node)
         for group, change in changes:
             self.membership(group).change(node, change, new.setdefault(group, set()))
 

@@ -48,6 +48,12 @@ class GroupMembership:
         """The member of a node; it is added if the node has none."""
         return self.members.setdefault(node, Member())
 
+    def begin_anew(self, node: str) -> None:
+        """Forget the serving ranges of a child without leaves, because with the first leaf it states them all (6.3)."""
+        member = self.members.get(node)
+        if member is not None and not member.leaves:
+            member.forget_ranges()
+
     def change(self, node: str, change: Members, new: set[str] | None = None) -> None:
         """Apply a definition section of a child. A section that lists and drops a leaf reports its move.
 

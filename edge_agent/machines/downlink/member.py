@@ -144,13 +144,17 @@ class Member:
 
         anew: nothing of the epoch before continues; else its registers stay until the new epoch promises (1.2).
         """
-        self._definitions = None
         self.exceptions.clear()
+        self.forget_ranges()
+        self.held = {} if anew else {**self.held, **self.hints}
+        self.hints = {}
+
+    def forget_ranges(self) -> None:
+        """Forget all serving ranges."""
+        self._definitions = None
         self.serving.clear()
         self.begins.clear()
         self.ends.clear()
-        self.held = {} if anew else {**self.held, **self.hints}
-        self.hints = {}
 
     def take_hints(self, keys: Iterable[str], registers: Iterable[tuple[str, int | None]]) -> None:
         """Update registers by a frame (5.2). keys: those of its partials, whose registers are cleared first.

@@ -271,11 +271,11 @@ class Merger(Node):
         after = self.sent.groups[group] = SentGroup(
             frontier_us,
             leaves,
-            self._servings(group, now_us),
+            self._servings(group, now_us) if leaves else {},  # the parent forgets them with the last leaf (6.3)
             membership.exceptions_at(frontier_us),
             until_the_last_frame(before.exceptions, leaves, before.leaves),
         )
-        over = before.no_longer(after, membership)
+        over = before.no_longer(after, membership) if leaves else []
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
         reports = membership.moves.passed_on()

@@ -85,7 +85,7 @@ class EpochEncoder:
             packer.list_leaves(number, group_step.leaves, excepted=bool(group_step.excepted))
             for rows in group_step.rows:
                 self._add_rows(packer, group_step.group, number, rows)
-            packer.list_serving(number, group_step.serving)
+            packer.list_serving(number, () if group_step.drops else group_step.serving)
         # define all keys first: they may need one more frame, and registers belong in the last
         for group_step in step.groups:
             self._hint_keys(packer, group_step)

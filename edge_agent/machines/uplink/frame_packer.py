@@ -27,7 +27,6 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink import size_bounds
 
 LEAF_BYTES: Final = 16  # size of a listed leaf without its name
-SERVING_BYTES: Final = 40  # largest size of a serving range without its query: a revision and three times
 LISTED_BYTES: Final = 104  # usual largest size of a leaf with its exception, or of a serving range
 
 
@@ -111,7 +110,7 @@ class FramePacker:
         """Add serving ranges of queries of the group `number`."""
         for start in range(0, len(serving), self._listed):
             some = tuple(serving[start : start + self._listed])
-            size_bytes = sum(len(each.query) + SERVING_BYTES for each in some)
+            size_bytes = sum(map(size_bounds.of_serving, some))
             self._fit(size_bytes).members.append(Members(number, (), (), some))
 
     def add_rows(self, number: int, plan_number: int, plan: Plan, rows: Partials, *, late: bool) -> None:

@@ -1,9 +1,10 @@
 """Distributes the statements at the end of a step (the promises) over frames.
 
 These are gap records, dropped leaves, frontiers, exceptions and registers. Rules (docs/protocol.md 2.1, 2.3): gap
-records leave no later than the frontiers. A group's frontier, with its registers, follows all rows of the group and all
-reports of leaves that moved; different groups may be in different frames. From a long list of exceptions, new ones go
-before the frontier, and ended ones may go after it. No frame exceeds its size limit.
+records leave no later than the frontiers. Serving ranges of a step that drops leaves follow these, because until then
+the leaves serve what they served. A group's frontier, with its registers, follows all rows of the group and all reports
+of leaves that moved; different groups may be in different frames. From a long list of exceptions, new ones go before
+the frontier, and ended ones may go after it. No frame exceeds its size limit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from edge_agent.algebra.frame import ExcludedLeaf, Gap, GroupPart, Members
+from edge_agent.algebra.frame import ExcludedLeaf, Gap, GroupPart, Members, Serving
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink import size_bounds
 from edge_agent.machines.uplink.session_hints import Registers
@@ -50,7 +51,8 @@ def size_of(step: Step) -> int:
         if _states(each) or each.hints is not None
     )
     names = sum(_names_bytes(each.dropped) + LEFT_BYTES * 3 * len(each.left) for each in step.groups)
-    return parts + sum(map(_gap_bytes, step.gaps)) + names
+    ranges = sum(sum(map(size_bounds.of_serving, each.serving)) for each in step.groups if each.drops)
+    return parts + sum(map(_gap_bytes, step.gaps)) + names + ranges
 
 
 def pages(
@@ -93,9 +95,13 @@ def pages(
             whole = None
         own_bytes = GROUP_BYTES + exception_bytes(whole or ()) + REGISTER_BYTES * len(own)
         own_bytes = own_bytes if _states(each) or own else 0
+        ranges: Sequence[Serving] = each.serving if each.drops else ()
         chunks = list(_chunks(each.dropped, _name_bytes, max(most_bytes - own_bytes, 1)))
+        chunks += [()] if ranges else []
         for some in chunks[:-1]:
             page(_names_bytes(some)).members.append(Members(number, (), some))
+        for few in _chunks(ranges, size_bounds.of_serving, most_bytes):
+            page(sum(map(size_bounds.of_serving, few))).members.append(Members(number, (), (), few))
         room = most_bytes - GROUP_BYTES
         for more in _chunks(changes.ahead, _exception_bytes, room):
             before = page(GROUP_BYTES + exception_bytes(more))

@@ -9,7 +9,7 @@ import numpy as np
 from edge_agent.algebra import sketches
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.partials import multisets, series
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
@@ -25,6 +25,11 @@ def of_texts(texts: Iterable[str]) -> int:
 def of_exception(name: str) -> int:
     """Size of an exception: the name of the leaf and two times."""
     return len(name) + 22
+
+
+def of_serving(serving: Serving) -> int:
+    """Size of a serving range: its query and leaf, a revision and three times."""
+    return len(serving.query) + len(serving.node) + 40
 
 
 def of_group(group: Group) -> int:

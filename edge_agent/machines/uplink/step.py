@@ -64,6 +64,11 @@ class GroupStep:
     left: tuple[tuple[Leaf | None, Leaf], ...] = ()
     stay: tuple[Leaf, ...] = ()
 
+    @property
+    def drops(self) -> bool:
+        """Whether the step drops leaves."""
+        return bool(self.left or self.dropped)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
