@@ -102,6 +102,12 @@ def test_the_root_does_not_wait_for_frames_that_a_lander_without_its_journal_can
     assert programme.run(seed, on, shape).wrong == ()
 
 
+def test_a_frame_of_a_restored_spool_that_cannot_be_read_is_declared_from_where_its_rows_begin() -> None:
+    """protocol 3.6, 1.3: they are on time in its own line, and below what the child had promised before."""
+    on = {"disk.flip_frame", "disk.older", "frames.birth", "frames.flush", "network.drop", "process.crash"}
+    assert programme.run(25692, on, Shape(0, 1, 24)).wrong == ()
+
+
 def test_what_a_damaged_copy_of_a_spool_had_open_counts_once() -> None:
     """protocol 1.2, 1.3: its sensors could not be read again."""
     on = {"disk.flip_slot", "disk.older", "epochs.many", "keys.many", "process.crash", "source.live"}

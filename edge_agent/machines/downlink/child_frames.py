@@ -38,7 +38,7 @@ from edge_agent.machines.checkpoint.slots import (
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect
+from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect, earliest
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
@@ -195,7 +195,9 @@ class ChildFrames:
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:
-            refused = effect._replace(frame=None, why=str(err), since_us=loss_records.late_start(frame))
+            behind = effect.stale or effect.copied  # its rows may lie below what the child promised here
+            since_us = earliest(frame) if behind else loss_records.late_start(frame)
+            refused = effect._replace(frame=None, why=str(err), since_us=since_us)
             return self._settled(refused, dictionary, message, received_us)
         self.received += readings
         # an epoch continues the promise of the predecessor that it names; without one it may begin lower (1.2)

@@ -11,6 +11,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import MAX_KEYS
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import Command, Commit, Read
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -238,20 +239,18 @@ class Tree(Fleet):
         for host in self.world.hosts.values():
             if isinstance(host, Host) and (host.machine is None or host.disk.stored.frames or host.offset_us):
                 return False
-            if isinstance(host, MergerHost) and _waits_for_frames(host):
+            below = host.machine.parent if isinstance(host, MergerHost) and isinstance(host.machine, Merger) else None
+            if below is not None and (below.let_go.waiting or self._a_line_waits(below.inbox)):
                 return False
             if isinstance(host, SourceHost) and (host.durable < len(host.readings) or host.behind):
                 return False
         parent = root.root.decider.parent
-        epochs = parent.inbox.epochs.items()
-        if any(frames.waiting for key, frames in epochs if key.node != self.twins.of):  # a line waits for a grace time
+        if self._a_line_waits(parent.inbox):
             return False
         memberships = parent.children.memberships.values()
         fronts: list[Any] = [us for each in memberships for us, _ in each.leaf_frontiers().values()]
         return all(us >= end_us for us in fronts)
 
-
-def _waits_for_frames(host: MergerHost) -> bool:
-    """Whether a merger waits for frames of a child, which may not come any more."""
-    machine = host.machine
-    return isinstance(machine, Merger) and machine.parent.let_go.waiting
+    def _a_line_waits(self, inbox: Inbox) -> bool:
+        """Whether frames of a child wait: for others, or until the line before has been silent for a grace time."""
+        return any(frames.waiting for key, frames in inbox.epochs.items() if key.node != self.twins.of)
