@@ -680,6 +680,32 @@ def test_a_merger_says_that_a_query_is_served_no_longer_after_it_has_reported_wh
     assert len(host.machine.parent.children.memberships) == (0 if alone else 1)
 
 
+def test_a_merger_states_no_ranges_with_its_last_leaves_and_all_of_them_with_the_next() -> None:
+    """protocol 6.3: the tier above forgets the ranges of the last leaves when a leaf is listed again."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    one, two, three = (Sender(name, query) for name in "abc")
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+
+    def ranges(at_us: int, *arrived: tuple[str, Frame]) -> list[Serving]:
+        """The ranges that it states after these frames."""
+        first = len(host.frames)
+        host.do(Arrived(tuple((node, frame, None) for node, frame in arrived)), at_us)
+        for tick_us in (at_us + S, at_us + 2 * S):
+            host.do(Tick(), tick_us)
+        return [each for frame in host.frames[first:] for change in frame.members for each in change.serving]
+
+    until = {one: T0 + 20 * S, two: T0 + 30 * S}
+    births = [(x.node, x.birth(servings=(Serving("q", 1, None, None, us),))) for x, us in until.items()]
+    births = [(node, journalled(birth, host.machine)) for node, birth in births]
+    longest, shorter = Serving("q", 1, None, None, T0 + 30 * S), Serving("q", 1, 0, None, T0 + 20 * S, "a")
+    assert ranges(T0, *births) == [longest, shorter]
+    assert ranges(T0 + GRACE + 3 * S, ("a", leaving(one)), ("b", leaving(two))) == []
+    birth = journalled(three.birth(), host.machine)
+    assert ranges(T0 + GRACE + 6 * S, ("c", birth)) == [Serving("q", 1)]
+
+
 def apply(host: SimulatedHost[Merger], above: GroupMembership, first: int) -> int:
     """The definition sections of its frames from the first one on, at the tier above. Returns how many frames."""
     for frame in host.frames[first:]:
