@@ -26,7 +26,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 # readings, 5 a row for each waiting frame, 6 a change of the parent's journal, 7 ends of leaves, 8 a second slot for
 # the journal id, 9 registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was
 # left, 13 several moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in
-# lost frames and leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before
+# lost frames and leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before,
+# 18 the flushes of ended epochs
 VERSION: Final = 18
 
 

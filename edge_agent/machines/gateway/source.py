@@ -97,12 +97,12 @@ class Source:
 
     def changed(self) -> SourceState | None:
         """The state to commit, if it differs from the last one committed."""
-        if self.stored is not None and self._stands_in(self.stored):
+        if self.stored is not None and self._equals(self.stored):
             return None
         self.stored = self.snapshot()
         return self.stored
 
-    def _stands_in(self, state: SourceState) -> bool:
+    def _equals(self, state: SourceState) -> bool:
         """Whether `snapshot` would return this state. Makes no new state, because most sources of a commit are idle."""
         return (
             self.readings == state.readings
