@@ -37,7 +37,7 @@ from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log_note
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.loop import LONGEST_S, Loop
-from edge_agent.runtime.status_and_commands import OperatorCommand, parse_command
+from edge_agent.runtime.status_and_commands import BooksTimes, OperatorCommand, parse_command
 from edge_agent.wire import receipts
 
 log = logging.getLogger("headwater")
@@ -46,7 +46,6 @@ COMMANDS: Final = "rebirth resend reload diagnose accept-loss"
 STUCK_S: Final = 0.1  # least sleep while a commit fails, because the machine then asks for a turn at once
 NOTES_EVERY_US: Final = 500_000  # collecting notes of hundreds of sensors in each turn would cost too much
 ANSWER_EXPIRY_S: Final = 300  # the broker drops an answer that nobody has fetched in this time
-BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
 DOUBT_EVERY_US: Final = 5_000_000  # frames in doubt for a shorter time are not shown
 REFUSED_EVERY_US: Final = 10_000_000  # so that a flood of bad messages does not cause a flood of statuses
 MOST_FAILING: Final = 20  # functions in the status, the latest: a few kilobytes
@@ -69,8 +68,8 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._parsed: dict[str, topics.Topic | None] = {}
         self._sent_status = b""
         self._alarms: Mapping[str, str] = {}
-        self._noted_us = self._booked_us = 0
-        self._sent_book: Mapping[str, object] = {}
+        self._noted_us = 0
+        self._books = BooksTimes()
         self._shown_us = self._refused_shown = 0  # time and count of the refusals last shown in the status
         self.fleet = FleetCommands()
         self._answered = False  # the parent has answered this process
@@ -164,7 +163,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         if now_us >= self._doubt_shown_us + DOUBT_EVERY_US or now_us < self._doubt_shown_us:
             self._doubt_shown_us = now_us
             self._report_doubt(now_us)
-        if now_us >= self._booked_us + BOOKS_EVERY_US or now_us < self._booked_us:
+        if self.up.up and self._books.look(now_us):
             self._publish_books(now_us)
 
     def _report_doubt(self, now_us: int) -> None:
@@ -180,15 +179,14 @@ class NodeLoop(Loop[Event, Action], ABC):
             self.publish_status(now_us)
 
     def _publish_books(self, now_us: int, *, final: bool = False) -> None:
-        """Publish the retained books if they have changed, or are final."""
+        """Publish the retained books if that is due, or if they are final."""
         book = self.book()
-        if (final or book != self._sent_book) and self.up.up:
-            self._booked_us = now_us
+        if (final or self._books.due(book, now_us)) and self.up.up:
+            self._books.published(book, now_us)
             try:
                 self.up.publish(topics.books(self._node), self.status.books(book, now_us, final=final), retain=True)
             except PortError as err:  # too large for the broker, with thousands of children
                 log.warning("books.not_published", extra={"why": str(err)})
-            self._sent_book = book
 
     def _report_failures(self, now_us: int) -> None:
         """Report new failures of functions of packages: in the log, in the status and to the root."""
@@ -290,7 +288,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             before.unsubscribe([name for name in self._filters() if name not in kept])
             self.up.subscribe(dict.fromkeys(self._filters(), 1))
             self._stand_by(before)
-            self._sent_book, self._booked_us = {}, 0
+            self._books = BooksTimes()
             if self.up.up:
                 self._at_another_broker(now_us)
         if len(self.ways) > 1:

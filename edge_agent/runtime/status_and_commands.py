@@ -22,6 +22,8 @@ from edge_agent.ports.mqtt.link import Will
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
 MOST_WORDS: Final = 1024  # bytes of a command
+BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
+BOOKS_LOOK_US: Final = 10_000_000  # between two comparisons of the books with the published ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,39 @@ class NodeStatus:
     def answer(self, command: OperatorCommand, fields: Mapping[str, object]) -> bytes:
         """The answer to a command."""
         return _text({"cmd": command.name, "id": command.id, **fields})
+
+
+@dataclass(slots=True)
+class BooksTimes:
+    """Decides when a node publishes its books.
+
+    They are published every 120 s if they differ from the published ones, and at most once in between if the reason
+    why the node is behind (`why`) appeared or disappeared: `headwater status` must not show for two minutes that a node
+    waits for its parent, because its first books were published before the first receipt.
+    """
+
+    sent: Mapping[str, object] = field(default_factory=dict)
+    sent_us: int = 0
+    looked_us: int = 0
+    early: bool = False  # the last publication was one in between
+
+    def look(self, now_us: int) -> bool:
+        """Whether it is time to compare."""
+        if 0 <= now_us - self.looked_us < BOOKS_LOOK_US:
+            return False
+        self.looked_us = now_us
+        return True
+
+    def due(self, book: Mapping[str, object], now_us: int) -> bool:
+        """Whether to publish the book now."""
+        if not 0 <= now_us - self.sent_us < BOOKS_EVERY_US:
+            return book != self.sent
+        return not self.early and bool(book.get("why")) != bool(self.sent.get("why"))
+
+    def published(self, book: Mapping[str, object], now_us: int) -> None:
+        """The book has been handed to the broker."""
+        self.early = 0 <= now_us - self.sent_us < BOOKS_EVERY_US
+        self.sent, self.sent_us = book, now_us
 
 
 def asked_in(status: Mapping[str, object]) -> int | None:
