@@ -33,7 +33,9 @@ def test_a_reason_that_is_over_is_not_shown_for_two_minutes() -> None:
 
 
 def test_a_reason_that_comes_and_goes_doubles_the_bytes_at_most() -> None:
-    flaps = {second: {"sent": second, "why": "late" if second // 20 % 2 else ""} for second in range(1200)}
+    flaps: dict[int, dict[str, object]] = {
+        second: {"sent": second, "why": "late" if second // 20 % 2 else ""} for second in range(1200)
+    }
     assert 10 <= len(_published(flaps, 1200)) <= 20
 
 
