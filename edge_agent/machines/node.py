@@ -188,7 +188,6 @@ class Node(Parents):
             self._elapsed(self._now_us, now_us)
         if isinstance(event, ClockChanged):
             self._dirty = True
-            self._late.shift(event.by_us)
             self._stepped(event.by_us)
         if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
             out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))
@@ -197,6 +196,7 @@ class Node(Parents):
             self.outbox.resend()
             self._stepped_back(now_us)
         self._now_us = now_us
+        self._late.pass_time(now_us)
         if isinstance(event, ClockChanged):
             self.clock = event
             self._clock_changed(event)
@@ -272,7 +272,7 @@ class Node(Parents):
             **self._state(now_us),
             **slots.OUTBOX.write(self.outbox.snapshot()),
         }
-        state |= self._late.changes(now_us) | self._numbers() | slots.HORIZON.write(self.horizon_us)
+        state |= self._late.changes() | self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
         self._live = True
         self._in_commit, self._tokens = self._tokens, []
@@ -324,7 +324,7 @@ class Node(Parents):
     def _flush(self, step: Step, now_us: int) -> list[Frame]:
         """Make the last frames of the epoch from all open rows (1.3); further epochs follow if its keys are used up."""
         frames: list[Frame] = []
-        self._note_late(step, now_us, flush=True)
+        self._note_late(step, flush=True)
         after = self.outbox.seq - 1
         for part in self._parts(without_promise(step) if self._too_many_hints(step) else step):
             try:
@@ -341,7 +341,7 @@ class Node(Parents):
         Open rows stay open, because the process continues and each new epoch names the last seq of the one before.
         """
         frames: list[Frame] = []
-        self._note_late(step, now_us)
+        self._note_late(step)
         before, self.outbox.withheld = self.outbox.withheld, self._too_many_hints(step)
         if self.outbox.withheld and not before:
             self._commit_notes.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
@@ -361,7 +361,7 @@ class Node(Parents):
         """The step without promises that must wait because its registers exceed the key numbers of an epoch (5.2)."""
         return without_promise(step)
 
-    def _note_late(self, step: Step, now_us: int, *, flush: bool = False) -> None:
+    def _note_late(self, step: Step, *, flush: bool = False) -> None:
         """Remember the times of rows that the promise does not cover: late rows below it, rows of a flush above it.
 
         If the parent's journal is lost, they are declared in doubt (3.7). flush: the step is a flush.
@@ -370,7 +370,7 @@ class Node(Parents):
             spans = [rows.partials for rows in each.rows if (rows.late or flush) and len(rows.partials)]
             if spans:
                 start_us, end_us = min(int(p.start.min()) for p in spans), max(int(p.end.max()) for p in spans)
-                self._late.note(now_us, each.group, start_us, end_us)
+                self._late.note(each.group, start_us, end_us)
 
     def _parts(self, step: Step) -> Iterator[Step]:
         """Split a step into parts, each with at most as many keys as an epoch numbers."""

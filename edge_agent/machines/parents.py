@@ -146,13 +146,13 @@ class Parents(ABC):
         nodes = self._leaf_names()
         late = tuple(
             Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
-            for group, start_us, end_us in self._late.recent(now_us)
+            for group, start_us, end_us in self._late.recent()
         )
         new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
         for gap in declared:  # remember them, to state them again if this journal too is lost before it passes them on
             if gap.reason == IN_DOUBT:
                 for group in gap.groups:
-                    self._late.note(now_us, group, gap.start_us, gap.end_us)
+                    self._late.note(group, gap.start_us, gap.end_us)
         self._declared = (*declared, *late)
         if not new:
             return []

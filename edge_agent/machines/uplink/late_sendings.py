@@ -17,45 +17,50 @@ LATE_US: Final = 900_000_000  # after this time the parent is assumed to have pa
 MOST: Final = 64  # entries of a group; if there are more, rows sent within one minute share an entry
 MINUTE_US: Final = 60_000_000
 
-LateSending = tuple[int, int, int]  # time of sending; event times [start, end)
+LateSending = tuple[int, int, int]  # time of sending by the object's own time; event times [start, end)
 
 
 class LateSendings:
-    """Entries of each group, in the order of sending. Rows of a flush are noted like late rows."""
+    """Entries of each group, in the order of sending. Rows of a flush are noted like late rows.
+
+    Their age is counted in a time of its own, which never steps: it passes only while the node runs, and by at most a
+    minute between two events. So a clock that steps forward, or a long standstill, does not make entries old.
+    """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the slots of the spool."""
         self._of: dict[Group, list[LateSending]] = slots.LATE_SENT.read(state) or {}
+        self._at_us = max((entry[0] for entries in self._of.values() for entry in entries), default=0)
+        self._seen_us: int | None = None
         self._changed = False
 
-    def note(self, now_us: int, group: Group, start_us: int, end_us: int) -> None:
+    def pass_time(self, now_us: int) -> None:
+        """Let the time since the last call pass. now_us: by the node's clock, which may step."""
+        if self._seen_us is not None:
+            self._at_us += min(max(now_us - self._seen_us, 0), MINUTE_US)
+        self._seen_us = now_us
+
+    def note(self, group: Group, start_us: int, end_us: int) -> None:
         """Note that late rows with event times in [start_us, end_us) are sent now."""
         entries = self._of.setdefault(group, [])
-        entries.append((now_us, start_us, end_us))
+        entries.append((self._at_us, start_us, end_us))
         if len(entries) > MOST:
             self._of[group] = _shared(entries)
         self._changed = True
 
-    def recent(self, now_us: int) -> Iterator[tuple[Group, int, int]]:
+    def recent(self) -> Iterator[tuple[Group, int, int]]:
         """Yields (group, start, end) of late rows that the parent may not have passed on yet."""
         for group, entries in self._of.items():
             yield from (
-                (group, start_us, end_us) for sent_us, start_us, end_us in entries if now_us - sent_us < LATE_US
+                (group, start_us, end_us) for sent_us, start_us, end_us in entries if self._at_us - sent_us < LATE_US
             )
 
-    def shift(self, by_us: int) -> None:
-        """Shift the times of sending by a step of the clock."""
-        if by_us and self._of:
-            for group, entries in self._of.items():
-                self._of[group] = [(us + by_us, start_us, end_us) for us, start_us, end_us in entries]
-            self._changed = True
-
-    def changes(self, now_us: int) -> dict[str, object]:
+    def changes(self) -> dict[str, object]:
         """The slot to commit, if it changed since the last call. Entries older than LATE_US are dropped."""
         if not self._changed:
             return {}
         self._changed = False
-        recent = {group: [e for e in entries if now_us - e[0] < LATE_US] for group, entries in self._of.items()}
+        recent = {group: [e for e in entries if self._at_us - e[0] < LATE_US] for group, entries in self._of.items()}
         self._of = {group: entries for group, entries in recent.items() if entries}
         return slots.LATE_SENT.write(self._of)
 
