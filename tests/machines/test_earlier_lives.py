@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Heartbeat
+from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap, Heartbeat, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.losses.loss_records import PAST_UNKNOWN, narrowed
+from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
@@ -37,14 +40,18 @@ def lives(count: int) -> list[Sender]:
     return out
 
 
-def lost(frames: Sequence[Frame | Heartbeat]) -> list[tuple[int, int]]:
+def records(frames: Sequence[Frame | Heartbeat]) -> list[Gap]:
     """What the root declares lost of an earlier life."""
     root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
     for frame in frames:
         root.take("a", frame, 12 * S)
     root.step(12 * S)
-    gaps = (gap for _, gap in root.decider.gaps if gap.reason == JOURNAL_LOST)
-    return [(gap.start_us, gap.end_us) for gap in gaps if gap.nodes == ("a",)]
+    return [gap for _, gap in root.decider.gaps if gap.detail == PAST_UNKNOWN and gap.nodes == ("a",)]
+
+
+def lost(frames: Sequence[Frame | Heartbeat]) -> list[tuple[int, int]]:
+    """The times of these records."""
+    return [(gap.start_us, gap.end_us) for gap in records(frames)]
 
 
 @pytest.mark.parametrize("birth", ["lost on the way", "for another journal", "behind one that is lost"])
@@ -114,3 +121,19 @@ def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_o
     assert lost(frames) == []
     frames += [new.birth()] if restarts else []
     assert lost([*frames, Heartbeat(new.outbox.epoch, 1 - restarts, ())]) == [(0, 9 * S)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_record_that_comes_after_promises_of_the_new_life_is_not_narrowed_by_them_above(late: bool) -> None:
+    """Found by seed 29089 of the simulation: the tier above took the promise of the new life for one of the old (3.7)."""
+    old, new = lives(2)
+    old.birth()
+    waiting: list[Frame | Heartbeat] = [rows(old, 0, upto=5)]
+    waiting += [Heartbeat(old.outbox.epoch, 1, ())] if late else []
+    frames = [*waiting, new.birth(), began(new), rows(new, 10, upto=15), Heartbeat(new.outbox.epoch, 2, ())]
+    (record,) = records(frames)
+    membership = GroupMembership(GRACE)
+    member = membership.members["m"] = Member()
+    member.change(Members(0, (Leaf("a", new.outbox.epoch),)))
+    member.promise(15 * S, 15 * S)
+    assert bool(narrowed({QUERY.group: membership}, "m", record)) == late

@@ -63,10 +63,11 @@ class EarlierLives:
         return out
 
     def _decided(self, node: str, strangers: Sequence[EpochFrames], memberships: Memberships) -> Iterator[Gap]:
+        """Declare the losses of an undecided node. Its new life may have promised something in the meantime."""
         self._undecided.discard(node)
         for group, member in _members_of(node, memberships):
             if _waits(strangers, member.began_us):
-                yield loss_records.of_past(group, (node,), member.began_us - 1)
+                yield loss_records.of_past(group, (node,), member.began_us - 1, loss_records.PAST_LOST)
             member.began_us = NEVER_US
 
     def restore(self, memberships: Memberships) -> None:

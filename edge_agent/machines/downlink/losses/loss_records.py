@@ -15,6 +15,8 @@ from edge_agent.machines.downlink.losses.bad_messages import evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.member import Member
 
+# reason of records for what a child without its past may have sent without effect here (1.2, 1.3)
+PAST_LOST: Final = "its spool is lost, or an older copy"
 PAST_UNKNOWN: Final = "its past is not known"  # detail of a record made by the parent instead of the child (3.7)
 OLDER_LINE: Final = "of an earlier line of its node"  # detail of a record of a node that has lost its past since
 LATE_US: Final = 900_000_000  # late rows in frames that a child has deleted are assumed to be at most so late
@@ -63,7 +65,8 @@ def late_start(frame: Frame) -> int | None:
 def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:
     """The gap record for a child whose past is unknown here, from the beginning of time to now.
 
-    The tier above narrows it, except if `reason` is another because late rows may be lost too.
+    The tier above narrows it by what the child had promised there, except if `reason` is another: because late rows
+    may be lost too, or because the child has promised something here since.
     """
     return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason, 0, PAST_UNKNOWN)
 

@@ -20,9 +20,7 @@ from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again
 from edge_agent.machines.downlink.member import AHEAD_US
 
-# reasons of gap records (1.2, 1.3)
-PAST_LOST: Final = "its spool is lost, or an older copy"  # for what the child may have sent without effect here
-READ_AGAIN: Final = "its readings may have come before"  # for rows that do not count, because they may be repeats
+READ_AGAIN: Final = "its readings may have come before"  # reason of records for rows that may be repeats (1.2, 1.3)
 
 
 class LostPasts:
@@ -126,7 +124,7 @@ class LostPasts:
                 else:
                     start_us = max(min(member.lowest_us, now_us), 0)
                     end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
-                    yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), PAST_LOST)
+                    yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)
         counted = effect.counting
         for group, part in parts:
             member = self._children.membership(group).members.get(effect.node)
