@@ -125,7 +125,7 @@ def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_o
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_record_that_comes_after_promises_of_the_new_life_is_not_narrowed_by_them_above(late: bool) -> None:
-    """Found by seed 29089 of the simulation: the tier above took the promise of the new life for one of the old (3.7)."""
+    """Found by seed 29089 of the simulation: the tier above took a promise of the new life for one of the old (3.7)."""
     old, new = lives(2)
     old.birth()
     waiting: list[Frame | Heartbeat] = [rows(old, 0, upto=5)]
