@@ -95,6 +95,27 @@ def test_a_frame_that_lost_definitions_would_explain_does_not_hide_what_is_missi
     assert parent.frontiers == [1_050 * S]
 
 
+@pytest.mark.parametrize("goes_on", ["in the epoch", "in another epoch", "not at all"])
+def test_a_frame_that_waits_for_lost_definitions_does_not_hide_what_is_found_missing_later(goes_on: str) -> None:
+    """protocol 2.4, 1.3; found by seed 29241 of the simulation: a whole line stood still for ever."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    parent.now_us = 2_000 * S
+    parent.take(sender.birth())
+    frames = [rows(sender, number) for number in range(100, 102)]  # the first one defines their plan
+    parent.take(frames[1])
+    parent.speaks(WAIT_US + 2 * S)
+    rows(sender, 102)
+    if goes_on == "in the epoch":
+        parent.take(rows(sender, 103))
+    if goes_on != "in another epoch":
+        parent.speaks(WAIT_US + 2 * S)
+    parent.take(sender.birth())  # its parent's receipt asks for it
+    parent.speaks(WAIT_US + 2 * S if goes_on == "in another epoch" else 2 * S)
+    assert parent.took_effect[-1] == (sender.outbox.epoch, 0)
+    assert not any(epoch.waiting for epoch in parent.frames.inbox.epochs.values())
+
+
 def test_a_child_of_which_many_frames_are_missing_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """protocol 2.2: a look costs as much as frames wait, which a hostile child decides; a clock may also go back."""
     sender, looks, real = Sender("g", QUERY), list[int](), LetGo._holes

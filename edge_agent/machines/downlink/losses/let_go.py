@@ -91,6 +91,7 @@ class LetGo:
 
         If a child has nothing more to send, only its heartbeats show that its last frames are missing. An epoch without
         a birth may be for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
+        The next frame of an epoch may be here and wait for numbers that missing ones define (2.4).
         """
         inbox, speaks_in = self._inbox, None if beat is None else beat.epoch
         if beat is not None and EpochKey(node, beat.epoch) not in inbox.ended:
@@ -101,8 +102,9 @@ class LetGo:
             if frames.lost or not frames.waiting:
                 continue
             first, predecessor = frames.applied.next, frames.predecessor
-            if first not in frames.waiting and (first or epoch == speaks_in):
-                yield from (((epoch, low), high) for low, high in frames.missing(max(frames.waiting)))
+            if first or (epoch == speaks_in and 0 not in frames.waiting):
+                sent = max(max(frames.waiting), beat.last_seq if beat is not None and epoch == speaks_in else 0)
+                yield from (((epoch, low), high) for low, high in frames.missing(sent))
             if first == 0 in frames.waiting:  # a birth waits for all its frames
                 yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
             if first or not isinstance(predecessor, tuple) or EpochKey(node, predecessor[0]) in inbox.ended:
@@ -110,5 +112,5 @@ class LetGo:
             before, last = inbox.epochs.get(EpochKey(node, predecessor[0])), predecessor[1]
             if before is None:
                 yield (predecessor[0], 0), last
-            elif not before.lost and before.applied.next not in before.waiting:
+            elif not before.lost and (before.applied.next or 0 not in before.waiting):
                 yield from (((predecessor[0], low), high) for low, high in before.missing(last))
