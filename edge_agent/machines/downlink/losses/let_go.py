@@ -103,7 +103,7 @@ class LetGo:
                 continue
             first, predecessor = frames.applied.next, frames.predecessor
             if first or (epoch == speaks_in and 0 not in frames.waiting):
-                sent = max(max(frames.waiting), beat.last_seq if beat is not None and epoch == speaks_in else 0)
+                sent = max(*frames.waiting, beat.last_seq if beat is not None and epoch == speaks_in else 0)
                 yield from (((epoch, low), high) for low, high in frames.missing(sent))
             if first == 0 in frames.waiting:  # a birth waits for all its frames
                 yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
