@@ -114,26 +114,35 @@ def excluded_by_leaf(member: Member, frontier_us: int) -> list[ExcludedLeaf]:
     return sorted(out, key=lambda each: each.node)
 
 
+def moves(family: GroupMembership, leaf: str) -> bool:
+    return any(leaf in member.moved for member in family.expected().values())
+
+
 def begins_by_leaf(family: GroupMembership) -> dict[str, int]:
-    start_us, out = family._agreement._start_us[KEY], {}
+    """Of several members that list a leaf which moves, the earliest start counts; the new one may state it later."""
+    agreed_us, found = family._agreement._start_us[KEY], dict[str, list[int]]()
+    start_us = NEVER_US if agreed_us is None else agreed_us
     for member in family.expected().values():
         serving, own = member.serving.get(KEY), member.begins.get(KEY, {})
         for leaf in member.leaves:
             begin_us = max(LATEST_US if serving is None else serving.from_us, own.get(leaf, NEVER_US))
-            if begin_us > (NEVER_US if start_us is None else start_us):
-                out[leaf] = begin_us
-    return out
+            found.setdefault(leaf, []).append(begin_us)
+    later = {leaf: [us for us in begin if us > start_us or moves(family, leaf)] for leaf, begin in found.items()}
+    least = {leaf: min(begin) if moves(family, leaf) else begin[-1] for leaf, begin in later.items() if begin}
+    return {leaf: us for leaf, us in least.items() if us > start_us}
 
 
 def ends_by_leaf(family: GroupMembership) -> dict[str, int]:
     members = [member for member in family.expected().values() if KEY in member.serving]
-    last_us, out = max((member.serving[KEY].bounds_us[2] for member in members), default=-NEVER_US), {}
+    last_us = max((member.serving[KEY].bounds_us[2] for member in members), default=-NEVER_US)
+    found = dict[str, list[int]]()
     for member in members:
         for leaf in member.leaves:
             end_us = min(member.serving[KEY].bounds_us[2], member.ends.get(KEY, {}).get(leaf, -NEVER_US))
-            if end_us < last_us:
-                out[leaf] = end_us
-    return out
+            found.setdefault(leaf, []).append(end_us)
+    earlier = {leaf: [us for us in ends if us < last_us or moves(family, leaf)] for leaf, ends in found.items()}
+    last = {leaf: max(ends) if moves(family, leaf) else ends[-1] for leaf, ends in earlier.items() if ends}
+    return {leaf: us for leaf, us in last.items() if us < last_us}
 
 
 @given(STEPS)
@@ -156,6 +165,19 @@ def test_a_group_says_of_every_leaf_what_its_members_say_leaf_by_leaf(
         if KEY in family._agreement._start_us:
             assert family.begins().get(KEY, {}) == begins_by_leaf(family)
             assert family.ends().get(KEY, {}) == ends_by_leaf(family)
+
+
+def test_a_leaf_that_moves_is_expected_between_the_frame_that_lists_it_and_the_one_with_its_ranges() -> None:
+    """protocol 1.5, 6.3: a step takes several frames, and the new parent's first query may be stated after the leaf."""
+    family = GroupMembership(60)
+    do(family, "a", "change", Members(0, (Leaf("x", 1), Leaf("y", 1)), (), (Serving(*KEY),)))
+    family.serving(0)
+    do(family, "b", "change", Members(0, (Leaf("x", 2, 1),)))
+    assert family.begins() == {}
+    do(family, "b", "change", Members(0, (), (), (Serving(*KEY, None, None, 30),)))
+    assert family.ends() == {}
+    do(family, "a", "drop", "x")
+    assert family.ends() == {KEY: {"x": 30}}
 
 
 TIMES_OF_LEAVES = st.builds(

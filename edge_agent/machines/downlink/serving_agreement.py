@@ -66,9 +66,11 @@ class ServingAgreement:
     def begins(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
         """Query -> leaf -> start, for leaves that begin after the agreed start, or never (LATEST_US) (4.5).
 
-        every: all members. on_way: ranges served by leaves in transit to another parent.
+        every: all members. on_way: ranges served by leaves in transit to another parent. If several members list a
+        leaf, because it moves, the earliest start counts: the new one may state its ranges after it has listed it.
         """
         out: dict[QueryKey, dict[str, int]] = {}
+        moved = {leaf for member in every for leaf in member.moved}
         for key, start_us in self._start_us.items():
             later, agreed_us = {}, NEVER_US if start_us is None else start_us
             for member in every:
@@ -79,6 +81,10 @@ class ServingAgreement:
                 least_us = max(own_us, agreed_us)
                 own = member.begins.get(key, {})
                 later.update((leaf, us) for leaf, us in own.items() if us > least_us and leaf in member.leaves)
+            for leaf in later.keys() & moved:
+                later[leaf] = min(_start_us(member, key, leaf) for member in every if leaf in member.leaves)
+                if later[leaf] <= agreed_us:
+                    del later[leaf]
             later.update((each.node, each.from_us) for each in on_way if each.key == key and each.from_us > agreed_us)
             if later:
                 out[key] = later
@@ -87,9 +93,10 @@ class ServingAgreement:
     def ends(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
         """Query -> leaf -> latest window end that it serves, for leaves that stopped before others (6.3).
 
-        every, on_way: see `begins`.
+        every, on_way: see `begins`; if several members list a leaf, the latest end counts.
         """
         out: dict[QueryKey, dict[str, int]] = {}
+        moved = {leaf for member in every for leaf in member.moved}
         for key in self._start_us:
             members = [(member, member.serving[key]) for member in every if key in member.serving]
             away = [each for each in on_way if each.key == key]
@@ -102,6 +109,14 @@ class ServingAgreement:
                     earlier.update(dict.fromkeys(member.leaves, own_us))
                 own = member.ends.get(key, {})
                 earlier.update((leaf, us) for leaf, us in own.items() if us < own_us and leaf in member.leaves)
+            for leaf in earlier.keys() & moved:
+                earlier[leaf] = max(
+                    min(serving.bounds_us[2], member.ends.get(key, {}).get(leaf, -NEVER_US))
+                    for member, serving in members
+                    if leaf in member.leaves
+                )
+                if earlier[leaf] >= last_us:
+                    del earlier[leaf]
             if earlier:
                 out[key] = earlier
         return out
@@ -114,6 +129,13 @@ class ServingAgreement:
         agreement = cls(grace_us)
         agreement._since, agreement._start_us = dict(state.since), dict(state.starts)
         return agreement
+
+
+def _start_us(member: Member, key: QueryKey, leaf: str) -> int:
+    """The start from which a leaf of a member serves a query; LATEST_US: never."""
+    serving = member.serving.get(key)
+    own_us = LATEST_US if serving is None else serving.from_us
+    return max(own_us, member.begins.get(key, {}).get(leaf, own_us))
 
 
 def _by_query(members: Iterable[Member]) -> dict[QueryKey, list[Serving]]:
