@@ -1,7 +1,8 @@
 """Boots the gateway image in QEMU and uses it: `make image-test`, or `python -m tests.image.boot IMAGE`.
 
-No KVM, no loop device. Kernel, initrd and command line come out of the image's own FAT partition, so the files that a
-Pi would load are booted; only the machine is QEMU's (-M virt). The guest reaches nothing but the enrolment service and
+No KVM, no loop device. Kernel, initrd, device tree and command line come out of the image's own FAT partition, so the
+files that a Pi would load are booted; only the machine is QEMU's: `virt`, or `raspi3b` with the Pi 3's own devices. The
+guest reaches nothing but the enrolment service and
 the region's broker of this test, on 127.0.0.1; its disk is a copy, larger than the image, so that /var can grow.
 Prints a line for each check and figures at the end; exits with 1 if a check failed.
 """
@@ -18,16 +19,19 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from edge_agent.config import topics
 from edge_agent.demo.processes import ChildProcess, free_ports
 from edge_agent.provisioning import fat
 from tests.image.boot_site import BROKER, CA, NODE, SENSORS, Sensors, Site, online
-from tests.image.boot_updates import Bundles, Gateway, bundles, updates
+from tests.image.boot_updates import Gateway, bundles, updates
 
 COMMIT_S: Final = 2.0  # a reading is safe after a commit interval, 1 s; the gateway's broker keeps nothing
-DISK_BYTES: Final = 3 * 2**30
+DISK_BYTES: Final = {"virt": 3 * 2**30, "raspi3b": 4 * 2**30}  # QEMU's SD cards have a power of two of bytes
+PI3_TREE: Final = "bcm2837-rpi-3-b.dtb"
+# QEMU's model of the Pi's watchdog resets the machine as soon as systemd arms it.
+PI3_LINE: Final = "console=ttyAMA0 systemd.watchdog_sec=0 modprobe.blacklist=bcm2835_wdt"
 BOOT_S: Final = 900.0  # a loaded machine takes 100 s; a gateway that never comes ends here
 LONG_S: Final = 600.0  # a command that starts the agent
 AGENT_MB: Final = 64
@@ -49,15 +53,22 @@ class FailedError(Exception):
     """A check failed."""
 
 
+class Machine(NamedTuple):
+    """A machine of QEMU. memory_mb: of `virt`; the Pi 3 has 1 GiB."""
+
+    name: str
+    memory_mb: int
+
+
 class Guest:
     """The image on a disk of its own, in QEMU."""
 
-    def __init__(self, image: Path, folder: Path, site: Site, files: Bundles) -> None:
-        self.folder, self.site, self.files = folder, site, files
+    def __init__(self, image: Path, folder: Path, site: Site, machine: Machine) -> None:
+        self.folder, self.site, self.machine, self.files = folder, site, machine, bundles(folder)
         self.disk = folder / "disk.img"
         subprocess.run(["cp", "--sparse=always", image, self.disk], check=True)
         with self.disk.open("r+b") as file:
-            file.truncate(DISK_BYTES)
+            file.truncate(DISK_BYTES[machine.name])
         self.mqtt_port, self.ssh_port = free_ports(2)
         self.key = folder / "ssh"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True)
@@ -75,8 +86,8 @@ class Guest:
             f'[update]\nkeys = ["{self.files.public}"]\n'
         )
 
-    def boot(self, *machine: str) -> None:
-        """Start it; `machine`: more options of QEMU."""
+    def boot(self, *more: str) -> None:
+        """Start it. more: further options of QEMU."""
         self.boots += 1
         config = fat.get(self.disk, "config.txt").decode()
         names = [re.search(pattern, config, re.MULTILINE) for pattern in (r"^kernel=(\S+)", r"^initramfs (\S+)")]
@@ -89,20 +100,25 @@ class Guest:
             f",guestfwd=tcp:{BROKER}:8883-cmd:nc 127.0.0.1 {self.site.region_port}"
             f",guestfwd=tcp:{CA}:8443-cmd:nc 127.0.0.1 {self.site.ca_port}"
         )
+        drive = f"file={self.disk},format=raw,cache=unsafe"
+        if self.machine.name == "virt":
+            hardware = ["-M", "virt,gic-version=2", "-cpu", "cortex-a72", "-smp", "2"]
+            hardware += ["-m", str(self.machine.memory_mb), "-drive", f"if=none,id=d0,{drive}"]
+            hardware += ["-device", "virtio-blk-pci,drive=d0"]
+            hardware += ["-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci"]
+            line += " console=ttyAMA0"
+        else:  # its memory is 1 GiB
+            (self.folder / "tree").write_bytes(fat.get(self.disk, PI3_TREE))
+            hardware = ["-M", self.machine.name, "-dtb", str(self.folder / "tree"), "-drive", f"if=sd,{drive}"]
+            hardware += ["-device", "usb-net,netdev=n0"]
+            line += f" {PI3_LINE}"
         command = [
-            *("qemu-system-aarch64", "-M", "virt,gic-version=2", "-cpu", "cortex-a72", "-smp", "2", "-m", "1024"),
+            *("qemu-system-aarch64", "-netdev", net, *hardware),
             *("-accel", "tcg,thread=multi,tb-size=512", "-display", "none", "-monitor", "none", "-no-reboot"),
-            *(
-                "-drive",
-                f"if=none,id=d0,file={self.disk},format=raw,cache=unsafe",
-                "-device",
-                "virtio-blk-pci,drive=d0",
-            ),
-            *("-netdev", net, "-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci"),
             *("-kernel", str(self.folder / "kernel"), "-initrd", str(self.folder / "initrd")),
-            *("-append", f"{line} console=ttyAMA0 systemd.show_status=1"),
+            *("-append", f"{line} systemd.show_status=1"),
             *("-serial", f"file:{self.folder}/console-{self.boots}.log"),
-            *machine,
+            *more,
         ]
         self.process = ChildProcess(f"qemu-{self.boots}", command, self.folder)
         self.process.start()
@@ -126,6 +142,10 @@ class Guest:
         if done.returncode == 255:
             raise FailedError(f"ssh: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout.decode(errors="replace").strip()
+
+    def set_clock(self) -> None:
+        """Set it as a time server would have; QEMU forwards none."""
+        self.run(f"date -s @{time.time():.3f}")
 
     def console(self) -> str:
         file = self.folder / f"console-{self.boots}.log"
@@ -166,12 +186,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("image", type=Path)
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it")
+    parser.add_argument("--machine", choices=sorted(DISK_BYTES), default="virt", help="of QEMU")
+    parser.add_argument("--memory", type=int, default=1024, metavar="MB", help="of the machine `virt`")
     args = parser.parse_args()
     folder = args.keep or Path(tempfile.mkdtemp(prefix="headwater-boot-"))
     folder.mkdir(parents=True, exist_ok=True)
     report = Report()
     site = Site(folder)
-    guest = Guest(args.image, folder, site, bundles(folder))
+    guest = Guest(args.image, folder, site, Machine(args.machine, args.memory))
     try:
         with site.running():
             scenario(report, site, guest)
@@ -200,7 +222,7 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
     )
     fat.put(guest.disk, guest.settings(site.authority.token(NODE)).encode())
     report.say("first boot")
-    guest.boot()
+    power_on(report, guest)
     is_online = online(site)
     report.until("the gateway is online at the region's broker, enrolled", is_online, guest)
     report.figures["boot to online, s"] = round(time.monotonic() - guest.booted, 1)
@@ -216,7 +238,7 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
         cuts = [time.monotonic()]
         machine, serials = report.figures["machine id"], len(site.authority.issued())
         report.say("second boot")
-        guest.boot()
+        power_on(report, guest)
         # Not by its status, which the broker keeps from before the cut.
         report.until("the gateway is online again", lambda: UPLINK in guest.run(GATEWAY_LOG), guest)
         report.figures["second boot to online, s"] = round(time.monotonic() - guest.booted, 1)
@@ -261,12 +283,20 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
     report.say("a gateway.toml with a mistake")
     power_off(report, guest)
     fat.put(guest.disk, guest.settings("x" * 20).replace("[uplink]", "[uplnk]").encode())
-    guest.boot()
+    power_on(report, guest)
     report.until("the console says what is wrong", lambda: "uplnk" in guest.console(), guest)
     report.until("the last good file stays in force", lambda: UPLINK in guest.run(GATEWAY_LOG), guest)
     power_off(report, guest)
     said = fat.get(guest.disk, "gateway-errors.txt").decode()
     report.check("the card says what is wrong", '"uplnk"' in said and "uplink" in said, said.splitlines()[1])
+
+
+def power_on(report: Report, guest: Guest) -> None:
+    """Boot it with the right time. The Pi's model has no clock, as the Pi itself."""
+    guest.boot()
+    if guest.machine.name != "virt":
+        report.until("ssh, to set the clock", lambda: guest.run("true") == "", guest)
+        guest.set_clock()
 
 
 def without_clock(report: Report, guest: Guest, sensors: Sensors) -> None:
@@ -280,7 +310,7 @@ def without_clock(report: Report, guest: Guest, sensors: Sensors) -> None:
     report.check("TLS waits for the time", UPLINK not in guest.run(GATEWAY_LOG))
     failed = guest.run("systemctl --failed --plain --no-legend")
     report.check("no unit has failed for want of the time", failed == "", failed)
-    guest.run(f"date -s @{time.time():.3f}")  # as a time server would have; QEMU forwards none
+    guest.set_clock()
     corrected = time.monotonic()
     report.until("it is online once the clock is right", lambda: UPLINK in guest.run(GATEWAY_LOG), guest)
     report.figures["clock right to online, s"] = round(time.monotonic() - corrected, 1)
@@ -311,7 +341,8 @@ def inside(report: Report, guest: Guest) -> None:
     options = guest.run("findmnt -no OPTIONS /")
     report.check("the root file system is read-only", options.startswith("ro"), options)
     var = int(guest.run("df --output=size -B1 /var | tail -n 1"))
-    report.check("/var has grown to the end of the card", var > DISK_BYTES - 1.5 * 2**30, f"{var / 2**20:.0f} MiB")
+    grown = var > DISK_BYTES[guest.machine.name] - 1.5 * 2**30
+    report.check("/var has grown to the end of the card", grown, f"{var / 2**20:.0f} MiB")
     failed = guest.run("systemctl --failed --plain --no-legend")
     report.check("no unit has failed", failed == "", failed)
     pid = guest.run("systemctl show -P MainPID headwater-gateway")
