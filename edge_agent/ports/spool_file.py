@@ -123,7 +123,7 @@ class SpoolFile(SqliteFile):
         if version > VERSION:
             raise ConfigError(
                 f"{self.what} is of version {version}, this headwater reads up to {VERSION}: run the newer headwater, "
-                "or choose another [spool] path (the content of this spool is then lost)"
+                "or set another [spool] path (the frames in this spool are then not sent)"
             )
         if version != VERSION:
             raise UnusableError(f"its version is {meta.get('version')}, but this headwater reads version {VERSION}")
