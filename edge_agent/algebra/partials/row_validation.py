@@ -89,7 +89,10 @@ def check_basis(basis: tuple[str, ...]) -> None:
     """
     unknown = [name for name in basis if name not in COLUMNS]
     if unknown:
-        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}; update this node")
+        raise WireError(
+            f"state columns that this node does not know: {', '.join(unknown)[:200]}; update it, or install the "
+            "package that defines them"
+        )
     try:
         components_of(basis)
     except ValueError as err:
