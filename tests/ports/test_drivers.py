@@ -145,6 +145,8 @@ def test_the_example_of_the_docs_is_checked_explained_and_read_as_ours_are(gauge
     (read,) = sensors.poll(clock.us, everything=True)
     assert (read.batch.value.tolist(), read.batch.labels) == ([205], [(("site", "a"),)])
     assert sensors.counters()["g"]["readings"] == 1
+    (again,) = sensors.poll(clock.pass_s(-3600), everything=True)  # the clock was set back
+    assert again.batch.time_us.tolist() == [clock.us]
 
 
 def test_what_a_drivers_package_raises_costs_its_own_sensors_only(
