@@ -61,8 +61,9 @@ def test_the_facts_of_a_record_fit_together(name: str) -> None:
     assert driver.extra in {"", *extras}
     assert driver.templates <= TEMPLATES
     assert not {key.name for key in driver.keys} & {"driver", *(key.name for key in COMMON)}
+    assert driver.about
     assert all(key.doc for key in driver.keys)
-    assert f"`{name}`" in drivers_page()
+    assert f"`{name}`: {driver.about}" in drivers_page()
     assert driver.own_clock or not driver.ends  # only a recording ends
 
 

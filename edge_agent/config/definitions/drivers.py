@@ -37,6 +37,7 @@ Rate = Callable[[Sensor, Collection[str]], float]
 class Driver:
     """All facts about one sensor driver. No field has a default, so that none can be forgotten.
 
+    about: what it reads, one line for docs/configure.md.
     keys: the driver's own keys in definitions; `sensor.option(key.inside)` returns their values.
     start: (sensor, position, clock) -> ports.SensorDriver. Only start may import the libraries of `extra`.
     check: gets the values of all keys and reports mistakes that involve several keys; None: there are none.
@@ -52,6 +53,7 @@ class Driver:
     """
 
     name: str
+    about: str
     keys: tuple[Key, ...]
     start: Callable[..., Any]
     check: Check | None

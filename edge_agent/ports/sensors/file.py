@@ -244,6 +244,7 @@ def _split(line: bytes) -> list[str]:
 _COLUMN: Final = Text("a column or JSON pointer", longest=200)
 DRIVER: Final = Driver(
     name="file",
+    about="readings of a recorded file, at the speed of the recording or another",
     keys=(
         Key("path", FilePath(), REQUIRED, "CSV with a header, or JSON lines"),
         Key("format", Choice(("auto", "csv", "jsonl"), what="format"), "auto", "auto: by the ending of the file name"),
