@@ -95,7 +95,10 @@ class FileSensor(CheckedSensor):
 
     @property
     def position(self) -> object:
-        """[byte offset, elapsed us, first time, greatest time delivered]; None before the first reading."""
+        """[byte offset, us elapsed, first event time (us), greatest event time delivered (us)].
+
+        None before the first reading.
+        """
         if self._first_us is None:
             return None
         return [self._offset, self._boot_us() - self._started_us, self._first_us, self._last_us]

@@ -24,7 +24,10 @@ LEAST: Final = 64  # bytes of an array from which deflating is tried
 
 
 def pack(values: Array, least: int) -> object:
-    """Encode a flat array, float64 or int64. least: bytes from which deflating is tried. Without values: 0."""
+    """Encode a flat array, float64 or int64. Returns 0 for an empty array.
+
+    least: smallest encoded size, in bytes, at which deflating is tried.
+    """
     if not len(values):
         return 0
     item = numeric.encode(values)
