@@ -35,7 +35,7 @@ TOP = Path(__file__).resolve().parents[2]
 def brought(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Driver]]:
     """The drivers of packages, none to begin with."""
     found: dict[str, Driver] = {}
-    monkeypatch.setattr(DRIVERS, "_brought", found)
+    monkeypatch.setattr(DRIVERS, "_of_packages", found)
     yield found
     drivers.REFUSED.clear()
 

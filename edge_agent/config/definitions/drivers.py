@@ -72,10 +72,10 @@ class DriverRegistry(Mapping[str, Driver]):
 
     def __init__(self) -> None:
         self._loaded: dict[str, Driver] = {}
-        self._brought: dict[str, Driver] = {}
+        self._of_packages: dict[str, Driver] = {}
 
     def __getitem__(self, name: str) -> Driver:
-        found = self._brought.get(name) or self._loaded.get(name)
+        found = self._of_packages.get(name) or self._loaded.get(name)
         if found is None:
             if name not in FILES:
                 raise KeyError(name)
@@ -86,15 +86,15 @@ class DriverRegistry(Mapping[str, Driver]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*FILES, *self._brought))
+        return iter((*FILES, *self._of_packages))
 
     def __len__(self) -> int:
-        return len(FILES) + len(self._brought)
+        return len(FILES) + len(self._of_packages)
 
     @property
-    def brought(self) -> tuple[str, ...]:
+    def of_packages(self) -> tuple[str, ...]:
         """The names of the drivers from installed packages."""
-        return tuple(self._brought)
+        return tuple(self._of_packages)
 
     def add(self, loaded: Iterable[Loaded[Driver]], refused: Mapping[str, str]) -> None:
         """Add drivers of installed packages; reasons why others cannot be used go to REFUSED.
@@ -103,7 +103,7 @@ class DriverRegistry(Mapping[str, Driver]):
         """
         REFUSED.update(refused)
         for each in usable(loaded, REFUSED, lambda driver: _refusal(driver, self)):
-            self._brought[each.found.name] = each.found
+            self._of_packages[each.found.name] = each.found
 
 
 def _refusal(found: Driver, registry: Collection[str]) -> str:
