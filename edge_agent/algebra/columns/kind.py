@@ -37,6 +37,18 @@ LETTERS: Final[dict[Form, tuple[str, str]]] = {
     Form.SERIES: ("S", "s"),
     Form.BYTES: ("HTK", "HTK"),
 }
+LETTER_WORDS: Final = {
+    "i": "integers of 64 bits",
+    "f": "floats",
+    "O": "integers of up to 128 bits",
+    "B": "multisets of floats",
+    "b": "multisets of integers",
+    "S": "series of floats",
+    "s": "series of integers",
+    "H": "HLL sketches",
+    "T": "theta sketches",
+    "K": "KLL sketches",
+}
 
 
 @dataclass(frozen=True, slots=True)
