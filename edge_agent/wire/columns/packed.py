@@ -63,5 +63,6 @@ def unpack_ints(item: object, n: int, what: str) -> Ints:
     """Inverse of `pack` for n >= 1 values that must be int64. Raises: WireError."""
     found = unpack(item, n, what)
     if found.dtype != np.int64:
-        raise WireError(f"{what}: wanted integers of 64 bits")
+        got = "floats" if found.dtype == np.float64 else "larger integers"
+        raise WireError(f"{what}: wanted integers of 64 bits, got {got}")
     return found
