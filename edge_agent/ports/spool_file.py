@@ -130,7 +130,7 @@ class SpoolFile(SqliteFile):
         if meta.get("node") != self.node:
             raise ConfigError(
                 f"{self.what} belongs to node {meta.get('node')!r}, but this is node {self.node!r}: "
-                "choose another [spool] path, or move the file away"
+                "set another [spool] path, or move the file away"
             )
 
 
