@@ -1,7 +1,8 @@
 """Logs to standard error in logfmt: one line per event, with its name and key=value pairs.
 
-Code logs events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. There is one line per
-closed window, none per reading. Repeated lines are dropped; the next line that passes has their number.
+Code logs events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`, and no line per
+reading or window. Of lines with equal event, level and node or sensor, 5 per 30 s are written; the first line after
+these 30 s has the number that was left out. Errors are always written.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def walk(heading: str) -> list[tuple[str, str]]:
 
 
 READING: Final = walk("The way of a reading")
+LATE: Final = walk("The way of a late reading")
 DECISION: Final = walk("The way of a decision")
 
 
@@ -87,7 +88,7 @@ def executed() -> set[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("path", "name"), [*dict.fromkeys(READING + DECISION)])
+@pytest.mark.parametrize(("path", "name"), [*dict.fromkeys(READING + LATE + DECISION)])
 def test_a_step_names_a_function_that_exists(path: str, name: str) -> None:
     assert name in functions(path)
 

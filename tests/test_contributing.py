@@ -55,6 +55,8 @@ sensors = Sensors(SystemClock())
 sensors.configure([parse_sensor("up", {"driver": "uptime", "every": "100ms"})], {})
 (read,) = sensors.poll(SystemClock().now_us(), everything=True)
 assert read.batch.value[0] > 0
+(again,) = sensors.poll(SystemClock().now_us() - 3_600_000_000, everything=True)  # the clock was set back
+assert len(again.batch.value) == 1
 assert "`uptime`" in drivers() and "`shift`" in windows() and "`midrange`" in functions()
 assert all(word in "".join(map(text_of, schemas().values())) for word in ("uptime", "shift", "midrange"))
 """

@@ -72,7 +72,10 @@ class LandingLoop:
             alive()
 
     def turn(self, names: Sequence[str] | None = None) -> int:
-        """Make one batch of the first of these files (None: of all new files). Returns how many files it contains."""
+        """Make one batch of as many of these files, in order, as fit in `max_bytes`, and at least one.
+
+        names: None for all new files. Returns the number of files read.
+        """
         files: list[tuple[str, bytes]] = []
         left = self.max_bytes
         for name in self._names() if names is None else names:

@@ -125,9 +125,12 @@ def _bits(value: Array) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks as columns: one row per chunk, and the readings of all chunks one after the other, shape (n, words).
+    """Chunks as columns: one row per chunk, and the readings of all chunks one after the other.
 
-    key: index of each chunk's key in `keys`. sizes: readings of each chunk. scale: FLOATS for floats.
+    number: see COLUMNS. key: index of each chunk's key in `keys`. epoch, seq, row: of the frame's row; of a state, see
+    position_rows.AS_CHUNKS. kept: of a state, position of the first reading that the key keeps. since: of a state, the
+    first batch whose rows it consists of. Both are 0 for new readings. scale: FLOATS for floats. sizes: number of
+    readings in each chunk. readings: shape (n, WORDS); of states (n, HELD_WORDS).
     """
 
     keys: list[str]

@@ -31,6 +31,7 @@ log = logging.getLogger("headwater.root")
 
 VERSION: Final = 1
 MARK: Final = b"told"  # prefix of an input; a whole state begins with other bytes, those of zlib
+RESTORE: Final = "restore ops.batches from a version or a backup that has them"
 AGAIN_S: Final = 10.0  # longest time that a start may need to decide again
 File = tuple[str, bytes]
 
@@ -166,9 +167,9 @@ def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, Ro
     first, *more = rows
     numbers = [int(row["number"]) for row in rows]
     if numbers != list(range(numbers[0], numbers[0] + len(rows))):
-        raise PortError(f"rows of ops.batches are missing between {numbers[0]} and {numbers[-1]}; restore the table")
+        raise PortError(f"rows of ops.batches are missing between {numbers[0]} and {numbers[-1]}; {RESTORE}")
     if base_of(bytes(first["state"]), numbers[0]) != numbers[0]:
-        raise PortError(f"the rows of ops.batches before {numbers[0]} are missing; restore the table")
+        raise PortError(f"the rows of ops.batches before {numbers[0]} are missing; {RESTORE}")
     if not more:
         return decision_checkpoint.loads(bytes(first["state"]), rules.limits, rules.grace_us, rules.members)
     revise_every_us, horizon_us, grace_us, members = _decode(bytes(more[0]["state"]))["rules"]

@@ -1,4 +1,7 @@
-"""Writes recomputed rows to gold.results: replaces or withdraws rows whose readings or coverage changed."""
+"""Writes recomputed rows to gold.results: inserts, replaces and withdraws rows.
+
+The reasons for which a row is withdrawn are in edge_agent/root/decision/withdrawals.py.
+"""
 
 from __future__ import annotations
 

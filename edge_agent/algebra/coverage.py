@@ -70,7 +70,7 @@ def session_coverage(
 ) -> Coverage:
     """Coverage of a session of one key, from its first to its last reading. bounds: leaf -> its bound for that key.
 
-    A leaf is missing with reason 'behind' until its bound is past last + gap, because it may still extend the session.
+    A leaf is missing with reason 'behind' until its bound is above last + gap, because it may still extend the session.
     Gap records count up to and including last + gap (docs/protocol.md 4.7).
 
     begins, ends: as in window_coverage, but compared with first - gap and last + gap, because readings of the leaf in

@@ -127,7 +127,7 @@ class Serving:
 
     @property
     def key(self) -> QueryKey:
-        """The query revision."""
+        """The id and revision of the query."""
         return QueryKey(self.query, self.revision)
 
     @property

@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--role", choices=ROLES, default=ROLES[0], help="role of the node (default gateway)")
     parser.add_argument("--id", help="id of the node (default: from the host name; root for a root)")
-    parser.add_argument("--broker", default=_LOOPBACK, help=f"broker above; of a root, its own (default {_LOOPBACK})")
+    parser.add_argument(
+        "--broker",
+        default=_LOOPBACK,
+        help=f"URL of the parent's broker; for a root, of the broker of its children (default {_LOOPBACK})",
+    )
     parser.add_argument("--parent", default=ROOT_ID, help=f"id of the node above (default {ROOT_ID})")
     parser.add_argument("--for-image", action="store_true", help="write a gateway.toml for the gateway image")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")

@@ -97,18 +97,17 @@ class Device:
             else:
                 key = waiting.read_bytes()
         except OSError as err:
-            raise PortError(f"{self.folder}: {err.strerror}") from err
+            raise PortError(
+                f"cannot read or write {waiting}: {err.strerror}; run as the user who owns {self.folder}"
+            ) from err
         return key, openssl("req", "-new", "-key", "/dev/stdin", "-subj", f"/CN={self.node}", stdin=key)
 
     def _post(self, url: str, path: str, body: Mapping[str, str], *, present: bool) -> bytes:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
             raise ConfigError(f"{url}: wanted a URL like https://host:port")
+        context = self._context(present=present)
         try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            if present:
-                context.load_cert_chain(self.cert_file, self.key_file)
             connection = http.client.HTTPSConnection(
                 parts.hostname, parts.port or 443, timeout=TIMEOUT_S, context=context
             )
@@ -127,10 +126,25 @@ class Device:
                 f"{url}: the server's certificate is not accepted: {err.verify_message}; is the clock right?"
             ) from err
         except OSError as err:
-            raise PortError(f"{url}: {err.strerror or err}") from err
+            raise PortError(
+                f"cannot reach the authority {url}: {err.strerror or err}; is the URL right, and does `headwater ca "
+                "serve` run?"
+            ) from err
         except (http.client.HTTPException, ValueError, KeyError, TypeError) as err:
             raise PortError(f"{url}: wanted the answer of an authority, got another one; is the URL right?") from err
         raise PortError(f"{url}: the authority refused: {why}")
+
+    def _context(self, *, present: bool) -> ssl.SSLContext:
+        """present: whether the device presents its own certificate. Raises: PortError if a file cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if present:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except OSError as err:  # SSLError too
+            files = f"{self.ca_file}, {self.cert_file} or {self.key_file}" if present else str(self.ca_file)
+            raise PortError(f"cannot use {files}: {err.strerror or err}") from err
+        return context
 
     def _put(self, key: bytes, certificate: bytes) -> None:
         """Put key and certificate into force atomically, by moving the link once both files are on disk."""
@@ -151,7 +165,9 @@ class Device:
                     shutil.rmtree(old, ignore_errors=True)
             (self.folder / "enrolling.pem").unlink(missing_ok=True)
         except OSError as err:
-            raise PortError(f"{self.folder}: {err.strerror}") from err
+            raise PortError(
+                f"cannot write key and certificate to {self.folder}: {err.strerror}; run as the user who owns it"
+            ) from err
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:

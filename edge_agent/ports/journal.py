@@ -114,14 +114,14 @@ class Journal:
         if about["version"] > VERSION:
             raise ConfigError(
                 f"{self.folder / NAME} is of version {about['version']}, this headwater reads up to {VERSION}: run the "
-                "newer headwater, or choose another [lander] folder"
+                "newer headwater, or set another [lander] folder (landing files in this one are then not read)"
             )
         if about["version"] != VERSION:
             raise WireError(f"journal of version {about['version']}: this lander reads version {VERSION}")
         if about["node"] != self.node:
             raise ConfigError(
-                f"{self.folder} belongs to root {about['node']!r}, but this is root {self.node!r}: choose another "
-                "[lander] folder"
+                f"{self.folder} belongs to root {about['node']!r}, but this is root {self.node!r}: set another "
+                "[lander] folder (landing files in this one are then not read)"
             )
         self.id = int(about["journal"])
 

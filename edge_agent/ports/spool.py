@@ -78,8 +78,9 @@ class Spool:
 
         `lost` is set if the past of the node is unknown: the file was unusable and had to be set aside, or a slot that
         the node needs to continue is damaged. In the second case the frames are intact, and the next commit deletes the
-        slots. Raises: ConfigError if the spool belongs to another node or a newer version, PortError if it is in use or
-        cannot be written.
+        slots. Raises: ConfigError if the spool belongs to another node, or its file has a newer version
+        (spool_file.VERSION; slots of a newer version are refused by the node, see slots.check_version), PortError if it
+        is in use or cannot be written.
         """
         self._file.take()
         try:

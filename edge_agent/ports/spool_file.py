@@ -123,14 +123,14 @@ class SpoolFile(SqliteFile):
         if version > VERSION:
             raise ConfigError(
                 f"{self.what} is of version {version}, this headwater reads up to {VERSION}: run the newer headwater, "
-                "or choose another [spool] path (the content of this spool is then lost)"
+                "or set another [spool] path (the frames in this spool are then not sent)"
             )
         if version != VERSION:
             raise UnusableError(f"its version is {meta.get('version')}, but this headwater reads version {VERSION}")
         if meta.get("node") != self.node:
             raise ConfigError(
                 f"{self.what} belongs to node {meta.get('node')!r}, but this is node {self.node!r}: "
-                "choose another [spool] path, or move the file away"
+                "set another [spool] path, or move the file away"
             )
 
 

@@ -23,7 +23,10 @@ class Waiter:
         os.set_blocking(self._wake, False)
 
     def wait(self, connections: Sequence[Connection], timeout_s: float) -> None:
-        """Sleep at most timeout_s, then let connections that are ready or due work. Then `take` their reports."""
+        """Sleep at most timeout_s, then serve the connections that have data or a timer that is due.
+
+        Collect their reports with `Connection.take`.
+        """
         now = time.monotonic()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)

@@ -5,7 +5,7 @@ Rules (docs/protocol.md), by interpretation:
 - local, bounds: a window is complete when the frontier has reached its end (4.4).
 - order: the i-th windows of all nodes form one window as soon as every node has sent its window. If the query allows,
   nodes that are left out are not waited for.
-- overlap: windows that overlap or touch form one window, complete when the bound of their markers lies past its end
+- overlap: windows that overlap or touch form one window, complete when the bound of their markers is above its end
   (5.1).
 - central: the markers of all nodes cut one stream. A window is complete when every node's frontier has passed its end
   (7.4).

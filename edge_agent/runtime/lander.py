@@ -62,7 +62,7 @@ def quarantine_of(settings: Settings) -> QuarantineFile:
 
 
 class LanderLoop(Loop[LanderEvent, LanderAction]):
-    """The lander as a process."""
+    """The lander's process: writes messages to landing files, sends receipts, and numbers published definitions."""
 
     def __init__(self, settings: Settings, version: str) -> None:
         """Open the journal and the landing folder; `run` connects. Raises: ConfigError, PortError."""

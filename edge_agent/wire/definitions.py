@@ -155,7 +155,7 @@ def _numbered_plan(value: object) -> tuple[int, int, Plan]:
         raise WireError(f"kind of plan: wanted one of {', '.join(KINDS)}, got {shown(kind)}")
     state_columns = names(basis, "basis")
     if len(set(state_columns)) != len(state_columns) or len(state_columns) > MAX_COLUMNS:
-        raise WireError(f"basis: wanted at most {MAX_COLUMNS} names, each once")
+        raise WireError(f"basis: wanted at most {MAX_COLUMNS} names, none of them twice")
     return (
         an_int(number, 0, MAX_PLANS - 1, "plan"),
         an_int(group_number, 0, MAX_GROUPS - 1, "group"),

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 from edge_agent.algebra.frame import HORIZON_US, MAX_HORIZON_US
+from edge_agent.config.checking.checker import BAD
 from edge_agent.config.node_file.node_tables import FOR_ROLE, ROLES, TABLES, keys_of
 from edge_agent.config.node_file.sample import sample
 from edge_agent.config.node_file.settings import Settings, load, notes, parse
@@ -124,6 +125,12 @@ def test_relative_paths_are_beside_the_file(tmp_path: Path) -> None:
     assert note.startswith("[root] checkpoint has no effect")
     root.write_text('[node]\nid="root"\nrole="root"\n[lower]\nbroker="mqtt://a"\n[root]\ntables="t"')
     assert notes(load(root)) == (), "one that does not name it hears nothing of it"
+
+
+def test_a_refusal_without_a_reason_is_a_defect_and_no_mistake_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_agent.config.node_file.settings.read_settings", lambda *_: BAD)
+    with pytest.raises(AssertionError, match="BAD without a problem"):
+        parse(GATEWAY)
 
 
 def test_a_file_that_is_not_there_or_not_readable_is_one_line(tmp_path: Path) -> None:

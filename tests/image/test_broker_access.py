@@ -278,3 +278,9 @@ def test_a_name_that_is_a_pattern_gets_no_rights(tmp_path: Path, capsys: pytest.
         assert main(["broker-config", str(tmp_path), *words]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_all_names_that_are_parents_and_operators_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for option in ("--parent", "--operator") for name in ("c", "a", "b") for word in (option, name)]
+    assert main(["broker-config", str(tmp_path), *words]) == 2
+    assert "a, b, c: named by both --parent and --operator; give each" in capsys.readouterr().err

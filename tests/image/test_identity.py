@@ -275,3 +275,30 @@ def test_a_node_that_cannot_enrol_says_what_to_do(tmp_path: Path, capsys: pytest
     assert "`headwater ca token` makes one" in capsys.readouterr().err
     (tmp_path / "token").write_text("t\n")
     assert main([*words, "--id", "g1", "--token-file", str(tmp_path / "token")]) == 3
+    assert f"cannot use {tmp_path}/ca.pem: " in capsys.readouterr().err
+
+
+def test_an_authority_that_is_not_there_is_named_with_what_to_check(device: Callable[..., Device]) -> None:
+    check = "cannot reach the authority https://127.0.0.1:9: .*; is the URL right, and does `headwater ca serve` run?"
+    with pytest.raises(PortError, match=check):
+        device("g1").ensure("https://127.0.0.1:9", "secret")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [("os.open", "cannot read or write .*/g1/enrolling.pem: "), ("tempfile.mkdtemp", "cannot write key and certif")],
+)
+def test_a_folder_of_another_user_is_named_with_what_to_do(
+    refusal: tuple[str, str],
+    url: str,
+    authority: Authority,
+    device: Callable[..., Device],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (call, says), gateway, token = refusal, device("g1"), authority.token("g1")
+    monkeypatch.setattr(f"edge_agent.identity.device.{call}", refused)
+    with pytest.raises(PortError, match=f"{says}.*Permission denied; run as the user who owns "):
+        gateway.ensure(url, token)

@@ -8,7 +8,9 @@ import pytest
 
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.columns.kind import LETTERS, ColumnKind, Form
+from edge_agent.algebra.columns.kind import LETTER_WORDS, LETTERS, ColumnKind, Form
+from edge_agent.algebra.partials.row_validation import check_column
+from edge_agent.errors import WireError
 from edge_agent.wire.columns.forms import CODECS
 
 FACTS = [field.name for field in dataclasses.fields(ColumnKind)]
@@ -31,6 +33,20 @@ def test_every_form_has_letters_and_a_codec() -> None:
     """Their Spark types: tests/cloud/test_plan.py."""
     assert LETTERS.keys() == set(Form), "Form and LETTERS of edge_agent/algebra/columns/kind.py"
     assert CODECS.keys() == set(Form), "Form and CODECS of edge_agent/wire/columns/forms.py"
+    assert LETTER_WORDS.keys() == set("".join(letters for pair in LETTERS.values() for letters in pair))
+
+
+@pytest.mark.parametrize(
+    ("name", "letter", "says"),
+    [
+        ("count", "O", "wanted integers of 64 bits, got integers of up to 128 bits"),
+        ("sum", "f", "wanted integers of 64 bits or integers of up to 128 bits, got floats"),
+        ("hll", "T", "wanted HLL sketches, got theta sketches"),
+    ],
+)
+def test_a_column_of_other_values_is_refused_in_words(name: str, letter: str, says: str) -> None:
+    with pytest.raises(WireError, match=says):
+        check_column(name, letter, -1)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -158,7 +158,7 @@ def test_text_becomes_canonical_text(text: str, canonical: str) -> None:
 def test_a_mistake_is_refused_with_its_column(text: str, column: int, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text)
-    assert f"column {column}:" in str(caught.value)
+    assert f"at character {column}:" in str(caught.value)
     assert says in str(caught.value)
 
 
@@ -172,7 +172,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         expr = parse(text)
     except ConfigError as err:
-        assert "where: column" in str(err)  # noqa: PT017 - either outcome is right, an unclear one is not
+        assert "where: at character" in str(err)  # noqa: PT017 - either outcome is right, an unclear one is not
     else:
         assert parse(str(expr)) == expr
 

@@ -106,7 +106,7 @@ def test_a_number_of_an_epoch_never_means_another_text() -> None:
     known = EpochDictionary()
     known.learn(Define(keys=(0, ("x", "y"))))
     known.learn(Define(keys=(1, ("y", "z"))))
-    with pytest.raises(WireError, match="other texts already"):
+    with pytest.raises(WireError, match="already assigned to other texts"):
         known.learn(Define(keys=(2, ("w", "v"))))
     assert known.keys == ["x", "y", "z"]
 

@@ -120,7 +120,7 @@ def test_what_cannot_be_served_is_refused_and_the_running_plan_goes_on() -> None
         slicer.change((asked, replace(query("r", Tumbling(10)), scope="region")))
     slicer.push(batch([1]))
     assert spans(slicer.advance(10)) == [(0, 10, "", 1.0)]
-    with pytest.raises(ConfigError, match="column 7"):
+    with pytest.raises(ConfigError, match="at character 7"):
         Slicer(Group("s", "value ~ 3", (), 0), None, "n")
 
 

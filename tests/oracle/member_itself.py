@@ -1,8 +1,9 @@
 """What answers for a member of the registry that has no independent answer yet: the member itself, in one piece.
 
 All readings of a window at one node, lifted at once; all readings of a key cut at once; all starts of windows with
-their ends. So slices, merging, trees, steps and both roots are held to it from its first line on, and what its own
-formula means is left to whoever writes a line for it in oracle.py, oracle_windows.py or oracle_central.py.
+their ends. So slices, merging, trees, steps and both roots are held to it from its first line on, but its own formula
+is compared only with itself, until there is an independent answer in central_computer.py (with functions.py),
+time_windows.py or ordered_windows.py.
 """
 
 from __future__ import annotations

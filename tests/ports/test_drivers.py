@@ -35,7 +35,7 @@ TOP = Path(__file__).resolve().parents[2]
 def brought(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Driver]]:
     """The drivers of packages, none to begin with."""
     found: dict[str, Driver] = {}
-    monkeypatch.setattr(DRIVERS, "_brought", found)
+    monkeypatch.setattr(DRIVERS, "_of_packages", found)
     yield found
     drivers.REFUSED.clear()
 
@@ -61,8 +61,9 @@ def test_the_facts_of_a_record_fit_together(name: str) -> None:
     assert driver.extra in {"", *extras}
     assert driver.templates <= TEMPLATES
     assert not {key.name for key in driver.keys} & {"driver", *(key.name for key in COMMON)}
+    assert driver.about
     assert all(key.doc for key in driver.keys)
-    assert f"`{name}`" in drivers_page()
+    assert f"`{name}`: {driver.about}" in drivers_page()
     assert driver.own_clock or not driver.ends  # only a recording ends
 
 
@@ -145,6 +146,8 @@ def test_the_example_of_the_docs_is_checked_explained_and_read_as_ours_are(gauge
     (read,) = sensors.poll(clock.us, everything=True)
     assert (read.batch.value.tolist(), read.batch.labels) == ([205], [(("site", "a"),)])
     assert sensors.counters()["g"]["readings"] == 1
+    (again,) = sensors.poll(clock.pass_s(-3600), everything=True)  # the clock was set back
+    assert again.batch.time_us.tolist() == [clock.us]
 
 
 def test_what_a_drivers_package_raises_costs_its_own_sensors_only(

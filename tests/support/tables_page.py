@@ -10,9 +10,9 @@ from cloud_job.delta.tables import TABLES, Table
 PAGE: Final = Path(__file__).resolve().parents[2] / "schemas" / "tables.md"
 HEAD: Final = """# Tables
 
-Written by the root, in the folder that `headwater root` is given (`gold/results`, `ops/nodes`, …) or under three-part
-names of a catalogue. Made from `cloud_job/delta/tables.py` by `python -m tests.support.tables_page`; do not edit it
-here.
+This page is for people who read the tables with SQL, Spark or another reader of Delta. The root writes them, in the
+folder that `headwater root` is given (`gold/results`, `ops/nodes`, …) or under three-part names of a catalogue.
+The page is made from `cloud_job/delta/tables.py` by `python -m tests.support.tables_page`; do not edit it here.
 
 - Times as numbers are microseconds since 1970, UTC. Intervals are `[start, end)`. An empty window has no row.
 - A row of `gold.results` is identified by (`query`, `node`, `key`, `start`), none of them null. It is replaced when it

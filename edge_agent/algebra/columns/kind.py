@@ -13,7 +13,10 @@ NUMBER_BYTES: Final = 9  # encoded size of a number of up to 64 bits, with its C
 
 
 class Form(Enum):
-    """The data type of a column's values. Wire and Spark each implement every form in a file `forms.py`."""
+    """The data type of a column's values. Every form is implemented by the wire and by Spark.
+
+    See wire/columns/forms.py and cloud_job/spark/native/column_types.py.
+    """
 
     INT = "int64"
     FLOAT = "float64"
@@ -33,6 +36,18 @@ LETTERS: Final[dict[Form, tuple[str, str]]] = {
     Form.MULTISET: ("B", "b"),
     Form.SERIES: ("S", "s"),
     Form.BYTES: ("HTK", "HTK"),
+}
+LETTER_WORDS: Final = {
+    "i": "integers of 64 bits",
+    "f": "floats",
+    "O": "integers of up to 128 bits",
+    "B": "multisets of floats",
+    "b": "multisets of integers",
+    "S": "series of floats",
+    "s": "series of integers",
+    "H": "HLL sketches",
+    "T": "theta sketches",
+    "K": "KLL sketches",
 }
 
 
@@ -55,12 +70,13 @@ Size = Callable[[int, int | None, float], RowSize]  # (degree of the column, sca
 class ColumnKind:
     """All facts about one kind of state column. No field has a default, so that every kind states all of them.
 
-    forms: (for floats, for scaled integers). bytes: upper bound of a row's size in a frame without readings. size:
-    bytes that readings add. grows: whether a cell grows with its readings; packages cannot add columns of such a kind.
-    of_reading: whether cells contain the time, node or arrival of a reading, which do not follow from its value.
-    arrivals: whether cells contain arrival numbers, which lift then needs. rescale(column, degree, scale, to): the
-    column at a finer scale, or as floats (to None); degree > 0. renumber(column, change): the column with other node
-    codes, None if it has none; change maps codes and keeps the order of node ids.
+    forms: (for floats, for scaled integers). bytes: upper bound of a cell's encoded size, without what `size` adds.
+    size: expected: bytes of a cell; most: upper bound of its bytes beyond `bytes`, 0 if it does not grow. grows:
+    whether a cell grows with its readings; packages cannot add columns of such a kind. of_reading: whether cells
+    contain the time, node or arrival of a reading, which do not follow from its value. arrivals: whether cells contain
+    arrival numbers, which lift then needs. rescale(column, degree, scale, to): the column at a finer scale, or as
+    floats (to None); degree > 0. renumber(column, change): the column with other node codes, None if it has none;
+    change maps codes and keeps the order of node ids.
     """
 
     name: str

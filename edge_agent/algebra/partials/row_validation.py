@@ -11,7 +11,7 @@ import numpy as np
 from edge_agent.algebra import sketches
 from edge_agent.algebra.aggregates import COLUMNS, components_of
 from edge_agent.algebra.columns import KINDS, OF_NODES
-from edge_agent.algebra.columns.kind import ColumnKind
+from edge_agent.algebra.columns.kind import LETTER_WORDS, ColumnKind
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import totals
@@ -89,7 +89,10 @@ def check_basis(basis: tuple[str, ...]) -> None:
     """
     unknown = [name for name in basis if name not in COLUMNS]
     if unknown:
-        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}; update this node")
+        raise WireError(
+            f"state columns that this node does not know: {', '.join(unknown)[:200]}; update it, or install the "
+            "package that defines them"
+        )
     try:
         components_of(basis)
     except ValueError as err:
@@ -101,6 +104,7 @@ def check_column(name: str, letter: str, scale: int | None) -> ColumnKind:
     """The registered kind of a column. letter: from sketches.kind_of. Raises: WireError if the values do not fit it."""
     kind = KINDS[COLUMNS[name].kind]
     if letter not in kind.letters(scale) or sketches.LETTERS.get(name, letter) != letter:
-        wanted = f"values of kind {kind.letters(scale)}"
-        raise WireError(f"column {name} ({kind.name}, scale {scale}): wanted {wanted}, got {letter!r}")
+        wanted = " or ".join(LETTER_WORDS[each] for each in sketches.LETTERS.get(name, kind.letters(scale)))
+        got = LETTER_WORDS.get(letter, repr(letter))
+        raise WireError(f"column {name} ({kind.name}, scale {scale}): wanted {wanted}, got {got}")
     return kind

@@ -1,7 +1,7 @@
 """Joins pieces of sessions. Slicers, mergers and the root all use these rules (docs/protocol.md).
 
 - Two pieces belong to one session iff next.first - previous.last <= gap. One piece may join several others (5.3).
-- A session is complete when the bound of its key is past last + gap. The bound is the lesser of frontier and hint
+- A session is complete when the bound of its key is above last + gap. The bound is the lesser of frontier and hint
   (5.1).
 - A maximum duration cuts at its multiples since 1970. Parts on either side of a cut never join (5.5).
 

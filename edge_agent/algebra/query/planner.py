@@ -66,7 +66,8 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         ids = ", ".join(query.id for query in queries[:3]) + (", ..." if len(queries) > 3 else "")
         raise ConfigError(
             f"the functions of the queries with one source and filter ({ids}) need {len(basis)} state columns, at most "
-            f"{MAX_COLUMNS} are possible: use fewer edges, or give one of these queries another filter or lateness"
+            f"{MAX_COLUMNS} are possible: use fewer functions or fewer `edges` of a histogram, or give one of these "
+            "queries another filter or lateness"
         )
     if (named := sum(len(query.id) + 8 for query in queries)) > MAX_PLAN_BYTES:
         raise ConfigError(

@@ -36,7 +36,7 @@ _TOKEN: Final = re.compile(
 
 
 def parse(text: str) -> Expr:
-    """Parse a filter. str() of the result is its canonical text. Raises: ConfigError with the column (from 1)."""
+    """Parse a filter. str() of the result is its canonical text. Raises: ConfigError with the character (from 1)."""
     if len(text) > _LENGTH:
         raise ConfigError(f"where: the filter has {len(text)} characters, at most {_LENGTH} are allowed")
     return _Parser(text).whole()
@@ -76,7 +76,7 @@ class _Parser:
 
     def wrong(self, wanted: str) -> ConfigError:
         got = "the end" if self.here.kind == "end" else repr(self.here.text)
-        return ConfigError(f"where: column {self.here.column}: wanted {wanted}, got {got}")
+        return ConfigError(f"where: at character {self.here.column}: wanted {wanted}, got {got}")
 
     def either(self) -> Expr:
         return self.joined("or", Or, self.both)
@@ -95,7 +95,7 @@ class _Parser:
     def negated(self) -> Expr:
         self.depth += 1
         if self.depth > _DEPTH:
-            raise ConfigError(f"where: column {self.here.column}: nested deeper than {_DEPTH}")
+            raise ConfigError(f"where: at character {self.here.column}: nested deeper than {_DEPTH}")
         try:
             if self.take("keyword", "not"):
                 return Not(self.negated())
@@ -138,7 +138,7 @@ class _Parser:
         token = self.here
         self.at += 1
         if token.text == VALUE and isinstance(literal, str):
-            raise ConfigError(f"where: column {token.column}: value is compared with a number, not a text")
+            raise ConfigError(f"where: at character {token.column}: value is compared with a number, not a text")
         return token.text
 
     def operand(self, name: str) -> float | str:
@@ -147,7 +147,7 @@ class _Parser:
         if literal is None:
             raise self.wrong("a number or a text in single quotes")
         if name == VALUE and isinstance(literal, str):
-            raise ConfigError(f"where: column {column}: value is compared with a number, not a text")
+            raise ConfigError(f"where: at character {column}: value is compared with a number, not a text")
         return literal
 
     def options(self, name: str) -> tuple[float | str, ...]:
@@ -177,10 +177,10 @@ def _tokens(text: str) -> list[_Token]:
             column = at + len(text[at:]) - len(text[at:].lstrip()) + 1
             rest = text[column - 1 :]
             why = "a text has no closing quote" if rest[0] in "'\"" else f"cannot read {rest[:12]!r}"
-            raise ConfigError(f"where: column {column}: {why}")
+            raise ConfigError(f"where: at character {column}: {why}")
         kind, found, column = match.lastgroup, match[match.lastgroup], match.start(match.lastgroup) + 1
         if kind == "number" and not math.isfinite(float(found)):
-            raise ConfigError(f"where: column {column}: {found} is too large for a number")
+            raise ConfigError(f"where: at character {column}: {found} is too large for a number")
         if kind == "text":
             out.append(_Token("text", found[1:-1].replace("''", "'"), column))
         elif kind == "quoted":

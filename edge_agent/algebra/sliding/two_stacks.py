@@ -1,5 +1,6 @@
-"""Forms windows from suffixes and prefixes of blocks of rows, combining every row a fixed number of times (batch.py).
+"""Forms windows from suffixes and prefixes of blocks of rows, combining every row a fixed number of times.
 
+Used by batch.py.
 Rows that lie in the same windows are first combined to elements; then all windows of all keys are formed at once.
 Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
 """

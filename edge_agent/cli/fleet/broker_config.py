@@ -54,7 +54,10 @@ def main(args: argparse.Namespace) -> int:
         if not is_node_id(name):
             raise ConfigError(f'"{name}" cannot be the name in a certificate; use a-z, 0-9 and -, at most 32')
     if both := set(args.parent) & set(args.operator):
-        raise ConfigError(f"{both.pop()} is parent and operator; each needs a certificate with a name of its own")
+        names = ", ".join(sorted(both))
+        raise ConfigError(
+            f"{names}: named by both --parent and --operator; give each a certificate with a name of its own"
+        )
     files = broker_files(
         Listener(port=args.port, address=args.address, files=folder),
         Access(tuple(args.parent), tuple(args.operator)),

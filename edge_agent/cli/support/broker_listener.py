@@ -29,7 +29,10 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
     )
     broker.add_argument("--password-file", metavar="FILE", type=Path, help="file with the password")
     broker.add_argument(
-        "--ca-file", metavar="FILE", type=Path, help="certificates of the authority of the broker's certificate"
+        "--ca-file",
+        metavar="FILE",
+        type=Path,
+        help="CA certificates (PEM) that the broker's certificate is checked against",
     )
     broker.add_argument("--cert-file", metavar="FILE", type=Path, help="client certificate")
     broker.add_argument("--key-file", metavar="FILE", type=Path, help="key of the client certificate")
@@ -82,7 +85,10 @@ def listen(
                         refused = [name for name, code in report.results if code >= REFUSED_CODE]
                         if refused:
                             names = ", ".join(refused)
-                            raise PortError(f"{link.url} refuses to send {names}; use --user with a user that may read")
+                            raise PortError(
+                                f"{link.url} refuses the subscription to {names}; use --user with a user that may "
+                                "read it"
+                            )
                         quiet_since = time.monotonic()
                     case RefusedPublish():
                         print(f"headwater: {report.topic}: {report.why}", file=sys.stderr)

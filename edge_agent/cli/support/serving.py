@@ -20,7 +20,7 @@ from edge_agent.log import setup
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", default=DEFAULT_FILE, metavar="FILE", help=f"settings ({DEFAULT_FILE})")
-    parser.add_argument("--dry-run", action="store_true", help="check the file, print what would run, and end")
+    parser.add_argument("--dry-run", action="store_true", help="check the file, print what would run, and exit")
 
 
 def settings_of(args: argparse.Namespace, role: str) -> Settings:

@@ -1,4 +1,4 @@
-"""Expected sizes of a plan, for `explain`: bytes per window of each query, per row and per second; why it is chosen."""
+"""For `explain`: the expected bytes of a plan (per window of each query, per row, per second) and why it is chosen."""
 
 from __future__ import annotations
 

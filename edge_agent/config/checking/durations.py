@@ -1,4 +1,4 @@
-"""Converts durations and sizes between text, a number with a unit, and integer microseconds or bytes."""
+"""Converts durations and sizes between texts such as `10s` or `64kB` and integer microseconds or bytes."""
 
 from __future__ import annotations
 

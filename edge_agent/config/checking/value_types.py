@@ -67,7 +67,7 @@ class Choice(AsWritten):
 
     later: known words that this version does not support. what: name of the words in messages. absent: text after
     the message about an unknown word. meant: (word of another tool, hint for it). others: text after the list of words
-    in the hint. brought: words of installed packages, which are valid but not in the documentation.
+    in the hint. of_packages: words of installed packages, which are valid but not in the documentation.
     """
 
     words: tuple[str, ...]
@@ -76,17 +76,17 @@ class Choice(AsWritten):
     absent: str = ""
     meant: tuple[tuple[str, str], ...] = ()
     others: str = ""
-    brought: tuple[str, ...] = ()
+    of_packages: tuple[str, ...] = ()
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted one of {', '.join(self.words)}, got {type_of(value)}")
-        if value in self.words or value in self.brought:
+        if value in self.words or value in self.of_packages:
             return value
         if value in self.later:
             return report.unsupported(at, value, f'{self.what} "{value}"', f"this version has {', '.join(self.words)}")
-        near = dict(self.meant).get(value) or nearest(value, (*self.words, *self.later, *self.brought))
-        others = f", or of an installed package: {', '.join(self.brought)}" if self.brought else self.others
+        near = dict(self.meant).get(value) or nearest(value, (*self.words, *self.later, *self.of_packages))
+        others = f", or of an installed package: {', '.join(self.of_packages)}" if self.of_packages else self.others
         hint = near or one_of(value, (*self.words, *self.later), others)
         return report.wrong(at, value, f'unknown {self.what} "{short(value)}"{self.absent}', hint)
 

@@ -97,8 +97,8 @@ class AggregateEntry(AsWritten):
             near = nearest("fn", value) if value else ""
             return report.wrong(at, value, '"fn" is missing', f"use fn instead of {near}" if near else "add fn = ...")
         spot = (*at, "fn") if "as" in value or len(value) > 1 else at
-        brought = tuple(name for name in FUNCTIONS if name not in _OURS)
-        known = Choice(_OURS, what="function", absent=left_out(REFUSED), others=BROUGHT, brought=brought)
+        of_packages = tuple(name for name in FUNCTIONS if name not in _OURS)
+        known = Choice(_OURS, what="function", absent=left_out(REFUSED), others=BROUGHT, of_packages=of_packages)
         if known.read(ALIASES.get(str(fn), fn), spot, report) is BAD:
             return BAD
         if fn in ALIASES:

@@ -37,6 +37,7 @@ Rate = Callable[[Sensor, Collection[str]], float]
 class Driver:
     """All facts about one sensor driver. No field has a default, so that none can be forgotten.
 
+    about: what it reads, one line for docs/configure.md.
     keys: the driver's own keys in definitions; `sensor.option(key.inside)` returns their values.
     start: (sensor, position, clock) -> ports.SensorDriver. Only start may import the libraries of `extra`.
     check: gets the values of all keys and reports mistakes that involve several keys; None: there are none.
@@ -52,6 +53,7 @@ class Driver:
     """
 
     name: str
+    about: str
     keys: tuple[Key, ...]
     start: Callable[..., Any]
     check: Check | None
@@ -70,10 +72,10 @@ class DriverRegistry(Mapping[str, Driver]):
 
     def __init__(self) -> None:
         self._loaded: dict[str, Driver] = {}
-        self._brought: dict[str, Driver] = {}
+        self._of_packages: dict[str, Driver] = {}
 
     def __getitem__(self, name: str) -> Driver:
-        found = self._brought.get(name) or self._loaded.get(name)
+        found = self._of_packages.get(name) or self._loaded.get(name)
         if found is None:
             if name not in FILES:
                 raise KeyError(name)
@@ -84,15 +86,15 @@ class DriverRegistry(Mapping[str, Driver]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*FILES, *self._brought))
+        return iter((*FILES, *self._of_packages))
 
     def __len__(self) -> int:
-        return len(FILES) + len(self._brought)
+        return len(FILES) + len(self._of_packages)
 
     @property
-    def brought(self) -> tuple[str, ...]:
+    def of_packages(self) -> tuple[str, ...]:
         """The names of the drivers from installed packages."""
-        return tuple(self._brought)
+        return tuple(self._of_packages)
 
     def add(self, loaded: Iterable[Loaded[Driver]], refused: Mapping[str, str]) -> None:
         """Add drivers of installed packages; reasons why others cannot be used go to REFUSED.
@@ -101,7 +103,7 @@ class DriverRegistry(Mapping[str, Driver]):
         """
         REFUSED.update(refused)
         for each in usable(loaded, REFUSED, lambda driver: _refusal(driver, self)):
-            self._brought[each.found.name] = each.found
+            self._of_packages[each.found.name] = each.found
 
 
 def _refusal(found: Driver, registry: Collection[str]) -> str:

@@ -124,7 +124,7 @@ def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path,
 
 
 def _driver_names() -> Choice:
-    return Choice(FILES, LATER_DRIVERS, "driver", left_out(REFUSED), others=BROUGHT, brought=DRIVERS.brought)
+    return Choice(FILES, LATER_DRIVERS, "driver", left_out(REFUSED), others=BROUGHT, of_packages=DRIVERS.of_packages)
 
 
 def _check(driver: Driver, values: Mapping[str, Any], at: Path, report: Report) -> None:

@@ -79,7 +79,10 @@ def _raised(name: str, wanted: int) -> str:
 
 
 def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | None:
-    """The problem of a session with a gap over the root's horizon: its parts would be final before they can join."""
+    """The problem of a session with a gap over the root's horizon: its parts would be final before they can join.
+
+    Only `headwater check` calls this: it reads the configurations of the root and of gateways together.
+    """
     window = value.window if isinstance(value, Query) else None
     if not isinstance(window, Session) or window.gap_us <= horizon_us:
         return None

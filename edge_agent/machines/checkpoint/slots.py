@@ -22,12 +22,12 @@ from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encod
 from edge_agent.machines.checkpoint.paged_rows import PagedRows
 from edge_agent.machines.checkpoint.slot import Slot
 
-# What each version added: 1 had no slot for its version and reads as 2; 3 books (docs/protocol.md 9.1), 4 undated
-# readings, 5 a row for each waiting frame, 6 a change of the parent's journal, 7 ends of leaves, 8 a second slot for
-# the journal id, 9 registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was
-# left, 13 several moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in
-# lost frames and leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before,
-# 18 the flushes of ended epochs
+# What each version added: 2 the slot for the version; 3 books (docs/protocol.md 9.1), 4 undated readings, 5 a row for
+# each waiting frame, 6 a change of the parent's journal, 7 ends of leaves, 8 a second slot for the journal id, 9
+# registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was left, 13 several
+# moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in lost frames and
+# leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before, 17 the epoch that
+# follows a flush, 18 the flushes of ended epochs
 VERSION: Final = 18
 
 
@@ -110,7 +110,8 @@ class NumbersState:
     held: list[tuple[Group, dict[str, int]]] = field(default_factory=list)
 
 
-LAYOUT: Final = Slot("layout", int, without="the version of the file says enough")  # VERSION at the last commit
+# Names on disk never change, neither those of slots nor those under WRITTEN, whatever the code calls them today.
+LAYOUT: Final = Slot("layout", int, without="its slots are read as of the present version")  # VERSION at last commit
 OUTBOX: Final = Slot("outbox", OutboxState)
 NUMBERS: Final = Slot("numbering", NumbersState)
 # the root's correction horizon [us], from the last receipt
@@ -388,7 +389,10 @@ class AgreementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFramesState:
-    """See EpochFrames. waiting: used up to version 3, now in the slots WAITING. closed: the epoch has ended."""
+    """See EpochFrames. waiting: only up to version 4; since then in the slots WAITING.
+
+    closed: equal to `lost` since version 5. Before, true with `lost` false: the epoch has ended.
+    """
 
     next: int
     predecessor: tuple[int, int] | str | None
@@ -489,5 +493,5 @@ def check_version(state: Mapping[str, Any]) -> None:
     if version > VERSION:
         raise ConfigError(
             f"the spool has slots of version {version}, this headwater reads up to {VERSION}: "
-            "run the newer version again, or move the spool away (its content is then lost)"
+            "run the newer headwater, or set another [spool] path (the frames in this spool are then not sent)"
         )

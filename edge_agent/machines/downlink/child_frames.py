@@ -340,7 +340,8 @@ class ChildFrames:
         if why := self.known.contradicts(group, plan):
             raise WireError(f"plan number {number}: {why}")
         if plan.kind not in group.cut.plan_kinds:
-            raise WireError(f"plan number {number}: kind {plan.kind} in a group of form {group.cut.text!r} is wrong")
+            wanted = ", ".join(group.cut.plan_kinds)
+            raise WireError(f"plan number {number}: kind {plan.kind}, wanted one of {wanted} in this group")
 
     def _leaves(self, node: str, group: Group, frame: Frame) -> int:
         """How many gateways may have readings in a frame's rows: those below its sender or listed by the frame."""

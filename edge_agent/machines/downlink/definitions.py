@@ -30,7 +30,7 @@ class Definitions(Protocol):
 
     @property
     def held(self) -> Collection[str]:
-        """Texts from frames that do not count until the operator publishes them."""
+        """Definition texts taken from frames; they do not count until the operator publishes them."""
 
     def add(self, text: str) -> str:
         """Take a definition text from a frame. Returns the text that counts instead if it is new here, else ''."""

@@ -1,4 +1,4 @@
-"""One child in one group: its promises, the leaves below it, its open sessions and the queries that it serves."""
+"""One child in one group: its frontier, the leaves below it, its open sessions and the queries that it serves."""
 
 from __future__ import annotations
 

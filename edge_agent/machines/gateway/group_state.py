@@ -40,7 +40,10 @@ class GroupState:
 
 
 def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
-    """The ranges that were sent upward and then removed before they began, with an end (6.3)."""
+    """Ranges without an end, already sent upward, of queries that are no longer served.
+
+    Each now ends at its own start, so that it contains no window (6.3).
+    """
     known = {each.key for each in serving}
     ended = (each for each in sent if each.key not in known and each.start_until_us is None)
     return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)

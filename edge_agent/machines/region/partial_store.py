@@ -75,7 +75,7 @@ class PartialStore:
             rows = self._numbers.rows(EpochKey(node, epoch), dictionary, concat(raw))
             self.plans[key] = plan
             self.touched.add(key)
-            after_us = group.cut.gap_us  # a session is complete when the frontier is past last + gap
+            after_us = group.cut.gap_us  # a session is complete when the frontier is above last + gap
             behind = np.ones(len(rows), np.bool_) if late else rows.end + after_us <= published.get(group, -(2**62))
             if not behind.any():
                 self._store(key).add(rows)

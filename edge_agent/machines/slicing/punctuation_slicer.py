@@ -31,10 +31,10 @@ from edge_agent.machines.slicing.time_slicer import grouped
 
 
 class PunctuationSlicer(PlanInterval):
-    """Slices readings with from_us <= ts < until_us into windows between markers. plan None: there is no query.
+    """Slices readings with from_us <= time < until_us into windows between markers. plan None: there is no query.
 
-    marker_plan: the plan of rows that list the windows. outside: readings found to be in no window since its last
-    reset.
+    marker_plan: the plan of rows that list the windows. outside: number of readings found to be in no window, since the
+    caller last set it to 0.
     """
 
     def __init__(

@@ -70,7 +70,10 @@ class RawSlicer(PlanInterval):
         return 0, 0
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
-        """Removes and yields (plan, late, rows): readings with ts < frontier (FAR_US: all), then all late readings."""
+        """Removes and yields (plan, late, rows): the readings before frontier_us (FAR_US: all), then all late ones.
+
+        Nothing is yielded for an empty part.
+        """
         done: list[RawRows] = []
         if self._open:
             rows = _joined(self._open)

@@ -1,6 +1,6 @@
 """Slices the readings of one plan interval into sessions.
 
-Rules (docs/protocol.md): a session is complete at this node when the frontier lies past its last reading + gap (5.1).
+Rules (docs/protocol.md): a session is complete at this node when the frontier is above its last reading + gap (5.1).
 Late readings leave at once as separate pieces (4.2). A change of plan cuts a session (6.3); the root joins the pieces
 of both plans.
 """

@@ -283,9 +283,9 @@ class Slicer:
     def promise_anew(self, frontier_us: int) -> bool:
         """Lowers the frontier to frontier_us, after `flush` and a step back of the clock.
 
-        Later rows add to those that have left. Changes of definitions that were made while the clock was ahead are now
+        Later rows add to those already sent. Changes of definitions that were made while the clock was ahead are now
         in force from frontier_us on, or after the readings taken if that is later (6.3). The frontier stays if a marker
-        after frontier_us has cut windows, because these have left. Returns whether changes of definitions moved.
+        after frontier_us has cut windows, because these are already sent. Returns whether changes of definitions moved.
         """
         if frontier_us >= self.frontier_us or (self._markers is not None and self._markers.cut_after(frontier_us)):
             return False

@@ -311,7 +311,10 @@ class EpochEncoder:
             frame = Frame(frame.epoch, frame.seq + 1, flush=frame.flush)
 
     def snapshot(self) -> NumbersState:
-        """The state without keys and registers, in the order of the numbers."""
+        """The state for the spool; nodes, groups and plans in the order of their numbers.
+
+        Keys and registers are in tables of their own.
+        """
         return NumbersState(
             nodes=list(self.nodes),
             groups=list(self.groups),

@@ -136,7 +136,7 @@ def moved(frame: Frame, encoder: EpochEncoder, keys: list[str], nodes: list[str]
 
 
 def first_frontiers(frame: Frame, groups: Mapping[int, Group], known: dict[Group, int]) -> None:
-    """Add to `known` the first frontier of each group in a frame. groups: by their number in the frame."""
+    """Note a frame's frontier for each group that is not in `known` yet. groups: by their number in the frame."""
     for part in frame.groups:
         if part.frontier_us is not None and part.group in groups:
             known.setdefault(groups[part.group], part.frontier_us)

@@ -134,7 +134,7 @@ class Connection:
 
     @property
     def unread(self) -> bool:
-        """Whether the socket certainly has more bytes: read again without polling."""
+        """Whether reading stopped before the socket was empty: read again without polling."""
         return self._stream is not None and self._stream.more
 
     def take(self) -> list[Report]:

@@ -95,7 +95,10 @@ class FileSensor(CheckedSensor):
 
     @property
     def position(self) -> object:
-        """[byte offset, elapsed us, first time, greatest time delivered]; None before the first reading."""
+        """[byte offset, us elapsed, first event time (us), greatest event time delivered (us)].
+
+        None before the first reading.
+        """
         if self._first_us is None:
             return None
         return [self._offset, self._boot_us() - self._started_us, self._first_us, self._last_us]
@@ -244,6 +247,7 @@ def _split(line: bytes) -> list[str]:
 _COLUMN: Final = Text("a column or JSON pointer", longest=200)
 DRIVER: Final = Driver(
     name="file",
+    about="readings of a recorded file, at the speed of the recording or another",
     keys=(
         Key("path", FilePath(), REQUIRED, "CSV with a header, or JSON lines"),
         Key("format", Choice(("auto", "csv", "jsonl"), what="format"), "auto", "auto: by the ending of the file name"),

@@ -135,6 +135,7 @@ def _rate(sensor: Sensor, by: Collection[str]) -> float:
 
 DRIVER: Final = Driver(
     name="host",
+    about="the node's own machine: used share of cpu and memory (0 to 1), load of one minute, temperatures in °C",
     keys=(
         Key("metrics", ListOf(Choice(METRICS, what="metric"), 1), METRICS, "each is a series with the label metric"),
         Key("every", Duration(10_000, DAY_US), 1_000_000, "sampling interval"),

@@ -325,6 +325,7 @@ _POINTER: Final = Text(
 )
 DRIVER: Final = Driver(
     name="mqtt",
+    about="numbers in messages of the local broker",
     keys=(
         Key("topic", TopicFilter(), REQUIRED, "topic filter on the local broker, like plant/+/temp"),
         Key("value", _POINTER, "", "JSON pointer to the value; left out: the payload is a bare number or a CBOR batch"),

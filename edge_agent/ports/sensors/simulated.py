@@ -248,6 +248,7 @@ def _rate(sensor: Sensor, by: Collection[str]) -> float:
 
 DRIVER: Final = Driver(
     name="simulated",
+    about="computed readings, the same for the same seed",
     keys=(
         Key("wave", Choice(WAVES, what="wave"), "sine", "shape of the value over event time"),
         Key("seed", Number(0, 2**53, whole=True), 0, "the same seed gives the same readings"),

@@ -1,6 +1,6 @@
 """Tracks the extents of open sessions by key, and finds the sessions that get rows now. Pure.
 
-Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap; the bound is the lesser
+Rules (docs/protocol.md): a session is complete when the bound of its key is above last + gap; the bound is the lesser
 of frontier and hint (5.1). Pieces within one gap form one island (5.3). If a piece joins an island that has a row, the
 row is computed again from all pieces (5.4); so is a row whose coverage changed (4.7), but each row at most once in
 `revise_every` (8.3).
@@ -49,7 +49,10 @@ class SessionDecisionView:
     due: bool
 
     def fallen(self, shut: Mapping[str, int], shut_us: int) -> bool:
-        """Whether a bound is below its earlier value, for example because a member is no longer left out (4.4)."""
+        """Whether a bound is below that of an earlier step, for example because a member is no longer left out (4.4).
+
+        shut: key -> bound at the earlier step. shut_us: the bound of all other keys then.
+        """
         return any(self.view.bound_us(key) < shut.get(key, shut_us) for key in self.view.hints)
 
 

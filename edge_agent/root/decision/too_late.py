@@ -104,8 +104,7 @@ def begun_before(decider: Decider, state: RootState, decision: Decision) -> list
 
 
 def needed_us(state: RootState, group: Group, plan: Plan) -> int:
-    """The time before which readings of a plan that came too late need no longer be remembered.
-
+    """Too-late readings of a plan that end at or before this time may be forgotten; FAR_US: all of them.
     state: of the last decision, with the pieces and markers of this one.
     """
     found = [FAR_US]

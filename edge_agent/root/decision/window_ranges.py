@@ -33,7 +33,7 @@ class CoverageRef:
 
     @classmethod
     def of(cls, coverage: Coverage) -> CoverageRef:
-        """Hash a coverage to make its reference."""
+        """The reference of a coverage; its id is a hash of the coverage."""
         found = _hash_of(coverage.expected).copy()
         found.update(f"{coverage.missing!r})".encode())
         return cls(found.hexdigest(), coverage)

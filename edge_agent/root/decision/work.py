@@ -53,7 +53,10 @@ class WindowRange:
 
 
 def identity(group: Group, plan: Plan) -> bytes:
-    """The id of a plan at the root. It includes the node of the group: plans of local windows have one hash."""
+    """The id of a plan at the root.
+
+    It includes the node of the group, because equal plans of local windows at different nodes have equal hashes.
+    """
     return plan.hash + group.node.encode()
 
 

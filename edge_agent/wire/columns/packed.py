@@ -24,7 +24,10 @@ LEAST: Final = 64  # bytes of an array from which deflating is tried
 
 
 def pack(values: Array, least: int) -> object:
-    """Encode a flat array, float64 or int64. least: bytes from which deflating is tried. Without values: 0."""
+    """Encode a flat array, float64 or int64. Returns 0 for an empty array.
+
+    least: smallest encoded size, in bytes, at which deflating is tried.
+    """
     if not len(values):
         return 0
     item = numeric.encode(values)
@@ -60,5 +63,6 @@ def unpack_ints(item: object, n: int, what: str) -> Ints:
     """Inverse of `pack` for n >= 1 values that must be int64. Raises: WireError."""
     found = unpack(item, n, what)
     if found.dtype != np.int64:
-        raise WireError(f"{what}: wanted integers of 64 bits")
+        got = "floats" if found.dtype == np.float64 else "larger integers"
+        raise WireError(f"{what}: wanted integers of 64 bits, got {got}")
     return found

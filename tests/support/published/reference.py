@@ -34,8 +34,8 @@ def keys(listed: Sequence[Key]) -> str:
 
 
 def drivers() -> str:
-    """The keys of each driver."""
-    return "\n\n".join(f"`{name}`\n\n{keys(driver.keys)}" for name, driver in DRIVERS.items())
+    """What each driver reads, and its keys."""
+    return "\n\n".join(f"`{name}`: {driver.about}\n\n{keys(driver.keys)}" for name, driver in DRIVERS.items())
 
 
 def windows() -> str:

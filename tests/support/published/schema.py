@@ -60,7 +60,7 @@ def of_type(kind: Any) -> Schema:
                 made["pattern"] = f"^(?:{kind.pattern}){'?' * kind.empty}$"
             return made
         case Choice():
-            return {"enum": [*kind.words, *kind.brought]}
+            return {"enum": [*kind.words, *kind.of_packages]}
         case Pick():
             return {"enum": list(kind.choices)}
         case Number():

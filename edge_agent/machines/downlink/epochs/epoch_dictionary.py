@@ -104,5 +104,5 @@ def _extended(what: str, known: list[str], more: tuple[int, tuple[str, ...]]) ->
         raise WireError(f"{what} numbers leave a hole: {len(known)} known, {first} comes next")
     overlap = known[first : first + len(texts)]
     if tuple(overlap) != texts[: len(overlap)]:
-        raise WireError(f"{what} numbers from {first} are given to other texts already")
+        raise WireError(f"{what} numbers from {first} on are already assigned to other texts")
     return known + list(texts[len(overlap) :])
