@@ -15,6 +15,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
+from edge_agent.machines.downlink.losses.loss_records import PAST_LOST
 from edge_agent.machines.events import (
     Arrived,
     Beat,
@@ -243,3 +244,22 @@ def test_a_promise_of_a_device_that_goes_on_where_its_twin_has_flushed_is_not_ta
     for last_seq, promised_us in ((1, T0 + S), (2, T0 + 2 * S)):
         root.take("a", Heartbeat(epoch, last_seq, ((number, promised_us),)), T0 + 3 * S)
         assert family.members["a"].frontier_us == T0 + S
+
+
+def test_a_merger_that_is_an_older_copy_and_had_promised_nothing_loses_no_row_without_a_record() -> None:
+    """protocol 1.3; found by seed 32624 of the simulation: its flush came in the place of frames that are here."""
+    first, root = Sender("m", QUERY, leaves=("a",)), root_of(grace_us=GRACE)
+    rows = [(T0 + at * S, T0 + (at + 5) * S, "", 1.0) for at in (0, 5, 10)]
+    born = first.birth()
+    older = copy.deepcopy(first)
+    for frame in (born, first.send(rows[0]), first.send(rows[1])):
+        root.take("m", frame, T0 + 5 * S)
+    for frame in (older.flush(rows[2]), older.birth()):
+        root.take("m", frame, T0 + 10 * S)
+    for second in range(10, 10 + 2 * GRACE // S):
+        root.take("m", Heartbeat(older.outbox.epoch, 0, ()), T0 + second * S)
+        root.step(T0 + second * S)
+    assert root.decider.alarms["m"][0] == WENT_BACK
+    (gap,) = {gap for _, gap in root.decider.gaps if gap.nodes == ("a",)}
+    assert (gap.start_us, gap.reason) == (0, PAST_LOST)
+    assert gap.end_us > T0 + 10 * S

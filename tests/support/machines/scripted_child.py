@@ -60,6 +60,11 @@ class Sender:
             return self._promised(frontier_us)
         return self._put(GroupStep(self.queries[0].group, frontier_us, releases, exceptions))
 
+    def flush(self, *pieces: Piece) -> Frame:
+        """The last frame of its epoch, with all that it had open."""
+        rows = (self._release(pieces, late=False, kind=None),)
+        return self._one(self.outbox.flush(Step((GroupStep(self.queries[0].group, None, rows),))))
+
     def _promised(self, frontier_us: int) -> Frame:
         """A frame with a frontier and nothing else: a node says that in a heartbeat (2.5), a parent takes both."""
         box = self.outbox

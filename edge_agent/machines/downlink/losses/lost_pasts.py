@@ -121,6 +121,8 @@ class LostPasts:
                 if member.frontier_us == NEVER_US:  # it had promised nothing yet
                     if effect.node in member.leaves and self._strange[0] != (effect.node, effect.epoch):
                         yield loss_records.of_past(group, member.leaves, now_us)
+                    elif effect.copied and effect.node not in member.leaves:  # those below do not know of the copy
+                        yield loss_records.of_past(group, member.leaves, now_us, loss_records.PAST_LOST)
                 else:
                     start_us = max(min(member.lowest_us, now_us), 0)
                     end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
