@@ -129,7 +129,7 @@ image-test:
 	@for tool in $(BOOT_TOOLS); do command -v $$tool >/dev/null || \
 		{ echo "make image-test needs $$tool: apt install $(BOOT_PACKAGES)"; exit 3; }; done
 	@scripts/setup python && RAW=1 gateway_image/build-image build/image-test && \
-		.venv/bin/python -m tests.image.boot build/image-test/*.img
+		.venv/bin/python -m tests.image.boot build/image-test/*.img $(ARGS)
 
 lint:
 	@scripts/setup python && scripts/lint
