@@ -12,6 +12,7 @@ from edge_agent.algebra.frame import (
     Birth,
     Define,
     ExcludedLeaf,
+    Flush,
     Frame,
     Gap,
     GroupPart,
@@ -95,6 +96,12 @@ def test_heartbeats_and_receipts_are_fields() -> None:
     assert "boiler[site] at 2026-11-23T09:00:00.000Z" in line(beat)
     receipt = renderer.render(topics.ack("press-1"), receipts.encode(Receipt(0x11112222, 7, 5, ((7, 9),), (3,))))
     assert "11112222 all below 5, and [[7, 9]], quarantined [3]" in line(receipt)
+
+
+def test_a_flush_says_what_it_ends_and_which_epoch_follows() -> None:
+    fields = MessageRenderer().render(FRAMES, frames.encode(Frame(0x11112222, 7, flush=Flush(6, 0x33334444))))
+    assert (fields["flush"], fields["successor"]) == (6, "33334444")
+    assert "flush after 6, then epoch 33334444" in line(fields)
 
 
 def test_states_and_definitions_are_fields_as_they_are() -> None:

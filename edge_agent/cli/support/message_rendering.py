@@ -113,6 +113,8 @@ class MessageRenderer:
             }
         if message.flush is not None:
             fields["flush"] = message.flush.after
+            if message.flush.successor is not None:
+                fields["successor"] = f"{message.flush.successor:08x}"
         if message.leave is not None:
             fields["leave"] = f"{message.leave:08x}"
         for members in message.members:
@@ -245,7 +247,8 @@ def _contents(fields: dict[str, Any]) -> list[str]:
     if "birth" in fields:
         parts.append(f"birth of {fields['birth']['version']} after {fields['birth']['predecessor'] or 'nothing'}")
     if "flush" in fields:
-        parts.append(f"flush after {fields['flush']}")
+        then = f", then epoch {fields['successor']}" if "successor" in fields else ""
+        parts.append(f"flush after {fields['flush']}{then}")
     for group, leaves in fields.get("members", {}).items():
         parts.append(f"{group} serves {len(leaves)} leaves")
     for part in fields.get("groups", ()):
