@@ -104,6 +104,7 @@ GROWS: dict[type, dict[str, str]] = {
         "older": "inbox.MOST_LOST",
         "moved": "of `leaves`",
         "unheeded": "of `serving`",
+        "former": "of `serving` of a line before",
     },
     PartialStore: {
         "plans": "partial_store.MOST_PLANS beside those with rows",

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Flush, Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import NEVER_US, Flush, Frame, Heartbeat, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
 from edge_agent.machines.downlink.losses.loss_records import PAST_LOST
+from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import (
     Arrived,
     Beat,
@@ -263,3 +265,20 @@ def test_a_merger_that_is_an_older_copy_and_had_promised_nothing_loses_no_row_wi
     (gap,) = {gap for _, gap in root.decider.gaps if gap.nodes == ("a",)}
     assert (gap.start_us, gap.reason) == (0, PAST_LOST)
     assert gap.end_us > T0 + 10 * S
+
+
+def test_a_gateway_without_its_past_serves_a_new_query_from_where_its_new_line_begins() -> None:
+    """protocol 6.3; found by seed 32992 of the simulation: it says `from the beginning`, and its line before did not."""
+    added = replace(QUERY, id="added")
+    before, root = Sender("a", QUERY), root_of(grace_us=GRACE)
+    for frame in (before.birth(), before.send((T0, T0 + 5 * S, "", 1.0), frontier_us=T0 + 7 * S)):
+        root.take("a", frame, T0 + 10 * S)
+    again = Sender("a", QUERY, added)
+    again.outbox.random = Random(7)
+    for second in range(11, 14 + 2 * GRACE // S):
+        root.take("a", again.birth() if second in (11, 40) else Heartbeat(again.outbox.epoch, 0, ()), T0 + second * S)
+        root.step(T0 + second * S)
+    (member,) = (each.members["a"] for each in root.decider.parent.children.memberships.values())
+    starts = {key.query: serving.from_us for key, serving in member.serving.items()}
+    assert starts == {"q": NEVER_US, "added": T0 + 7 * S}
+    assert Member.restore(member.snapshot()).snapshot() == member.snapshot()

@@ -27,8 +27,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 # registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was left, 13 several
 # moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in lost frames and
 # leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before, 17 the epoch that
-# follows a flush, 18 the flushes of ended epochs
-VERSION: Final = 18
+# follows a flush, 18 the flushes of ended epochs, 19 queries of forgotten lines
+VERSION: Final = 19
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -341,6 +341,8 @@ class MemberState:
     unsaid: dict[str, int] = field(default_factory=dict)
     anew: list[str] = field(default_factory=list)
     began_us: int = NEVER_US
+    former: list[tuple[str, int, int]] = field(default_factory=list)  # query, revision, start
+    former_us: int = NEVER_US
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Members, Serving
@@ -44,6 +44,9 @@ class Member:
     unsaid: dict[str, int] = field(default_factory=dict)
     anew: set[str] = field(default_factory=set)  # leaves in `unsaid` listed in another epoch: they may read again
     began_us: int = NEVER_US  # when listening began, while it is undecided whether the gateway lived before (1.2)
+    # query -> from when a line that the child has forgotten served it; before former_us it served no other query
+    former: dict[QueryKey, int] = field(default_factory=dict)
+    former_us: int = NEVER_US
     moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
     unheeded: set[QueryKey] = field(default_factory=set)  # queries whose serving ranges do not count (6.5)
     _definitions: MemberDefinitions | None = None  # cache for `snapshot`
@@ -82,7 +85,9 @@ class Member:
                 if serving.start_from_us == LATEST_US:  # no leaf below the child serves the query any more
                     self.serving.pop(key, None)
                 else:
-                    self.serving[key] = serving
+                    since_us = max(self.former.get(key, self.former_us), serving.from_us)
+                    later = since_us > serving.from_us
+                    self.serving[key] = replace(serving, start_from_us=since_us) if later else serving
             elif serving.start_from_us is None:
                 self.begins.get(key, {}).pop(serving.node, None)
                 self.ends.get(key, {}).pop(serving.node, None)
@@ -91,6 +96,11 @@ class Member:
                 if serving.end_until_us is not None:
                     self.ends.setdefault(key, {})[serving.node] = serving.end_until_us
 
+    def forget_line(self) -> None:
+        """Note which queries the present line serves, before a line of a gateway that has forgotten it (6.3)."""
+        self.former = {key: serving.from_us for key, serving in self.serving.items()}
+        self.former_us = self.since_us
+
     def forget(self, key: QueryKey) -> None:
         """Forget all statements about a query that ended long ago."""
         if key in self.serving or key in self.begins or key in self.ends:
@@ -98,6 +108,7 @@ class Member:
             for known in (self.serving, self.begins, self.ends):
                 known.pop(key, None)
             self.unheeded.discard(key)
+            self.former.pop(key, None)
 
     def except_leaves(self, exceptions: Iterable[ExcludedLeaf]) -> None:
         """Replace the list of its exceptions (4.6)."""
@@ -251,6 +262,8 @@ class Member:
             dict(self.unsaid),
             sorted(self.anew),
             self.began_us,
+            [(*key, us) for key, us in self.former.items()],
+            self.former_us,
         )
 
     @classmethod
@@ -276,6 +289,8 @@ class Member:
             dict(state.unsaid),
             set(state.anew),
             state.began_us,
+            {QueryKey(query, revision): us for query, revision, us in state.former},
+            state.former_us,
         )
         member.moved = {leaf.node for leaf in state.leaves or () if leaf.before_move is not None}
         for query, revision, leaf, start_us in state.begins or ():

@@ -84,6 +84,9 @@ class LostPasts:
                     if effect.copied or effect.node in member.leaves or member.anew:
                         cut(member, lost, self._inbox.copies(effect.node), now_us)
                         self._forgetful.add(effect.node)
+                    birth = effect.frame.birth
+                    if effect.node in member.leaves and birth and not isinstance(birth.predecessor, tuple):
+                        member.forget_line()  # a copy still knows its queries
                     member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
                     member.lose(effect.node, now_us)
                     self._rebuilt.add(effect.node)
