@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from edge_agent.cli.query import add_tables, folder_of
-from edge_agent.cli.support.broker_listener import add_broker, link_of
+from edge_agent.cli.support.broker_listener import add_broker, link_of, positive_seconds
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
 from edge_agent.root.books import Audit, NodeBook, RootBook, audit
 
@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--also", metavar="URL", action="append", default=[], help="a further broker of the tree, with the same rights"
     )
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds for nodes (5)")
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=5.0, metavar="S", help="wait at most S seconds for nodes (5)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:

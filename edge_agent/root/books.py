@@ -7,11 +7,12 @@ counts once in each; a reading that travels in several whole windows counts once
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 ROOT: Final = "root"
+LINE_FIELDS: Final = (3, 4)  # of a child in a book, see Line: the last one may be missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,15 @@ class NodeBook:
     @property
     def lines(self) -> dict[str, Line]:
         """Child -> frames that this merger applied from it."""
-        found = self.book.get("children", {})
-        return {child: Line(*line) for child, line in found.items()} if isinstance(found, Mapping) else {}
+        return {child: Line(*line) for child, line in self.book.get("children", {}).items()}
+
+    @property
+    def readable(self) -> bool:
+        """Whether the book is that of a node. A node may publish anything; it must not end the audit of the others."""
+        children, off = self.book.get("children", {}), self.book.get("off") or {}
+        lines = list(children.values()) if isinstance(children, Mapping) else [None]
+        right = all(isinstance(line, (list, tuple)) and len(line) in LINE_FIELDS and _integers(line) for line in lines)
+        return right and isinstance(off, (Mapping, list, tuple)) and all(isinstance(name, str) for name in off)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +139,16 @@ class Audit:
         return self.produced - (self.stored + sum(self.pending.values()) + self.lost + self.late + self.quarantined)
 
 
+def _integers(line: Sequence[Any]) -> bool:
+    """Whether the fields of a line are integers; the number of readings may be unknown."""
+    return all(isinstance(value, int) or (at == 2 and value is None) for at, value in enumerate(line))
+
+
 def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
     """Checks every node, every link and the whole."""
-    out = Audit(root, tuple(nodes))
+    every = tuple(nodes)
+    out = Audit(root, tuple(node for node in every if node.readable))
+    out.unheard += [f"{node.node}: its books are not those of a node" for node in every if not node.readable]
     lines = {root.name: dict(root.lines)}
     for node in out.nodes:
         _balance_node(out, node)

@@ -7,9 +7,9 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
+from edge_agent.cli.support.broker_listener import add_broker, link_of, listen, positive_seconds
 from edge_agent.cli.support.message_rendering import json_of, listed
 from edge_agent.config import topics
 from edge_agent.config.checking.quantities import Instant
@@ -17,8 +17,9 @@ from edge_agent.errors import advice
 
 HELP = (
     "List the nodes of a broker: online or not, how far behind and why, frames in their spools, version, and "
-    "definitions that they refuse, with the reason. Notes are not mistakes. Exit code 1 if a node is offline, refuses "
-    "a definition, has a function that fails or a child with an alarm, or has frames that wait for a former parent."
+    "definitions and messages that they refuse, with the reason. Notes are not mistakes. Exit code 1 if a node is "
+    "offline, refuses a definition, has a function that fails or a child with an alarm, has frames that wait for a "
+    "former parent, or publishes what is not the status of a node."
 )
 EXAMPLES = """\
   headwater status
@@ -35,31 +36,50 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds of each uni
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_broker(parser)
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds (5)")
+    parser.add_argument("--seconds", type=positive_seconds, default=5.0, metavar="S", help="wait at most S seconds (5)")
     parser.add_argument("--json", action="store_true", help="one JSON object per node, with its whole status and state")
+
+
+class NodeReport(NamedTuple):
+    """What is printed of one node. red: lines in red. wrong: whether it counts for the exit code."""
+
+    row: tuple[str, ...]
+    red: list[str]
+    lines: list[str]
+    wrong: bool
 
 
 def main(args: argparse.Namespace) -> int:
     """Read the retained messages and print them. Returns 1 if a node is offline or has a mistake, else 0."""
     nodes = retained(args)
+    now_us = time.time_ns() // 1000
+    reports = {name: report(name, node, now_us) for name, node in nodes.items()}
     if args.json:
         for name, node in nodes.items():
             print(json.dumps({"node": name, **node}, ensure_ascii=False))
     elif nodes:
-        now_us = time.time_ns() // 1000
         print(summary(nodes, now_us))
-        print(table([row(name, node, now_us) for name, node in nodes.items()]))
-        for name, node in nodes.items():
-            for text in (*alarms(node), *in_doubt(name, node, now_us)):
+        print(table([each.row for each in reports.values()]))
+        for name, each in reports.items():
+            for text in each.red:
                 print(f"{name}: " + (f"\033[31m{text}\033[0m" if sys.stdout.isatty() else text))
-            for text in (*standing(node), *refusals(node), *failures(node), *losses(node), *left_out(node)):
-                print(f"{name}: {text}")
-            for text in notes(node):
+            for text in each.lines:
                 print(f"{name}: {text}")
     else:
         print(f"no node has published its status on {args.broker}")
-    wrong = (not online(n) or refusals(n) or failures(n) or alarms(n) or in_doubt("", n, 0) for n in nodes.values())
-    return int(any(wrong))
+    return int(any(each.wrong for each in reports.values()))
+
+
+def report(name: str, node: Mapping[str, Any], now_us: int) -> NodeReport:
+    """What is printed of a node. Whatever it has published, the other nodes are shown."""
+    try:
+        red = [*alarms(node), *in_doubt(name, node, now_us)]
+        mistakes = [*refusals(node), *failures(node)]
+        lines = [*standing(node), *mistakes, *losses(node), *left_out(node), *refused_messages(node), *notes(node)]
+        return NodeReport(row(name, node, now_us), red, lines, bool(not online(node) or red or mistakes))
+    except Exception as err:  # a node speaks for itself only
+        why = f"UNREADABLE: its status, state or books are not those of a node ({type(err).__name__})"
+        return NodeReport((name, "", "", "UNREADABLE", *[""] * (len(COLUMNS) - 4)), [why], [], wrong=True)
 
 
 def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -156,6 +176,19 @@ def left_out(node: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def refused_messages(node: Mapping[str, Any]) -> list[str]:
+    """Lines about messages and values that the node refused since it started, the most frequent reasons first."""
+    found = node.get("status", {}).get("refused")
+    reasons = list(found.items()) if isinstance(found, dict) else []
+    lines = [
+        f"refused {of.get('count')} times: {why}; such as {of.get('example')}"
+        for why, of in reasons[:NAMED]
+        if isinstance(of, dict)
+    ]
+    more = len(reasons) - NAMED
+    return [*lines, f"refused for {more} further reasons: see --json"] if more > 0 else lines
+
+
 def alarms(node: Mapping[str, Any]) -> list[str]:
     """Alarms of a parent about its children: two devices with one id, a lost or copied spool (docs/protocol.md 1.4)."""
     found = node.get("status", {}).get("alarms")
@@ -199,7 +232,7 @@ def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
     if lags:
         name = max(lags, key=lambda each: lags[each])
         parts.append(f"most behind: {name} by {duration(lags[name])}")
-    waiting = [_number(node.get("books", {}).get("spool", {}).get("frames")) or 0 for node in nodes.values()]
+    waiting = [frames_of(node) or 0 for node in nodes.values()]
     parts.append(f"{sum(waiting)} frames in spools")
     heard = {
         name: us for name, node in nodes.items() if (us := _number(node.get("books", {}).get("at_us"))) is not None
@@ -208,6 +241,12 @@ def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
         name = min(heard, key=lambda each: heard[each])
         parts.append(f"longest not heard: {name}, {duration(now_us - heard[name])} ago")
     return "; ".join(parts)
+
+
+def frames_of(node: Mapping[str, Any]) -> int | None:
+    """The number of frames in its spool. None: not known."""
+    spool = node.get("books", {}).get("spool")
+    return _number(spool.get("frames")) if isinstance(spool, dict) else None
 
 
 def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
@@ -234,14 +273,15 @@ def duration(us: int) -> str:
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """An integer that a node may have published. None: something else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else None
 
 
 def row(name: str, node: Mapping[str, Any], now_us: int) -> tuple[str, ...]:
     """One line of the table."""
     status, state, books = node.get("status", {}), node.get("state", {}), node.get("books", {})
     lag, at_us = lag_us(node, now_us), _number(books.get("at_us"))
-    frames = _number(books.get("spool", {}).get("frames")) if isinstance(books.get("spool"), dict) else None
+    frames = frames_of(node)
     return (
         name,
         str(status.get("role", "")),

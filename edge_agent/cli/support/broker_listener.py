@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -18,6 +19,14 @@ from edge_agent.ports.waiter import Waiter
 
 DEFAULT_BROKER: Final = "mqtt://127.0.0.1:1883"
 TURN_S: Final = 0.2  # longest wait, and so the longest delay of Ctrl-C and --seconds
+
+
+def positive_seconds(text: str) -> float:
+    """The value of --seconds. Raises: ValueError, which argparse reports."""
+    found = float(text)
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: wanted a number of seconds above 0")
+    return found
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +69,7 @@ def listen(
     """Yields messages for these topic filters, retained ones first.
 
     Ends after `seconds` (None: no limit), or once subscribed `quiet_s` after the last message (None: no limit).
-    Raises: PortError if the first connection fails or the broker refuses a filter.
+    Raises: PortError if the first connection fails, or the broker refuses a filter or does not answer in time.
     """
     connection, waiter = Connection(link), Waiter()
     until = None if seconds is None else time.monotonic() + seconds
@@ -97,6 +106,8 @@ def listen(
                         yield from report.messages
             if quiet_s is not None and quiet_since is not None and time.monotonic() - quiet_since > quiet_s:
                 return
+        if quiet_since is None:
+            raise PortError(f"{link.url} accepted the connection and did not answer within {seconds:g} s")
     finally:
         connection.close()
         waiter.close()

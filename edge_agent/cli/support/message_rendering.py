@@ -10,6 +10,7 @@ from typing import Any, Final
 from edge_agent.algebra.frame import HORIZON_US, LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Plan, Section
 from edge_agent.algebra.query.query import Group
 from edge_agent.config import topics
+from edge_agent.config.checking import foreign_json
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 
@@ -71,7 +72,7 @@ class MessageRenderer:
         """A message as plain values. `kind` is its type; for 'bad' messages there are `why` and the first bytes."""
         parsed = topics.parse(topic)
         if parsed is None:
-            return {"kind": "foreign", "topic": topic, "bytes": len(payload), "text": text_of(payload)}
+            return {"kind": "foreign", "topic": printable(topic), "bytes": len(payload), "text": text_of(payload)}
         fields: dict[str, Any] = {"kind": parsed.what, "node": parsed.node, "bytes": len(payload)}
         try:
             match parsed.what:
@@ -83,7 +84,7 @@ class MessageRenderer:
                     _receipt(fields, payload)
                 case "definition":
                     fields |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
-                case "status" | "state" | "live" | "books" | "answer":
+                case "status" | "state" | "books" | "answer":
                     if parsed.other:
                         fields["item"] = parsed.other
                     fields["content"] = json_of(payload)
@@ -193,15 +194,29 @@ def text_of(payload: bytes) -> str:
         text = payload.decode()
     except UnicodeDecodeError:
         return payload[:SHOWN_BYTES].hex() + ("…" if len(payload) > SHOWN_BYTES else "")
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """The text with blanks in place of characters that could control a terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 def json_of(payload: bytes) -> object:
-    """A payload as a JSON value, or as text if it is not JSON."""
+    """A payload as a JSON value, or as text if it is not JSON that is read from a network. All texts are printable."""
     try:
-        return json.loads(payload)
+        return _printable(foreign_json.parse(payload))
     except ValueError:
         return text_of(payload)
+
+
+def _printable(value: object) -> object:
+    """A JSON value with printable texts and names. Its depth is bounded by the parser."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(name): _printable(each) for name, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, list) else value
 
 
 def listed(names: list[str], most: int) -> str:
