@@ -27,7 +27,6 @@ KINDS: Final = (
     "status",
     "state",
     "definition",
-    "live",
     "cmd",
     "answer",
     "bad",

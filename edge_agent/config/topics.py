@@ -25,8 +25,8 @@ NODE: Final = "node"  # scope of a definition or command for one node
 class Topic:
     """A parsed topic of the protocol.
 
-    what: frame, status, state, books, answer, live, ack, cmd or definition. node: the node in the topic, '' for `all`.
-    other: the parent of a frame, or the id of an answered command, live sensor or definition. kind: of a definition,
+    what: frame, status, state, books, answer, ack, cmd or definition. node: the node in the topic, '' for `all`.
+    other: the parent of a frame, or the id of an answered command or definition. kind: of a definition,
     'sensor' or 'query'. scope: of a definition or command, 'all' or 'node'.
     """
 
@@ -77,11 +77,6 @@ def answer(node: str, command: str) -> str:
     return f"{PREFIX}/up/{node}/cmd/{command}"
 
 
-def live(node: str, sensor: str) -> str:
-    """The topic of the last value of a sensor, for people and dashboards."""
-    return f"{PREFIX}/up/{node}/live/{sensor}"
-
-
 def ack(node: str) -> str:
     """The topic on which a node gets its receipts."""
     return f"{PREFIX}/down/{node}/ack"
@@ -121,8 +116,6 @@ def parse(topic: str) -> Topic | None:
             return Topic(what, node)
         case ["hw", "1", "up", node, "cmd", command] if is_node_id(node) and ITEM_ID.fullmatch(command):
             return Topic("answer", node, command)
-        case ["hw", "1", "up", node, "live", sensor] if is_node_id(node) and is_item_id(sensor):
-            return Topic("live", node, sensor)
         case ["hw", "1", "down", node, "ack"] if is_node_id(node):
             return Topic("ack", node)
         case ["hw", "1", "down", node, "cmd"] if is_node_id(node):

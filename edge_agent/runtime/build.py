@@ -29,6 +29,7 @@ from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.guard import Guard
 from edge_agent.runtime.links import from_children, from_sensors, link
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
+from edge_agent.runtime.start_record import NAME as START_RECORD
 from edge_agent.runtime.status_and_commands import NodeStatus
 from edge_agent.wire import frames
 
@@ -101,6 +102,13 @@ def _open(settings: Settings, version: str, guard: Guard | None) -> _Opened:
     return _Opened(settings, uplink, node, restored, load, link(uplink, node.node, will=status.will()), parts)
 
 
+def file_access(settings: Settings) -> FileAccess:
+    """The files that sensors of this node may read, without those that sensors in its own file name."""
+    spool = Path(settings.spool.path)
+    own = (str(spool), str(spool.with_name(QUARANTINE)), str(spool.with_name(START_RECORD)))
+    return FileAccess(settings.files.folders, secrets=settings.secrets, own=own)
+
+
 def _gateway(opened: _Opened, read_again: Callable[[], Iterable[Definition]]) -> GatewayLoop:
     settings, restored = opened.settings, opened.restored
     up = Connection(opened.link)
@@ -113,7 +121,7 @@ def _gateway(opened: _Opened, read_again: Callable[[], Iterable[Definition]]) ->
         ),
         restored=restored.state,
         limits=settings.limits,
-        access=FileAccess(settings.files.folders, secrets=settings.secrets),
+        access=file_access(settings),
         definitions=settings.definitions,
         local=local,
         read_again=read_again,

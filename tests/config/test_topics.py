@@ -18,7 +18,6 @@ def test_every_topic_that_is_built_is_taken_apart_again(node: str, parent: str, 
     assert topics.parse(topics.state(node)) == Topic("state", node)
     assert topics.parse(topics.books(node)) == Topic("books", node)
     assert topics.parse(topics.answer(node, item)) == Topic("answer", node, item)
-    assert topics.parse(topics.live(node, item)) == Topic("live", node, item)
     assert topics.parse(topics.ack(node)) == Topic("ack", node)
     assert topics.parse(topics.commands(node)) == Topic("cmd", node, scope="node")
     assert topics.parse(topics.commands_to_all()) == Topic("cmd", scope="all")
@@ -44,6 +43,7 @@ def test_every_topic_that_is_built_is_taken_apart_again(node: str, parent: str, 
         "hw/1/up/a/f/Root",
         "hw/1/up/a/f",
         "hw/1/up/a/w",
+        "hw/1/up/a/live/s",
         "hw/1/down/a/cfg/sensors/x",
         "hw/1/down/a/cfg/query",
         "hw/1/down/a/cfg/query/x/y",

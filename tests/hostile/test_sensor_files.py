@@ -15,6 +15,7 @@ from edge_agent.errors import PortError
 from edge_agent.ports.sensors.file import BLOCK_BYTES, FileSensor
 from edge_agent.ports.sensors.file_access import FileAccess, paths_of
 from edge_agent.ports.sensors.node_sensors import Sensors
+from edge_agent.runtime.build import file_access
 from tests.support.fakes import FakeClock
 
 SECRET = "correct-horse-battery-staple"
@@ -124,11 +125,30 @@ def test_a_secret_is_read_by_no_sensor_by_whatever_name(tmp_path: Path) -> None:
     )
     settings = load(tmp_path / "node.toml")
     assert settings.files.folders == (str(tmp_path / "."),)
-    access = FileAccess(settings.files.folders, secrets=settings.secrets)
+    access = file_access(settings)
     (tmp_path / "good.csv").write_text("time,value\n")
     access.check(sensor(tmp_path / "good.csv"))
-    for name in ("password", "again.csv", "spool.db"):
+    for name in ("password", "again.csv"):
         with pytest.raises(PortError, match="contains secrets of this node"):
+            access.check(sensor(tmp_path / name))
+
+
+def test_files_that_the_node_writes_are_read_by_no_sensor(tmp_path: Path) -> None:
+    """Readings also lie in the spool's log and in damaged spools set aside, and foreign messages in the quarantine."""
+    (tmp_path / "node.toml").write_text('[node]\nid = "g"\n[uplink]\nbroker = "mqtt://b:1"\n[files]\nfolders = ["."]\n')
+    names = [f"spool.db{tail}" for tail in ("", "-wal", "-shm", ".lock", ".reserve", ".corrupt-1", ".corrupt-1-wal")]
+    names += ["quarantine.jsonl", "quarantine.jsonl.1", "starts.json"]
+    access = file_access(load(tmp_path / "node.toml"))
+    for name in ("good.csv", "old-spool.db", "starts.csv"):
+        access.check(sensor(tmp_path / name))
+    for name in names:
+        with pytest.raises(PortError, match="this node keeps its own data in it"):
+            access.check(sensor(tmp_path / name))
+        (tmp_path / name).write_text(SECRET)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "spool.db-wal")
+    os.link(tmp_path / "spool.db-wal", tmp_path / "again.csv")
+    for name in ("link.csv", "again.csv"):
+        with pytest.raises(PortError, match="this node keeps its own data in it"):
             access.check(sensor(tmp_path / name))
 
 

@@ -70,10 +70,9 @@ class Settings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Files that no sensor may read: passwords, keys and the spool."""
+        """Files with passwords and keys."""
         tables = [table for table in (self.uplink, self.lower, self.local) if table is not None]
-        files = [path for table in tables for path in (table.password_file, table.key_file) if path is not None]
-        return (*files, self.spool.path)
+        return tuple(path for table in tables for path in (table.password_file, table.key_file) if path is not None)
 
     @property
     def grace_us(self) -> int:

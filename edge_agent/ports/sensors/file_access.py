@@ -1,4 +1,4 @@
-"""Decides which files a sensor may read: those that the node's own file names or allows, except secrets of the node.
+"""Decides which files a sensor may read: those that the node's own file names or allows, except its secrets and data.
 
 Sensors can also be defined over MQTT, but only the owner of the machine decides about its files. Links are followed
 before a path is checked.
@@ -32,11 +32,13 @@ class FileAccess:
     """The files that sensors may read.
 
     folders: from `[files] folders`. named: files of sensors in the node's own file. secrets: files that are never read.
+    own: files that the node writes; these, and files beside them whose names begin with theirs, are never read.
     """
 
     folders: tuple[str, ...] = ()
     named: frozenset[str] = frozenset()
     secrets: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
     def check(self, sensor: Sensor) -> None:
         """Raises: PortError if the sensor may not read one of its files."""
@@ -44,6 +46,8 @@ class FileAccess:
             real = Path(path).resolve()
             if any(_same(real, Path(secret)) for secret in self.secrets):
                 raise PortError(f"{path} may not be read as a sensor: it contains secrets of this node")
+            if any(_begins_with(real, Path(own)) for own in self.own):
+                raise PortError(f"{path} may not be read as a sensor: this node keeps its own data in it")
             if path not in self.named and not any(real.is_relative_to(Path(each).resolve()) for each in self.folders):
                 raise PortError(
                     f"{path} may not be read as a sensor: the configuration file of this node does not allow it; "
@@ -57,3 +61,20 @@ def _same(path: Path, secret: Path) -> bool:
         return path == secret.resolve() or path.samefile(secret)
     except OSError:
         return False
+
+
+def _begins_with(path: Path, own: Path) -> bool:
+    """Whether a path leads to a file in the folder of own whose name begins with own's: its log, or a copy set aside.
+
+    SQLite puts such files beside the file that a link leads to.
+    """
+    for each in {own.parent.resolve() / own.name, own.resolve()}:
+        if path.parent == each.parent and path.name.startswith(each.name):
+            return True
+        try:
+            beside = [found for found in each.parent.iterdir() if found.name.startswith(each.name)]
+        except OSError:
+            continue
+        if any(_same(path, found) for found in beside):
+            return True
+    return False
