@@ -26,6 +26,7 @@ KINDS: Final = (
     "receipt",
     "status",
     "state",
+    "books",
     "definition",
     "cmd",
     "answer",

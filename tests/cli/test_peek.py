@@ -25,6 +25,7 @@ from edge_agent.algebra.frame import (
 )
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
+from edge_agent.cli.peek import KINDS
 from edge_agent.cli.support.message_rendering import MessageRenderer, clock, line
 from edge_agent.config import topics
 from edge_agent.wire import frames, receipts
@@ -138,3 +139,8 @@ def test_times_that_no_calendar_has_are_numbers() -> None:
     assert clock(None) is None
     assert clock(-(2**62)) == "-"
     assert clock(2**61) == f"{2**61} us"
+
+
+def test_every_kind_that_is_printed_can_be_chosen() -> None:
+    for topic in (topics.books("a"), topics.status("a"), topics.state("a")):
+        assert MessageRenderer().render(topic, b"{}")["kind"] in KINDS
