@@ -268,7 +268,7 @@ def test_a_merger_that_is_an_older_copy_and_had_promised_nothing_loses_no_row_wi
 
 
 def test_a_gateway_without_its_past_serves_a_new_query_from_where_its_new_line_begins() -> None:
-    """protocol 6.3; found by seed 32992 of the simulation: it said `from the beginning`, but its line before did not."""
+    """protocol 6.3; found by seed 32992 of the simulation: it says "from the beginning"; its line before did not."""
     added = replace(QUERY, id="added")
     before, root = Sender("a", QUERY), root_of(grace_us=GRACE)
     for frame in (before.birth(), before.send((T0, T0 + 5 * S, "", 1.0), frontier_us=T0 + 7 * S)):
