@@ -186,14 +186,16 @@ class Authority:
 
     # --- revoking ---------------------------------------------------------------------------------------------------
 
-    def revoke(self, name: str) -> int:
-        """Revoke all certificates and tokens of a name. Returns the number of certificates."""
+    def revoke(self, name: str) -> tuple[int, int]:
+        """Revoke all certificates and tokens of a name. Returns how many certificates, and tokens nobody had used."""
         now = _text(_now())
         with self._db() as db:
+            unused = "select count(*) from tokens where name = ? and until >= ? and key is null"
+            (tokens,) = db.execute(unused, (name, now)).fetchone()
             db.execute("delete from tokens where name = ?", (name,))
             count = db.execute("update issued set revoked = ? where name = ? and revoked is null", (now, name)).rowcount
         self.write_revoked()
-        return count
+        return count, tokens
 
     def write_revoked(self) -> None:
         """Write `crl.pem`. It is valid as long as the authority, because with an expired list a broker refuses all."""

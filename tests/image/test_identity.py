@@ -142,8 +142,8 @@ def test_who_is_revoked_is_not_renewed(url: str, authority: Authority, device: C
     validity = gateway.validity()
     assert validity is not None
     waiting = authority.token("g1")
-    assert authority.revoke("g1") == 1
-    assert authority.revoke("g1") == 0
+    assert authority.revoke("g1") == (1, 1)
+    assert authority.revoke("g1") == (0, 0)
     with pytest.raises(PortError, match="revoked or of another authority"):
         gateway.ensure(url, None, now_s=validity.renew_s + 1)
     with pytest.raises(PortError, match="unknown or expired"):
@@ -259,6 +259,9 @@ def test_the_commands_of_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert main(["ca", "revoke", ca, "region-1"]) == 0
     assert main(["ca", "revoke", ca, "region-1"]) == 1
+    assert main(["ca", "revoke", ca, "g1"]) == 0, "it has a token"
+    assert "g1: 0 certificates and 1 unused token revoked; " in capsys.readouterr().out
+    assert main(["ca", "revoke", ca, "g1"]) == 1
     assert main(["ca", "list", ca]) == 0
     assert "revoked 20" in capsys.readouterr().out
     assert main(["ca", "list", str(tmp_path)]) == 2

@@ -77,9 +77,10 @@ def main(args: argparse.Namespace) -> int:
         return _issue(authority, name, args)
     if args.what == "token":
         return _token(authority, name, args)
-    count = authority.revoke(name)
+    certificates, tokens = authority.revoke(name)
+    count = f"{certificates} certificate{'s' * (certificates != 1)} and {tokens} unused token{'s' * (tokens != 1)}"
     print(f"{name}: {count} revoked; copy {folder}/crl.pem to the brokers, and send them SIGHUP")
-    return 0 if count else 1
+    return 0 if certificates or tokens else 1
 
 
 def _life(text: str) -> datetime.timedelta:
