@@ -21,9 +21,10 @@ from cryptography import x509
 
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.identity import service as service_module
 from edge_agent.identity.authority import Authority
 from edge_agent.identity.device import Device
-from edge_agent.identity.service import MOST_AT_ONCE, EnrolmentService
+from edge_agent.identity.service import MOST_AT_ONCE, OWN_NAME, EnrolmentService
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -158,6 +159,24 @@ def test_without_a_certificate_nobody_renews(
 ) -> None:
     _, request = device("g1")._request(new=True)
     assert post(f"{url}/renew", {"request": request.decode()}, authority)[0] == 403
+
+
+def test_the_service_renews_its_own_certificate(
+    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(service_module, "OWN_LIFE", -SECOND)  # as after a year
+        service = EnrolmentService(authority, "127.0.0.1", 0, ("127.0.0.1",))
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        for node in ("g1", "g2"):
+            device(node).ensure(f"https://127.0.0.1:{service.server_address[1]}", authority.token(node))
+    finally:
+        service.shutdown()
+        service.server_close()
+        thread.join()
+    assert len([each for each in authority.issued() if each.name == OWN_NAME]) == 2, "renewed once"
 
 
 def test_a_device_speaks_to_its_own_authority_only(
