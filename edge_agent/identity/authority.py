@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ CA_LIFE: Final = datetime.timedelta(days=20 * 365)  # longer than gateways last:
 BACKDATED: Final = datetime.timedelta(hours=1)  # certificates are valid from so long ago, because clocks differ
 MAX_REQUEST_BYTES: Final = 16_384  # a request with a P-256 key has 400 bytes
 TOKEN_BYTES: Final = 20  # 160 random bits: cannot be guessed, and short enough to type
+MOST_NAME: Final = 64  # characters of a common name, RFC 5280 appendix A.1
+HOST: Final = re.compile(r"(?=.{1,253}\Z)(?:\*\.)?\w(?:[\w-]{0,62})(?:\.\w[\w-]{0,62})*", re.ASCII)
 _SCHEMA: Final = """
 create table if not exists issued (serial text primary key, name text, until text, revoked text);
 create table if not exists tokens (hash text primary key, name text, until text, key text);
@@ -74,7 +77,13 @@ class Authority:
     @classmethod
     def create(cls, folder: Path, name: str) -> Authority:
         """Make an authority. Raises: ConfigError if the folder has one, PortError if it cannot be written."""
-        if (folder / "ca.key").exists():
+        if not name.strip() or len(name.encode(errors="replace")) > MOST_NAME or not name.isprintable():
+            raise ConfigError(f"--name {name!r}: wanted one line of 1 to {MOST_NAME} bytes, like Headwater fleet")
+        try:
+            exists = (folder / "ca.key").exists()
+        except OSError as err:
+            raise PortError(f"{folder}: {err.strerror}") from err
+        if exists:
             raise ConfigError(f"{folder} has an authority, whose certificates would be void; name another folder")
         key = ec.generate_private_key(ec.SECP256R1())
         who, now = _name(name), _now()
@@ -211,7 +220,10 @@ class Authority:
                 revoked = x509.RevokedCertificateBuilder().serial_number(int(each.serial, 16))
                 builder = builder.add_revoked_certificate(revoked.revocation_date(each.revoked).build())
         crl = builder.sign(self._key, hashes.SHA256())
-        write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
+        try:
+            write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
+        except OSError as err:
+            raise PortError(f"{self.folder}/crl.pem: {err.strerror}") from err
 
     def issued(self) -> list[Issued]:
         """All issued certificates, sorted by name and end of validity."""
@@ -283,7 +295,11 @@ def _name(name: str) -> x509.Name:
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
-    except ValueError:
+    except ValueError as err:
+        if not HOST.fullmatch(host):
+            raise ConfigError(
+                f"--host {host!r}: wanted an address, or a name of a-z, 0-9, - and dots; write ü and the like as xn--"
+            ) from err
         return x509.DNSName(host)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from edge_agent.errors import PortError
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.authority import MAX_REQUEST_BYTES, Authority, RefusedError
 
 log = logging.getLogger("headwater.ca")
@@ -39,13 +39,15 @@ class EnrolmentService(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, authority: Authority, address: str, port: int, hosts: tuple[str, ...]) -> None:
-        """Bind the address and port. Raises: PortError if they are in use."""
+        """Bind the address and port. Raises: PortError if they are in use, ConfigError for a wrong host or address."""
         self.authority = authority
         self._places = threading.Semaphore(MOST_AT_ONCE)
         self._hosts = hosts
         self._renew()
         try:
             super().__init__((address, port), _Handler)
+        except TypeError as err:  # of the socket module, for a name that cannot be encoded
+            raise ConfigError(f"--address {address!r}: wanted an address of this machine, like 0.0.0.0") from err
         except OSError as err:
             raise PortError(f"{address}:{port}: {err.strerror}; is the service running already?") from err
 

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 import pytest
 from cryptography import x509
@@ -298,6 +299,77 @@ def test_a_node_that_cannot_enrol_says_what_to_do(tmp_path: Path, capsys: pytest
     (tmp_path / "token").write_text("t\n")
     assert main([*words, "--id", "g1", "--token-file", str(tmp_path / "token")]) == 3
     assert f"cannot use {tmp_path}/ca.pem: " in capsys.readouterr().err
+
+
+LONG: Final = "x" * 300  # as the name of a folder, it cannot be opened, not even by root
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (["init", "new", "--name", ""], "--name ''"),
+        (["init", "new", "--name", "x" * 100], "1 to 64 bytes"),
+        (["init", "new", "--name", "a\nb"], "--name 'a\\nb'"),
+        (["token", "ca", "g1", "--life", "999999999d"], "wanted 1s to 7300d"),
+        (["token", "ca", "g1", "--life", "0s"], "wanted 1s to 7300d"),
+        (["issue", "ca", "b1", "--life", "99999999d"], "wanted 1s to 7300d"),
+        (["issue", "ca", "b1", "--life", "0s"], "wanted 1s to 7300d"),
+        (["issue", "ca", "b1", "--host", "bücher.de"], "--host 'bücher.de': "),
+        (["issue", "ca", "b1", "--host", "a b"], "--host 'a b': "),
+        (["issue", "ca", "b1", "--host", ""], "--host '': "),
+        (["serve", "ca", "--host", "x", "--port", "999999"], "--port 999999: "),
+        (["serve", "ca", "--host", "x", "--port", "0", "--address", "ü" * 99], "--address 'üüü"),
+    ],
+    ids=str,
+)
+def test_wrong_use_of_an_authority_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    authority: Authority,
+    wrong: tuple[list[str], str],
+) -> None:
+    words, says = wrong
+    monkeypatch.chdir(tmp_path)
+    assert main(["ca", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert [each.name for each in tmp_path.iterdir()] == ["ca"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "broker", "broker-1.example", "*.example", "xn--bcher-kva.de"])
+def test_a_server_may_have_any_address_and_name(authority: Authority, host: str) -> None:
+    assert authority.key_pair("b1", (host,))
+
+
+def test_a_folder_that_cannot_be_opened_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], authority: Authority
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    enrol = ["enrol", "--id", "g1", "--url", "https://127.0.0.1:9"]
+    for words in (["ca", "init", LONG], ["ca", "issue", "ca", "b1", "--out", LONG], [*enrol, LONG]):
+        assert main(words) == 3
+        assert "File name too long" in capsys.readouterr().err
+    (tmp_path / "ca.pem").write_bytes(b"")
+    (tmp_path / "current").symlink_to(LONG)
+    assert main([*enrol, str(tmp_path)]) == 3
+    assert "run as the user who owns" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:99999", "https://a b:1", "https://[::1", "http://x", "https://x:0"])
+def test_a_wrong_url_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"")
+    (tmp_path / "token").write_text("t")
+    assert main(["enrol", str(tmp_path), "--id", "g1", "--url", url, "--token-file", str(tmp_path / "token")]) == 2
+    assert f"'{url}': wanted a URL like https://host:port" in capsys.readouterr().err
+
+
+def test_a_token_file_that_is_no_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"")
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    words = ["enrol", str(tmp_path), "--id", "g1", "--url", "https://x", "--token-file", str(tmp_path / "token")]
+    assert main(words) == 2
+    assert f"{tmp_path}/token is not a text; wanted the token of `headwater ca token`" in capsys.readouterr().err
 
 
 def test_an_authority_that_is_not_there_is_named_with_what_to_check(device: Callable[..., Device]) -> None:

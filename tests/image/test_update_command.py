@@ -256,6 +256,13 @@ def test_the_operator_signs_the_version_that_runs(
     assert public is not None
     assert public[1] == public_key(tmp_path / "key.pem")
     assert main(["update", "key", "key.pem"]) == 2, "a key is never overwritten"
+    (tmp_path / "other.pem").write_text("no key")
+    assert main(["update", "make", "--key", "other.pem"]) == 2
+    assert "other.pem is not a key of `headwater update key`" in capsys.readouterr().err
+    assert main(["update", "make", "--key", str(tmp_path)]) == 2
+    assert "Is a directory; wanted a key of" in capsys.readouterr().err
+    assert main(["update", "make", "--key", "key.pem", "--out", str(tmp_path / "nowhere" / "x")]) == 3
+    assert "nowhere/x: No such file" in capsys.readouterr().err
     assert main(["update", "make", "--key", "key.pem"]) == 0
     (file,) = tmp_path.glob("headwater-*.update")
     found = unpack(file.read_bytes(), checks(public[1]))

@@ -29,6 +29,7 @@ EXAMPLES = """\
   headwater ca list ca
 """
 PORT: Final = 8443
+MOST_PORT: Final = 65_535
 SERVER_LIFE: Final = "365d"  # default life of certificates that a person renews by hand
 
 
@@ -84,10 +85,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _life(text: str) -> datetime.timedelta:
+    from edge_agent.identity.authority import CA_LIFE
+
     try:
         life_us = parse_duration(text)
     except ValueError as err:
         raise ConfigError(f'--life {text}: {err}; like "90d"') from err
+    if not 1_000_000 <= life_us <= CA_LIFE // datetime.timedelta(microseconds=1):
+        raise ConfigError(f"--life {text}: wanted 1s to {CA_LIFE.days}d, the life of an authority")
     return datetime.timedelta(microseconds=life_us)
 
 
@@ -95,10 +100,11 @@ def _issue(authority: Authority, name: str, args: argparse.Namespace) -> int:
     from edge_agent.identity.authority import write
 
     out: Path = args.out or Path(name)
-    if (out / "key.pem").exists():
-        raise ConfigError(f"{out}/key.pem exists; name another folder with --out, or move it away")
-    key, certificate = authority.key_pair(name, tuple(args.host), _life(args.life))
+    life = _life(args.life)
     try:
+        if (out / "key.pem").exists():
+            raise ConfigError(f"{out}/key.pem exists; name another folder with --out, or move it away")
+        key, certificate = authority.key_pair(name, tuple(args.host), life)
         out.mkdir(parents=True, exist_ok=True)
         write(out / "key.pem", key, 0o600)
         write(out / "cert.pem", certificate)
@@ -133,6 +139,8 @@ def _serve(authority: Authority, args: argparse.Namespace) -> int:
     from edge_agent.identity.service import EnrolmentService
     from edge_agent.log import setup
 
+    if not 0 <= args.port <= MOST_PORT:
+        raise ConfigError(f"--port {args.port}: wanted a port from 1 to {MOST_PORT}, or 0 for any free one")
     setup("info")
     service = EnrolmentService(authority, args.address, args.port, tuple(args.host))
     print(f"headwater: serving on {args.address}:{service.server_address[1]}", file=sys.stderr)

@@ -104,7 +104,10 @@ def _make(key: Path, out: Path | None) -> int:
     about = own()
     payload = pack(Path(edge_agent.__file__).parent, about.version, about.spool, (3, 11), lambda text: sign(key, text))
     file = out or Path(f"headwater-{about.version}.update")
-    file.write_bytes(payload)
+    try:
+        file.write_bytes(payload)
+    except OSError as err:
+        raise PortError(f"{file}: {err.strerror}") from err
     print(f"{file}: version {about.version}, {len(payload) / 1e6:.1f} MB")
     return 0
 
