@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -234,8 +235,15 @@ class Authority:
     @contextmanager
     def _db(self) -> Iterator[sqlite3.Connection]:
         """Run one transaction, which excludes other writers from its beginning."""
+        file = self.folder / "ca.db"
         try:
-            with closing(sqlite3.connect(self.folder / "ca.db", isolation_level=None, timeout=10.0)) as db:
+            file.touch(0o600)  # SQLite would make it readable for all, and gives its journal the same permissions
+            if stat.S_IMODE(file.stat().st_mode) != 0o600:  # of an earlier version
+                file.chmod(0o600)
+        except OSError as err:
+            raise PortError(f"{file}: {err.strerror}; run it as its owner") from err
+        try:
+            with closing(sqlite3.connect(file, isolation_level=None, timeout=10.0)) as db:
                 db.executescript(_SCHEMA)
                 db.execute("pragma synchronous = full")
                 db.execute("begin immediate")
@@ -246,7 +254,7 @@ class Authority:
                     raise
                 db.execute("commit")
         except sqlite3.Error as err:
-            raise PortError(f"{self.folder}/ca.db: {err}; is the disk full, or is the file another user's?") from err
+            raise PortError(f"{file}: {err}; is the disk full, or is the file another user's?") from err
 
 
 def check_name(name: str) -> str:

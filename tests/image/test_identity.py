@@ -307,6 +307,8 @@ LONG: Final = "x" * 300  # as the name of a folder, it cannot be opened, not eve
 @pytest.mark.parametrize(
     "wrong",
     [
+        (["init", ""], "wanted the name of a folder"),
+        (["issue", "ca", "b1", "--out", ""], "wanted the name of a folder"),
         (["init", "new", "--name", ""], "--name ''"),
         (["init", "new", "--name", "x" * 100], "1 to 64 bytes"),
         (["init", "new", "--name", "a\nb"], "--name 'a\\nb'"),
@@ -362,6 +364,16 @@ def test_a_wrong_url_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "token").write_text("t")
     assert main(["enrol", str(tmp_path), "--id", "g1", "--url", url, "--token-file", str(tmp_path / "token")]) == 2
     assert f"'{url}': wanted a URL like https://host:port" in capsys.readouterr().err
+
+
+def test_only_its_owner_reads_names_and_tokens(tmp_path: Path) -> None:
+    (tmp_path / "ca").mkdir(mode=0o755)
+    authority = Authority.create(tmp_path / "ca", "fleet")
+    file = tmp_path / "ca" / "ca.db"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o644)  # as of an earlier version
+    authority.token("g1")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_a_token_file_that_is_no_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     def verb(name: str, about: str, *, named: bool = False) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=about, description=about)
-        made.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the authority")
+        made.add_argument("folder", type=_folder, metavar="FOLDER", help="folder of the authority")
         if named:
             made.add_argument("name", metavar="NAME", help="id of the node, or name of the server or person")
         return made
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     issue = verb("issue", "make key and certificate of a broker, a parent or a person", named=True)
     issue.add_argument("--host", action="append", default=[], metavar="HOST", help="of a server: its name or address")
     issue.add_argument("--life", default=SERVER_LIFE, help=f"how long it is good ({SERVER_LIFE})")
-    issue.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a folder named NAME)")
+    issue.add_argument("--out", type=_folder, metavar="FOLDER", help="where to write (default: a folder named NAME)")
     token = verb("token", "make a one-time token, and print the lines of gateway.toml with it", named=True)
     token.add_argument("--life", default="15m", help="how long it is good (15m)")
     token.add_argument("--url", help="where `headwater ca serve` is reached, https://host:port")
@@ -82,6 +82,12 @@ def main(args: argparse.Namespace) -> int:
     count = f"{certificates} certificate{'s' * (certificates != 1)} and {tokens} unused token{'s' * (tokens != 1)}"
     print(f"{name}: {count} revoked; copy {folder}/crl.pem to the brokers, and send them SIGHUP")
     return 0 if certificates or tokens else 1
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise ConfigError("wanted the name of a folder, got ''; the current folder is .")
+    return Path(text)
 
 
 def _life(text: str) -> datetime.timedelta:
