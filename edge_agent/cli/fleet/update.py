@@ -30,6 +30,7 @@ EXAMPLES = """\
   ssh root@press-1 headwater update install /var/tmp/headwater-0.2.0.update
   ssh root@press-1 headwater update status
 """
+IMAGE_TOOLS: Final = Path("/usr/lib/headwater-image")  # only the gateway image has this folder
 FOLDER: Final = Path("/var/lib/headwater-update")
 CODE: Final = Path("/run/headwater-agent/code")  # link to the chosen version; no link: the copy in the image
 KEYS: Final = Path("/run/headwater/update-keys")
@@ -77,6 +78,11 @@ def main(args: argparse.Namespace) -> int:
 
         print(*(form_of(args.spool) or ()))
         return 0
+    if not IMAGE_TOOLS.is_dir():
+        raise ConfigError(
+            f"`headwater update {args.what}` is for gateways that run the gateway image, "
+            "and this machine does not; run it there"
+        )
     from edge_agent.provisioning.updates.version_folder import VersionFolder
 
     os.umask(0o022)  # so that the gateway's user can read the files that root writes here
