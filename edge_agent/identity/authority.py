@@ -10,8 +10,10 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import re
 import secrets
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -34,6 +36,8 @@ CA_LIFE: Final = datetime.timedelta(days=20 * 365)  # longer than gateways last:
 BACKDATED: Final = datetime.timedelta(hours=1)  # certificates are valid from so long ago, because clocks differ
 MAX_REQUEST_BYTES: Final = 16_384  # a request with a P-256 key has 400 bytes
 TOKEN_BYTES: Final = 20  # 160 random bits: cannot be guessed, and short enough to type
+MOST_NAME: Final = 64  # characters of a common name, RFC 5280 appendix A.1
+HOST: Final = re.compile(r"(?=.{1,253}\Z)(?:\*\.)?\w(?:[\w-]{0,62})(?:\.\w[\w-]{0,62})*", re.ASCII)
 _SCHEMA: Final = """
 create table if not exists issued (serial text primary key, name text, until text, revoked text);
 create table if not exists tokens (hash text primary key, name text, until text, key text);
@@ -74,7 +78,13 @@ class Authority:
     @classmethod
     def create(cls, folder: Path, name: str) -> Authority:
         """Make an authority. Raises: ConfigError if the folder has one, PortError if it cannot be written."""
-        if (folder / "ca.key").exists():
+        if not name.strip() or len(name.encode(errors="replace")) > MOST_NAME or not name.isprintable():
+            raise ConfigError(f"--name {name!r}: wanted one line of 1 to {MOST_NAME} bytes, like Headwater fleet")
+        try:
+            exists = (folder / "ca.key").exists()
+        except OSError as err:
+            raise PortError(f"{folder}: {err.strerror}") from err
+        if exists:
             raise ConfigError(f"{folder} has an authority, whose certificates would be void; name another folder")
         key = ec.generate_private_key(ec.SECP256R1())
         who, now = _name(name), _now()
@@ -186,14 +196,16 @@ class Authority:
 
     # --- revoking ---------------------------------------------------------------------------------------------------
 
-    def revoke(self, name: str) -> int:
-        """Revoke all certificates and tokens of a name. Returns the number of certificates."""
+    def revoke(self, name: str) -> tuple[int, int]:
+        """Revoke all certificates and tokens of a name. Returns how many certificates, and tokens nobody had used."""
         now = _text(_now())
         with self._db() as db:
+            unused = "select count(*) from tokens where name = ? and until >= ? and key is null"
+            (tokens,) = db.execute(unused, (name, now)).fetchone()
             db.execute("delete from tokens where name = ?", (name,))
             count = db.execute("update issued set revoked = ? where name = ? and revoked is null", (now, name)).rowcount
         self.write_revoked()
-        return count
+        return count, tokens
 
     def write_revoked(self) -> None:
         """Write `crl.pem`. It is valid as long as the authority, because with an expired list a broker refuses all."""
@@ -209,7 +221,10 @@ class Authority:
                 revoked = x509.RevokedCertificateBuilder().serial_number(int(each.serial, 16))
                 builder = builder.add_revoked_certificate(revoked.revocation_date(each.revoked).build())
         crl = builder.sign(self._key, hashes.SHA256())
-        write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
+        try:
+            write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
+        except OSError as err:
+            raise PortError(f"{self.folder}/crl.pem: {err.strerror}") from err
 
     def issued(self) -> list[Issued]:
         """All issued certificates, sorted by name and end of validity."""
@@ -220,8 +235,15 @@ class Authority:
     @contextmanager
     def _db(self) -> Iterator[sqlite3.Connection]:
         """Run one transaction, which excludes other writers from its beginning."""
+        file = self.folder / "ca.db"
         try:
-            with closing(sqlite3.connect(self.folder / "ca.db", isolation_level=None, timeout=10.0)) as db:
+            file.touch(0o600)  # SQLite would make it readable for all, and gives its journal the same permissions
+            if stat.S_IMODE(file.stat().st_mode) != 0o600:  # of an earlier version
+                file.chmod(0o600)
+        except OSError as err:
+            raise PortError(f"{file}: {err.strerror}; run it as its owner") from err
+        try:
+            with closing(sqlite3.connect(file, isolation_level=None, timeout=10.0)) as db:
                 db.executescript(_SCHEMA)
                 db.execute("pragma synchronous = full")
                 db.execute("begin immediate")
@@ -232,7 +254,7 @@ class Authority:
                     raise
                 db.execute("commit")
         except sqlite3.Error as err:
-            raise PortError(f"{self.folder}/ca.db: {err}; is the disk full, or is the file another user's?") from err
+            raise PortError(f"{file}: {err}; is the disk full, or is the file another user's?") from err
 
 
 def check_name(name: str) -> str:
@@ -281,7 +303,11 @@ def _name(name: str) -> x509.Name:
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
-    except ValueError:
+    except ValueError as err:
+        if not HOST.fullmatch(host):
+            raise ConfigError(
+                f"--host {host!r}: wanted an address, or a name of a-z, 0-9, - and dots; write ü and the like as xn--"
+            ) from err
         return x509.DNSName(host)
 
 

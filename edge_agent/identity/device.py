@@ -53,8 +53,11 @@ class Device:
 
     def validity(self) -> Validity | None:
         """The period of the current certificate; None without one, or if it is for another node. Raises: PortError."""
-        if not self.cert_file.exists():
-            return None
+        try:
+            if not self.cert_file.exists():
+                return None
+        except OSError as err:
+            raise PortError(f"{self.cert_file}: {err.strerror}; run as the user who owns {self.folder}") from err
         output = openssl(
             "x509", "-in", str(self.cert_file), "-noout", "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253"
         )
@@ -71,6 +74,7 @@ class Device:
         enrol again. Raises: ConfigError, PortError.
         """
         now_s = time.time() if now_s is None else now_s
+        host, port = _host_and_port(url)
         validity = self.validity()
         if validity is not None and now_s < validity.renew_s:
             return f"{self.node}: certificate until {_day(validity.until_s)}, renewed from {_day(validity.renew_s)} on"
@@ -79,7 +83,8 @@ class Device:
             raise ConfigError(f"{self.node} has no valid certificate and no token; `headwater ca token` makes one")
         key, request = self._request(new=renews)
         body = {"request": request.decode()} | ({} if renews else {"token": str(token)})
-        certificate = self._post(url, "/renew" if renews else "/enrol", body, present=renews)
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._context(present=renews))
+        certificate = _post(connection, url, "/renew" if renews else "/enrol", body)
         self._put(key, certificate)
         validity = self.validity()
         if validity is None:
@@ -101,38 +106,6 @@ class Device:
                 f"cannot read or write {waiting}: {err.strerror}; run as the user who owns {self.folder}"
             ) from err
         return key, openssl("req", "-new", "-key", "/dev/stdin", "-subj", f"/CN={self.node}", stdin=key)
-
-    def _post(self, url: str, path: str, body: Mapping[str, str], *, present: bool) -> bytes:
-        parts = urlsplit(url)
-        if parts.scheme != "https" or not parts.hostname:
-            raise ConfigError(f"{url}: wanted a URL like https://host:port")
-        context = self._context(present=present)
-        try:
-            connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port or 443, timeout=TIMEOUT_S, context=context
-            )
-            try:
-                connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                payload = answer.read(MOST_ANSWER_BYTES)
-            finally:
-                connection.close()
-            content = json.loads(payload)
-            if answer.status == 200:
-                return str(content["certificate"]).encode()
-            why = str(content["why"])
-        except ssl.SSLCertVerificationError as err:
-            raise PortError(
-                f"{url}: the server's certificate is not accepted: {err.verify_message}; is the clock right?"
-            ) from err
-        except OSError as err:
-            raise PortError(
-                f"cannot reach the authority {url}: {err.strerror or err}; is the URL right, and does `headwater ca "
-                "serve` run?"
-            ) from err
-        except (http.client.HTTPException, ValueError, KeyError, TypeError) as err:
-            raise PortError(f"{url}: wanted the answer of an authority, got another one; is the URL right?") from err
-        raise PortError(f"{url}: the authority refused: {why}")
 
     def _context(self, *, present: bool) -> ssl.SSLContext:
         """present: whether the device presents its own certificate. Raises: PortError if a file cannot be used."""
@@ -168,6 +141,45 @@ class Device:
             raise PortError(
                 f"cannot write key and certificate to {self.folder}: {err.strerror}; run as the user who owns it"
             ) from err
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    """Raises: ConfigError if this is not the URL of a service."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, 443 if parts.port is None else parts.port
+    except ValueError:  # a port beyond 65535, or brackets without an address
+        host, port = None, 0
+    if not host or not port or parts.scheme != "https" or not url.isprintable() or " " in url:
+        raise ConfigError(f"{url!r}: wanted a URL like https://host:port")
+    return host, port
+
+
+def _post(connection: http.client.HTTPSConnection, url: str, path: str, body: Mapping[str, str]) -> bytes:
+    """Send a request to the authority. Returns the certificate in its answer. Raises: PortError."""
+    try:
+        try:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            payload = answer.read(MOST_ANSWER_BYTES)
+        finally:
+            connection.close()
+        content = json.loads(payload)
+        if answer.status == 200:
+            return str(content["certificate"]).encode()
+        why = str(content["why"])
+    except ssl.SSLCertVerificationError as err:
+        raise PortError(
+            f"{url}: the server's certificate is not accepted: {err.verify_message}; is the clock right?"
+        ) from err
+    except OSError as err:
+        raise PortError(
+            f"cannot reach the authority {url}: {err.strerror or err}; is the URL right, and does `headwater ca "
+            "serve` run?"
+        ) from err
+    except (http.client.HTTPException, ValueError, KeyError, TypeError) as err:
+        raise PortError(f"{url}: wanted the answer of an authority, got another one; is the URL right?") from err
+    raise PortError(f"{url}: the authority refused: {why}")
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:

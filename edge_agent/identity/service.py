@@ -18,7 +18,9 @@ from pathlib import Path
 from socket import socket
 from typing import Any, Final
 
-from edge_agent.errors import PortError
+from cryptography import x509
+
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.authority import MAX_REQUEST_BYTES, Authority, RefusedError
 
 log = logging.getLogger("headwater.ca")
@@ -27,6 +29,7 @@ PATIENCE_S: Final = 10.0  # timeout of socket operations, because a slow client 
 MOST_AT_ONCE: Final = 50  # threads; enough, because renewals of a fleet are spread over time, and nodes retry
 OWN_NAME: Final = "headwater-ca"
 OWN_LIFE: Final = datetime.timedelta(days=365)
+RENEW_AT: Final = 2 / 3  # of the life of its own certificate
 
 
 class EnrolmentService(ThreadingHTTPServer):
@@ -36,12 +39,15 @@ class EnrolmentService(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, authority: Authority, address: str, port: int, hosts: tuple[str, ...]) -> None:
-        """Bind the address and port. Raises: PortError if they are in use."""
+        """Bind the address and port. Raises: PortError if they are in use, ConfigError for a wrong host or address."""
         self.authority = authority
         self._places = threading.Semaphore(MOST_AT_ONCE)
-        self._context = _context(authority, hosts)
+        self._hosts = hosts
+        self._renew()
         try:
             super().__init__((address, port), _Handler)
+        except TypeError as err:  # of the socket module, for a name that cannot be encoded
+            raise ConfigError(f"--address {address!r}: wanted an address of this machine, like 0.0.0.0") from err
         except OSError as err:
             raise PortError(f"{address}:{port}: {err.strerror}; is the service running already?") from err
 
@@ -50,7 +56,18 @@ class EnrolmentService(ThreadingHTTPServer):
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        if datetime.datetime.now(datetime.UTC) >= self._renew_at:
+            try:
+                self._renew()
+            except PortError as err:  # the certificate may still be valid, and the next connection tries again
+                log.error("certificate.failed", extra={"why": str(err)})
         super().process_request(request, client_address)
+
+    def _renew(self) -> None:
+        """Make a certificate for this service. Raises: PortError, and ConfigError for a wrong host."""
+        now = datetime.datetime.now(datetime.UTC)
+        self._context, until = _context(self.authority, self._hosts)
+        self._renew_at = now + (until - now) * RENEW_AT
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Negotiate TLS in this thread, not in the accepting one, so that a silent peer cannot block the service."""
@@ -126,15 +143,16 @@ class _Handler(BaseHTTPRequestHandler):
         """Suppress the base class's log lines. Events are logged above, without tokens."""
 
 
-def _context(authority: Authority, hosts: tuple[str, ...]) -> ssl.SSLContext:
+def _context(authority: Authority, hosts: tuple[str, ...]) -> tuple[ssl.SSLContext, datetime.datetime]:
+    """(TLS with a new certificate, end of its validity)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_OPTIONAL  # a device that enrols has no certificate yet
     context.load_verify_locations(authority.folder / "ca.pem")
-    key, certificate = authority.key_pair(OWN_NAME, hosts, OWN_LIFE)  # new at each start, so it needs no renewal
+    key, certificate = authority.key_pair(OWN_NAME, hosts, OWN_LIFE)
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "own.pem"  # the ssl module reads keys only from files
         file.touch(0o600)
         file.write_bytes(key + certificate)
         context.load_cert_chain(file)
-    return context
+    return context, x509.load_pem_x509_certificate(certificate).not_valid_after_utc

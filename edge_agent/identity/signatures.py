@@ -40,11 +40,16 @@ def make_key(file: Path) -> str:
 
 def public_key(file: Path) -> str:
     """The public key of the private key in a file. Raises: ConfigError, PortError."""
-    if not file.is_file():
-        raise ConfigError(f"{file} does not exist; `headwater update key {file}` makes one")
-    found = openssl("pkey", "-in", str(file), "-pubout", "-outform", "DER")
+    try:
+        file.read_bytes()  # because openssl does not say clearly why it cannot read a file
+    except FileNotFoundError as err:
+        raise ConfigError(f"{file} does not exist; `headwater update key {file}` makes one") from err
+    except OSError as err:
+        raise ConfigError(f"{file}: {err.strerror}; wanted a key of `headwater update key`") from err
+    words = ("pkey", "-in", str(file), "-passin", "pass:")  # a key with a password is refused, not asked for
+    found = openssl(*words, "-pubout", "-outform", "DER") if openssl_agrees(*words, "-noout") else b""
     if not found.startswith(ED25519):
-        raise ConfigError(f"{file} is not an Ed25519 key; `headwater update key` makes one")
+        raise ConfigError(f"{file} is not a key of `headwater update key`, which makes one")
     return base64.b64encode(found[len(ED25519) :]).decode()
 
 

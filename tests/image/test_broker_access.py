@@ -6,11 +6,14 @@ Whatever is refused must also not arrive: a listener with every right hears all 
 from __future__ import annotations
 
 import datetime
+import os
+import pwd
 import re
 import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -104,6 +107,14 @@ def dialect() -> str:
     version = re.search(r"mosquitto version (\d+)\.(\d+)", said)
     assert version is not None, said
     return "2.0" if (int(version[1]), int(version[2])) < (2, 1) else "2.1"
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can enter, unlike tmp_path."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +264,7 @@ def test_without_tls_nobody_gets_in(site: SimpleNamespace) -> None:
 def test_a_revoked_certificate_is_refused_after_sighup(site: SimpleNamespace, connect: Callable[..., Client]) -> None:
     keys = site.issue("g9")
     assert connect(keys).publish(topics.status("g9")) == TAKEN
-    assert site.authority.revoke("g9") == 1
+    assert site.authority.revoke("g9") == (1, 0)
     (site.broker / "crl.pem").write_bytes((site.ca.parent / "crl.pem").read_bytes())
     site.process._process.send_signal(signal.SIGHUP)
     eventually(lambda: connect(keys).refused)
@@ -271,6 +282,60 @@ def test_both_dialects_say_the_same(tmp_path: Path) -> None:
         assert [line for line in text if "acl" in line] == lines
         for line in ("allow_anonymous false", "require_certificate true", "use_username_as_clientid true"):
             assert line in text
+
+
+def test_a_broker_that_root_starts_can_read_its_files(open_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Started by root, Mosquitto becomes another user. Started by anybody else, it stays who it is."""
+    broker, state, port = open_folder / "broker", open_folder / "state", free_port()
+    assert main(["ca", "init", str(open_folder / "ca")]) == 0
+    assert main(["ca", "issue", str(open_folder / "ca"), "b1", "--host", "127.0.0.1", "--out", str(broker)]) == 0
+    capsys.readouterr()
+    words = ["--address", "127.0.0.1", "--port", str(port), "--state", str(state), "--dialect", dialect()]
+    assert main(["broker-config", str(broker), *words]) == 0
+    said = capsys.readouterr().out
+    if os.geteuid() == 0 and "mosquitto" in {each.pw_name for each in pwd.getpwall()}:
+        assert "chown" not in said
+        assert {file.name for file in broker.iterdir() if file.owner() == "mosquitto"} == {"acl", "key.pem"}
+        assert state.owner() == "mosquitto"
+        assert main(["broker-config", str(open_folder / "other"), "--state", str(open_folder)]) == 0
+        assert f"chown mosquitto: {open_folder}" in capsys.readouterr().out, "what exists is not given away"
+        assert open_folder.owner() == "root"
+    else:
+        assert f"chown mosquitto: {broker}/acl {broker}/key.pem" in said
+    process = ChildProcess("broker", [mosquitto(), "-c", str(broker / "mosquitto.conf")], open_folder / "log")
+    process.start()
+    try:
+        eventually(lambda: listens(port))
+    finally:
+        process.kill()
+
+
+def test_without_the_user_of_the_broker_what_to_do_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["broker-config", str(tmp_path), "--user", "nobody-here"]) == 0
+    assert f"chown nobody-here: {tmp_path}/acl\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--port", "99999"],
+        ["--port", "-1"],
+        ["--address", "0.0.0.0\nallow_anonymous true"],
+        ["--address", ""],
+        ["--state", "/var/lib/x\nallow_anonymous true"],
+        ["--user", "a b"],
+        ["--plugins", "/x\ny"],
+    ],
+    ids=str,
+)
+def test_no_option_adds_a_line_to_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(["broker-config", str(tmp_path), *words]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_name_that_is_a_pattern_gets_no_rights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

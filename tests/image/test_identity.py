@@ -15,15 +15,17 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 import pytest
 from cryptography import x509
 
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.identity import service as service_module
 from edge_agent.identity.authority import Authority
 from edge_agent.identity.device import Device
-from edge_agent.identity.service import MOST_AT_ONCE, EnrolmentService
+from edge_agent.identity.service import MOST_AT_ONCE, OWN_NAME, EnrolmentService
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -142,8 +144,8 @@ def test_who_is_revoked_is_not_renewed(url: str, authority: Authority, device: C
     validity = gateway.validity()
     assert validity is not None
     waiting = authority.token("g1")
-    assert authority.revoke("g1") == 1
-    assert authority.revoke("g1") == 0
+    assert authority.revoke("g1") == (1, 1)
+    assert authority.revoke("g1") == (0, 0)
     with pytest.raises(PortError, match="revoked or of another authority"):
         gateway.ensure(url, None, now_s=validity.renew_s + 1)
     with pytest.raises(PortError, match="unknown or expired"):
@@ -158,6 +160,24 @@ def test_without_a_certificate_nobody_renews(
 ) -> None:
     _, request = device("g1")._request(new=True)
     assert post(f"{url}/renew", {"request": request.decode()}, authority)[0] == 403
+
+
+def test_the_service_renews_its_own_certificate(
+    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(service_module, "OWN_LIFE", -SECOND)  # as after a year
+        service = EnrolmentService(authority, "127.0.0.1", 0, ("127.0.0.1",))
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        for node in ("g1", "g2"):
+            device(node).ensure(f"https://127.0.0.1:{service.server_address[1]}", authority.token(node))
+    finally:
+        service.shutdown()
+        service.server_close()
+        thread.join()
+    assert len([each for each in authority.issued() if each.name == OWN_NAME]) == 2, "renewed once"
 
 
 def test_a_device_speaks_to_its_own_authority_only(
@@ -259,6 +279,9 @@ def test_the_commands_of_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert main(["ca", "revoke", ca, "region-1"]) == 0
     assert main(["ca", "revoke", ca, "region-1"]) == 1
+    assert main(["ca", "revoke", ca, "g1"]) == 0, "it has a token"
+    assert "g1: 0 certificates and 1 unused token revoked; " in capsys.readouterr().out
+    assert main(["ca", "revoke", ca, "g1"]) == 1
     assert main(["ca", "list", ca]) == 0
     assert "revoked 20" in capsys.readouterr().out
     assert main(["ca", "list", str(tmp_path)]) == 2
@@ -276,6 +299,89 @@ def test_a_node_that_cannot_enrol_says_what_to_do(tmp_path: Path, capsys: pytest
     (tmp_path / "token").write_text("t\n")
     assert main([*words, "--id", "g1", "--token-file", str(tmp_path / "token")]) == 3
     assert f"cannot use {tmp_path}/ca.pem: " in capsys.readouterr().err
+
+
+LONG: Final = "x" * 300  # as the name of a folder, it cannot be opened, not even by root
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (["init", ""], "wanted the name of a folder"),
+        (["issue", "ca", "b1", "--out", ""], "wanted the name of a folder"),
+        (["init", "new", "--name", ""], "--name ''"),
+        (["init", "new", "--name", "x" * 100], "1 to 64 bytes"),
+        (["init", "new", "--name", "a\nb"], "--name 'a\\nb'"),
+        (["token", "ca", "g1", "--life", "999999999d"], "wanted 1s to 7300d"),
+        (["token", "ca", "g1", "--life", "0s"], "wanted 1s to 7300d"),
+        (["issue", "ca", "b1", "--life", "99999999d"], "wanted 1s to 7300d"),
+        (["issue", "ca", "b1", "--life", "0s"], "wanted 1s to 7300d"),
+        (["issue", "ca", "b1", "--host", "bücher.de"], "--host 'bücher.de': "),
+        (["issue", "ca", "b1", "--host", "a b"], "--host 'a b': "),
+        (["issue", "ca", "b1", "--host", ""], "--host '': "),
+        (["serve", "ca", "--host", "x", "--port", "999999"], "--port 999999: "),
+        (["serve", "ca", "--host", "x", "--port", "0", "--address", "ü" * 99], "--address 'üüü"),
+    ],
+    ids=str,
+)
+def test_wrong_use_of_an_authority_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    authority: Authority,
+    wrong: tuple[list[str], str],
+) -> None:
+    words, says = wrong
+    monkeypatch.chdir(tmp_path)
+    assert main(["ca", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert [each.name for each in tmp_path.iterdir()] == ["ca"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "broker", "broker-1.example", "*.example", "xn--bcher-kva.de"])
+def test_a_server_may_have_any_address_and_name(authority: Authority, host: str) -> None:
+    assert authority.key_pair("b1", (host,))
+
+
+def test_a_folder_that_cannot_be_opened_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], authority: Authority
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    enrol = ["enrol", "--id", "g1", "--url", "https://127.0.0.1:9"]
+    for words in (["ca", "init", LONG], ["ca", "issue", "ca", "b1", "--out", LONG], [*enrol, LONG]):
+        assert main(words) == 3
+        assert "File name too long" in capsys.readouterr().err
+    (tmp_path / "ca.pem").write_bytes(b"")
+    (tmp_path / "current").symlink_to(LONG)
+    assert main([*enrol, str(tmp_path)]) == 3
+    assert "run as the user who owns" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:99999", "https://a b:1", "https://[::1", "http://x", "https://x:0"])
+def test_a_wrong_url_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"")
+    (tmp_path / "token").write_text("t")
+    assert main(["enrol", str(tmp_path), "--id", "g1", "--url", url, "--token-file", str(tmp_path / "token")]) == 2
+    assert f"'{url}': wanted a URL like https://host:port" in capsys.readouterr().err
+
+
+def test_only_its_owner_reads_names_and_tokens(tmp_path: Path) -> None:
+    (tmp_path / "ca").mkdir(mode=0o755)
+    authority = Authority.create(tmp_path / "ca", "fleet")
+    file = tmp_path / "ca" / "ca.db"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o644)  # as of an earlier version
+    authority.token("g1")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_token_file_that_is_no_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"")
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    words = ["enrol", str(tmp_path), "--id", "g1", "--url", "https://x", "--token-file", str(tmp_path / "token")]
+    assert main(words) == 2
+    assert f"{tmp_path}/token is not a text; wanted the token of `headwater ca token`" in capsys.readouterr().err
 
 
 def test_an_authority_that_is_not_there_is_named_with_what_to_check(device: Callable[..., Device]) -> None:

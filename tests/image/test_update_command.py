@@ -148,6 +148,7 @@ class Machine:
         for name in ("FOLDER", "CODE", "KEYS", "SETTINGS", "SPOOL"):
             monkeypatch.setattr(update, name, folder / name.lower())
         monkeypatch.setattr(update, "USER", None)
+        monkeypatch.setattr(update, "IMAGE_TOOLS", folder)
         monkeypatch.setattr(update, "EVERY_S", 0.0)
         monkeypatch.setattr(update, "_service", lambda: self.service)
         monkeypatch.setattr(update, "_systemctl", self._systemctl)
@@ -175,6 +176,23 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("what", ["status", "back", "choose", "watch", "install"])
+def test_off_the_image_nothing_is_said_or_done(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    monkeypatch.setattr(update, "IMAGE_TOOLS", machine.folder / "nowhere")
+    assert machine.do(what, *(["file"] if what == "install" else [])) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"`headwater update {what}` is for gateways that run the gateway image" in said.err
+    assert not (machine.folder / "folder").exists()
+
+
+def test_the_image_has_the_folder_by_which_it_is_recognised() -> None:
+    overlay = Path(__file__).parents[2] / "gateway_image" / "overlay"
+    assert (overlay / update.IMAGE_TOOLS.relative_to("/")).is_dir()
 
 
 def test_a_version_is_kept_once_its_parent_answered(
@@ -256,6 +274,13 @@ def test_the_operator_signs_the_version_that_runs(
     assert public is not None
     assert public[1] == public_key(tmp_path / "key.pem")
     assert main(["update", "key", "key.pem"]) == 2, "a key is never overwritten"
+    (tmp_path / "other.pem").write_text("no key")
+    assert main(["update", "make", "--key", "other.pem"]) == 2
+    assert "other.pem is not a key of `headwater update key`" in capsys.readouterr().err
+    assert main(["update", "make", "--key", str(tmp_path)]) == 2
+    assert "Is a directory; wanted a key of" in capsys.readouterr().err
+    assert main(["update", "make", "--key", "key.pem", "--out", str(tmp_path / "nowhere" / "x")]) == 3
+    assert "nowhere/x: No such file" in capsys.readouterr().err
     assert main(["update", "make", "--key", "key.pem"]) == 0
     (file,) = tmp_path.glob("headwater-*.update")
     found = unpack(file.read_bytes(), checks(public[1]))

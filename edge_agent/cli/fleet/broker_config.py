@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+import pwd
+import re
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +25,15 @@ EXAMPLES = """\
   headwater broker-config /etc/mosquitto/headwater --parent root --operator ops --dialect 2.1
   mosquitto -c /etc/mosquitto/headwater/mosquitto.conf
 
-exit codes: 0 written; 2 wrong use
+Started by root, Mosquitto runs as the user `mosquitto` (or --user), who must be able to read key.pem and acl. If root
+runs broker-config, it gives them to this user; otherwise it prints the chown line. Run it again after each new key.
+
+exit codes: 0 written; 2 wrong use; 3 the folder cannot be written
 """
 PLUGINS: Final = Path(f"/usr/lib/{platform.machine()}-linux-gnu/mosquitto")  # where Debian installs them
+MOSQUITTO: Final = "mosquitto"  # the user that Mosquitto becomes if root starts it
+MOST_PORT: Final = 65_535
+PLAIN: Final = re.compile(r"[!-~]+")  # one word: in mosquitto.conf, a line break begins a directive of its own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +67,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{names}: named by both --parent and --operator; give each a certificate with a name of its own"
         )
+    _check(args, folder)
     files = broker_files(
         Listener(port=args.port, address=args.address, files=folder),
         Access(tuple(args.parent), tuple(args.operator)),
@@ -72,10 +82,50 @@ def main(args: argparse.Namespace) -> int:
         (folder / "mosquitto.conf").write_text(files.config, encoding="utf-8")
         (folder / "acl").write_text(files.acl, encoding="utf-8")
         (folder / "acl").chmod(0o640)
+        hint = _hand_over([folder / "acl", folder / "key.pem"], args.state, args.user or MOSQUITTO)
     except OSError as err:
-        raise PortError(f"{folder}: {err.strerror}") from err
+        raise PortError(f"{err.filename or folder}: {err.strerror}") from err
     print(f"{folder}: mosquitto.conf and acl for Mosquitto {args.dialect}")
+    if hint:
+        print(hint)
     missing = [name for name in ("ca.pem", "cert.pem", "key.pem", "crl.pem") if not (folder / name).is_file()]
     if missing:
-        print(f"{folder}: still missing: {', '.join(missing)}; `headwater ca issue` writes them")
+        print(f"{folder}: still missing: {', '.join(missing)}; `headwater ca issue` writes them; then run this again")
     return 0
+
+
+def _check(args: argparse.Namespace, folder: Path) -> None:
+    """Check what becomes a word or a line of mosquitto.conf. Raises: ConfigError."""
+    if not 1 <= args.port <= MOST_PORT:
+        raise ConfigError(f"--port {args.port}: wanted a port from 1 to {MOST_PORT}")
+    words = {"--address": args.address, "--state": str(args.state), "--user": args.user}
+    for option, word in words.items():
+        if word is not None and not PLAIN.fullmatch(word):
+            raise ConfigError(f"{option} {word!r}: wanted one word without blanks, because it stands in mosquitto.conf")
+    for path in (folder, args.plugins):
+        if not str(path).isprintable():
+            raise ConfigError(f"{str(path)!r}: a path in mosquitto.conf cannot contain line breaks; use another folder")
+
+
+def _hand_over(files: list[Path], state: Path, name: str) -> str:
+    """Give the secret files to the user that Mosquitto runs as, if this process may.
+
+    Returns what is left to do, '' for nothing. A missing state folder is made; an existing one is never given away,
+    because it may contain other things. Raises: OSError.
+    """
+    present = [file for file in files if file.exists()]
+    chown = f"chown {name}: {' '.join(str(file) for file in present)}"
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        return f"there is no user {name} here; where Mosquitto runs, if root starts it: {chown}"
+    if os.geteuid() != 0:
+        return f"if root starts Mosquitto, it runs as {name} and must be able to read its files: {chown}"
+    for file in present:
+        os.chown(file, user.pw_uid, user.pw_gid)
+    if not state.exists():
+        state.mkdir(parents=True, mode=0o750)
+        os.chown(state, user.pw_uid, user.pw_gid)
+    elif state.stat().st_uid != user.pw_uid and user.pw_uid != 0:
+        return f"{name} must be able to write the folder of the sessions: chown {name}: {state}"
+    return ""

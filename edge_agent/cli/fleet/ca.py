@@ -29,6 +29,7 @@ EXAMPLES = """\
   headwater ca list ca
 """
 PORT: Final = 8443
+MOST_PORT: Final = 65_535
 SERVER_LIFE: Final = "365d"  # default life of certificates that a person renews by hand
 
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     def verb(name: str, about: str, *, named: bool = False) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=about, description=about)
-        made.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the authority")
+        made.add_argument("folder", type=_folder, metavar="FOLDER", help="folder of the authority")
         if named:
             made.add_argument("name", metavar="NAME", help="id of the node, or name of the server or person")
         return made
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     issue = verb("issue", "make key and certificate of a broker, a parent or a person", named=True)
     issue.add_argument("--host", action="append", default=[], metavar="HOST", help="of a server: its name or address")
     issue.add_argument("--life", default=SERVER_LIFE, help=f"how long it is good ({SERVER_LIFE})")
-    issue.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a folder named NAME)")
+    issue.add_argument("--out", type=_folder, metavar="FOLDER", help="where to write (default: a folder named NAME)")
     token = verb("token", "make a one-time token, and print the lines of gateway.toml with it", named=True)
     token.add_argument("--life", default="15m", help="how long it is good (15m)")
     token.add_argument("--url", help="where `headwater ca serve` is reached, https://host:port")
@@ -77,16 +78,27 @@ def main(args: argparse.Namespace) -> int:
         return _issue(authority, name, args)
     if args.what == "token":
         return _token(authority, name, args)
-    count = authority.revoke(name)
+    certificates, tokens = authority.revoke(name)
+    count = f"{certificates} certificate{'s' * (certificates != 1)} and {tokens} unused token{'s' * (tokens != 1)}"
     print(f"{name}: {count} revoked; copy {folder}/crl.pem to the brokers, and send them SIGHUP")
-    return 0 if count else 1
+    return 0 if certificates or tokens else 1
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise ConfigError("wanted the name of a folder, got ''; the current folder is .")
+    return Path(text)
 
 
 def _life(text: str) -> datetime.timedelta:
+    from edge_agent.identity.authority import CA_LIFE
+
     try:
         life_us = parse_duration(text)
     except ValueError as err:
         raise ConfigError(f'--life {text}: {err}; like "90d"') from err
+    if not 1_000_000 <= life_us <= CA_LIFE // datetime.timedelta(microseconds=1):
+        raise ConfigError(f"--life {text}: wanted 1s to {CA_LIFE.days}d, the life of an authority")
     return datetime.timedelta(microseconds=life_us)
 
 
@@ -94,10 +106,11 @@ def _issue(authority: Authority, name: str, args: argparse.Namespace) -> int:
     from edge_agent.identity.authority import write
 
     out: Path = args.out or Path(name)
-    if (out / "key.pem").exists():
-        raise ConfigError(f"{out}/key.pem exists; name another folder with --out, or move it away")
-    key, certificate = authority.key_pair(name, tuple(args.host), _life(args.life))
+    life = _life(args.life)
     try:
+        if (out / "key.pem").exists():
+            raise ConfigError(f"{out}/key.pem exists; name another folder with --out, or move it away")
+        key, certificate = authority.key_pair(name, tuple(args.host), life)
         out.mkdir(parents=True, exist_ok=True)
         write(out / "key.pem", key, 0o600)
         write(out / "cert.pem", certificate)
@@ -132,6 +145,8 @@ def _serve(authority: Authority, args: argparse.Namespace) -> int:
     from edge_agent.identity.service import EnrolmentService
     from edge_agent.log import setup
 
+    if not 0 <= args.port <= MOST_PORT:
+        raise ConfigError(f"--port {args.port}: wanted a port from 1 to {MOST_PORT}, or 0 for any free one")
     setup("info")
     service = EnrolmentService(authority, args.address, args.port, tuple(args.host))
     print(f"headwater: serving on {args.address}:{service.server_address[1]}", file=sys.stderr)

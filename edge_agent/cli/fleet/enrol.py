@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from edge_agent.config.topics import is_node_id
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.device import Device
 
 HELP = (
@@ -35,13 +35,19 @@ def main(args: argparse.Namespace) -> int:
     """Enrol or renew. Raises: ConfigError, PortError."""
     if not is_node_id(args.id):
         raise ConfigError(f'--id "{args.id}": not a node id; use a-z, 0-9 and -, at most 32')
-    if not (args.folder / "ca.pem").is_file():
+    try:
+        found = (args.folder / "ca.pem").is_file()
+    except OSError as err:
+        raise PortError(f"{args.folder}/ca.pem: {err.strerror}; run as the user who owns the folder") from err
+    if not found:
         raise ConfigError(f"{args.folder}/ca.pem does not exist; copy it from the authority's folder")
     try:
-        token = args.token_file.read_text().strip() if args.token_file is not None else None
+        token = args.token_file.read_text(encoding="utf-8").strip() if args.token_file is not None else None
     except FileNotFoundError:
         token = None  # a used token is deleted, and a renewal needs none
     except OSError as err:
         raise ConfigError(f"{args.token_file}: {err.strerror}") from err
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{args.token_file} is not a text; wanted the token of `headwater ca token`") from err
     print(Device(args.folder, args.id).ensure(args.url, token))
     return 0

@@ -30,6 +30,7 @@ EXAMPLES = """\
   ssh root@press-1 headwater update install /var/tmp/headwater-0.2.0.update
   ssh root@press-1 headwater update status
 """
+IMAGE_TOOLS: Final = Path("/usr/lib/headwater-image")  # only the gateway image has this folder
 FOLDER: Final = Path("/var/lib/headwater-update")
 CODE: Final = Path("/run/headwater-agent/code")  # link to the chosen version; no link: the copy in the image
 KEYS: Final = Path("/run/headwater/update-keys")
@@ -77,6 +78,11 @@ def main(args: argparse.Namespace) -> int:
 
         print(*(form_of(args.spool) or ()))
         return 0
+    if not IMAGE_TOOLS.is_dir():
+        raise ConfigError(
+            f"`headwater update {args.what}` is for gateways that run the gateway image, "
+            "and this machine does not; run it there"
+        )
     from edge_agent.provisioning.updates.version_folder import VersionFolder
 
     os.umask(0o022)  # so that the gateway's user can read the files that root writes here
@@ -104,7 +110,10 @@ def _make(key: Path, out: Path | None) -> int:
     about = own()
     payload = pack(Path(edge_agent.__file__).parent, about.version, about.spool, (3, 11), lambda text: sign(key, text))
     file = out or Path(f"headwater-{about.version}.update")
-    file.write_bytes(payload)
+    try:
+        file.write_bytes(payload)
+    except OSError as err:
+        raise PortError(f"{file}: {err.strerror}") from err
     print(f"{file}: version {about.version}, {len(payload) / 1e6:.1f} MB")
     return 0
 
