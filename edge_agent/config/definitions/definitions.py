@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path as File
 from typing import Any, Final, TypeVar
 
 from edge_agent.algebra.query.query import Query, Sensor
@@ -126,6 +127,20 @@ def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> 
     Raises: ConfigError with all problems; NotSupported if all problems are words that are not supported yet.
     """
     return _parse(kind, item, payload, name or (f'{kind} "{item}"' if item else ""))
+
+
+def parse_definition_file(kind: str, file: str | File, payload: bytes) -> Definition:
+    """Read the definition in a file. Its id is the one in the text, else the file's name without the suffix.
+
+    Raises: as `parse_definition`.
+    """
+    try:
+        own = read(payload).value.get("id")
+    except ConfigError:
+        own = None  # `parse_definition` reports the mistake, with the name of the file
+    stem = File(file).stem
+    item = own if isinstance(own, str) and own else stem if ITEM_ID.fullmatch(stem) else ""
+    return parse_definition(kind, item, payload, str(file))
 
 
 def _parse(
