@@ -251,3 +251,13 @@ def test_a_full_disk_is_a_line(words: list[str], tmp_path: Path) -> None:
         )
     said = "headwater: cannot write: no space left on device; free some space\n"
     assert (done.returncode, done.stderr) == (3, said)
+
+
+@pytest.mark.parametrize("text", [QUERY, 'driver = "host"\n'])
+def test_an_unknown_key_is_told_every_key_there_is(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.toml").write_text(f"zzzzzzzz = 1\n{text}")
+    assert main(["check", str(tmp_path / "x.toml")]) == 2
+    _, _, known = capsys.readouterr().err.splitlines()[0].partition("known here: ")
+    assert {"id", "revision", "nodes", "removed"} < set(known.split(", "))

@@ -162,7 +162,8 @@ def read_definition(kind: str, item: str, table: object, at: Path, report: Repor
     """Read a Definition from a table at path `at` of a document. Returns BAD if there are problems."""
     if not isinstance(table, Mapping):
         return report.wrong(at, table, "wanted a table", f"[{kind}.{item}]")
-    names = {key.name for key in SHARED}
+    names = tuple(key.name for key in SHARED)
+    report.more[at] = names
     shared = read_table(SHARED, {n: v for n, v in table.items() if n in names}, at, report)
     item = item or (shared["id"] if isinstance(shared["id"], str) else "")
     if not report.lenient:
