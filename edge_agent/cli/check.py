@@ -33,6 +33,7 @@ EXAMPLES = """\
 
 exit codes: 0 no mistake; 1 no mistake, but a file or broker is missing (--connect); 2 mistakes; 3 not supported yet
 """
+_NO_NAME = '""'  # shown for a name that is empty
 CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 
@@ -69,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
         for verdict in verdicts:
             for line in verdict.lines:
                 print(line, file=sys.stderr)
-            print(f"{verdict.file}: {verdict.about}", file=sys.stderr if verdict.code else sys.stdout)
+            print(f"{verdict.file or _NO_NAME}: {verdict.about}", file=sys.stderr if verdict.code else sys.stdout)
             for note in verdict.notes:
                 print(f"{verdict.file}: note: {note}", file=sys.stderr)
     codes = {verdict.code for verdict in verdicts}
