@@ -38,10 +38,10 @@ NAME: Final = r'(?:"[^"]+"|[\w-]+)(?:\.(?:"[^"]+"|[\w-]+))*'
 RELATION: Final = re.compile(rf"\b(?:from|join|table)\s+({NAME}(?:\s*,\s*{NAME})*)", re.IGNORECASE)
 SIMPLE: Final = re.compile(r"[a-z_][a-z0-9_.]*")
 STRINGS: Final = re.compile(r"'(?:[^']|'')*'")
-_NO_WORDS: Final = r"""--[^\n]*|/\*.*?\*/|"[^"]*"|`[^`]*`|"""  # comments and quoted names
+_NO_WORDS: Final = r"--[^\n]*|/\*.*?\*/|`[^`]*`|"  # comments and quoted names
 HIDDEN: Final = (  # what is not part of a statement's own words: with a backslash as a character, and as in Spark
-    re.compile(_NO_WORDS + r"'[^']*'", re.DOTALL),
-    re.compile(_NO_WORDS + r"'(?:[^'\\]|\\.)*'", re.DOTALL),
+    re.compile(_NO_WORDS + r"""'[^']*'|"[^"]*\"""", re.DOTALL),
+    re.compile(_NO_WORDS + r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL),
 )
 INNER: Final = re.compile(r"\([^()]*\)")
 OPENING: Final = re.compile(  # a word that begins a statement; `copy as (...)` is the name of a common table expression
@@ -58,7 +58,14 @@ class UnknownNameError(ConfigError):
 def check(sql: str) -> None:
     """Refuse a statement that changes anything. Raises: ConfigError."""
     for hidden in HIDDEN:
-        _only_reads(hidden.sub(lambda found: " " if found[0].startswith(("--", "/*")) else " x ", sql))
+        _only_reads(hidden.sub(_left_of, sql))
+
+
+def _left_of(hidden: re.Match[str]) -> str:
+    """What is left of a comment, string or quoted name."""
+    if "/*" in hidden[0][2:] and hidden[0].startswith("/*"):  # where it ends would have to be counted
+        raise ConfigError("`headwater query` reads no comments within comments; leave them out")
+    return " " if hidden[0].startswith(("--", "/*")) else " x "
 
 
 def _only_reads(words: str) -> None:

@@ -134,6 +134,7 @@ def test_what_does_not_only_read_is_refused(sql: str) -> None:
         "-- first\ndrop table t",
         "select * from (insert into t values (1))",
         "table ops.nodes",
+        'with a as (select 1 as "\\" from (") insert into t select 2',
     ],
 )
 def test_what_writes_behind_a_word_that_reads_is_refused(sql: str) -> None:
@@ -158,6 +159,11 @@ def test_what_writes_behind_a_word_that_reads_is_refused(sql: str) -> None:
 )
 def test_what_only_reads_is_run_whatever_its_names_are(sql: str) -> None:
     views.check(sql)
+
+
+def test_what_a_nested_comment_might_hide_is_refused() -> None:
+    with pytest.raises(ConfigError, match="comments within comments"):
+        views.check("explain analyze /* /* */ ' */ copy (select 1) to 'x'")
 
 
 def test_a_folder_without_tables_says_so(tmp_path: object) -> None:
