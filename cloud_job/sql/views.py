@@ -20,7 +20,13 @@ TABLES: Final = (
     "silver.positions",
     "bronze.messages",
 )
-READS: Final = ("select", "with", "describe", "explain", "values", "table")  # first words of statements that only read
+READS: Final = ("select", "with", "describe", "explain", "values")  # first words of statements that only read
+BEFORE_ANOTHER: Final = ("with", "describe", "explain")  # the statement that they belong to follows and may write
+WRITES: Final = (
+    *("add", "alter", "cache", "call", "clear", "comment", "copy", "create", "delete", "drop"),
+    *("execute", "from", "grant", "insert", "load", "merge", "msck", "optimize", "prepare", "refresh", "replace"),
+    *("reset", "restore", "revoke", "set", "truncate", "uncache", "update", "use", "vacuum"),
+)  # `from t insert into ...` is a statement of Spark
 BEFORE: Final = ("key", "window_start", "window_end")
 AFTER: Final = (
     *("readings", "revision", "late", "complete", "expected", "received", "coverage_id", "start", "end", "details"),
@@ -32,6 +38,16 @@ NAME: Final = r'(?:"[^"]+"|[\w-]+)(?:\.(?:"[^"]+"|[\w-]+))*'
 RELATION: Final = re.compile(rf"\b(?:from|join|table)\s+({NAME}(?:\s*,\s*{NAME})*)", re.IGNORECASE)
 SIMPLE: Final = re.compile(r"[a-z_][a-z0-9_.]*")
 STRINGS: Final = re.compile(r"'(?:[^']|'')*'")
+_NO_WORDS: Final = r"--[^\n]*|/\*.*?\*/|`[^`]*`|"  # comments and quoted names
+HIDDEN: Final = (  # what is not part of a statement's own words: with a backslash as a character, and as in Spark
+    re.compile(_NO_WORDS + r"""'[^']*'|"[^"]*\"""", re.DOTALL),
+    re.compile(_NO_WORDS + r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL),
+)
+INNER: Final = re.compile(r"\([^()]*\)")
+OPENING: Final = re.compile(  # a word that begins a statement; `copy as (...)` is the name of a common table expression
+    rf"(?<![\w.])({'|'.join((*READS, *WRITES))})(?![\w.])(?!\s*(?:<>\s*)?as\b)", re.IGNORECASE
+)
+INSIDE: Final = re.compile(r"\b(insert\s+(?:into|overwrite)|delete\s+from|merge\s+into)\b", re.IGNORECASE)
 WRONG_NAME: Final = ("not found", "NOT_FOUND", "ParserError", "PARSE_SYNTAX_ERROR", "INVALID_IDENTIFIER")
 
 
@@ -41,20 +57,55 @@ class UnknownNameError(ConfigError):
 
 def check(sql: str) -> None:
     """Refuse a statement that changes anything. Raises: ConfigError."""
-    word = re.match(r"(?:\s|\()*([a-zA-Z]+)", sql)
-    if word is None or word.group(1).lower() not in READS:
+    for hidden in HIDDEN:
+        _only_reads(hidden.sub(_left_of, sql))
+
+
+def _left_of(hidden: re.Match[str]) -> str:
+    """What is left of a comment, string or quoted name."""
+    if "/*" in hidden[0][2:] and hidden[0].startswith("/*"):  # where it ends would have to be counted
+        raise ConfigError("`headwater query` reads no comments within comments; leave them out")
+    return " " if hidden[0].startswith(("--", "/*")) else " x "
+
+
+def _only_reads(words: str) -> None:
+    """words: a statement without comments, strings and quoted names."""
+    begin = words.lstrip("( \t\r\n")
+    first = re.match(r"[a-zA-Z]+", begin)
+    if first is None or first[0].lower() not in READS:
         raise ConfigError(f"`headwater query` only reads: begin the statement with one of {', '.join(READS)}")
+    while begin != (begin := INNER.sub("<>", begin)):  # without what is in brackets, the innermost first
+        pass
+    opened = (found[0].lower() for found in OPENING.finditer(begin))
+    last = next((word for word in opened if word not in BEFORE_ANOTHER), "")
+    inside = INSIDE.search(words)
+    writes = inside[0] if inside else last if first[0].lower() in BEFORE_ANOTHER and last not in READS else ""
+    if writes:
+        raise ConfigError(f"`headwater query` only reads, and `{' '.join(writes.split())}` writes; ask with select")
 
 
 def tables_in(folder: str) -> dict[str, str]:
-    """Table -> its folder, for the tables that have a first commit. Raises: PortError if there are none."""
+    """Table -> its folder, for the tables that have a first commit.
+
+    Raises: PortError if there are none, or if this user may not read them.
+    """
     paths = {name: f"{folder}/{name.replace('.', '/')}" for name in TABLES}
     if "://" in folder:
         return paths
-    there = {name: path for name, path in paths.items() if any((Path(path) / "_delta_log").glob("[0-9]*"))}
+    there = {name: path for name, path in paths.items() if _has_commits(path)}
     if "gold.results" not in there or "ops.queries" not in there:
         raise PortError(f"no tables in {folder}: `headwater root` creates them; --tables FOLDER names another folder")
     return there
+
+
+def _has_commits(path: str) -> bool:
+    log = Path(path, "_delta_log")
+    try:
+        return any(file.name[:1].isdigit() for file in log.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as err:
+        raise PortError(f"{log}: {(err.strerror or str(err)).lower()}; run as the user of the root") from err
 
 
 def views(definitions: QueryAnswer) -> Iterator[tuple[str, str]]:

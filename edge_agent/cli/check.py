@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,12 +15,12 @@ from urllib.parse import urlsplit
 
 from edge_agent.config.checking.checker import line_of
 from edge_agent.config.checking.documents import read
-from edge_agent.config.definitions.definitions import Definition, parse_definition
+from edge_agent.config.definitions.definitions import Definition, parse_definition_file
 from edge_agent.config.in_force.crosscheck import over_horizon
 from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.node_tables import TABLES, UplinkTable, keys_of
-from edge_agent.config.node_file.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, load, notes
-from edge_agent.config.topics import ITEM_ID, KINDS
+from edge_agent.config.node_file.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, bytes_of, load, notes
+from edge_agent.config.topics import KINDS
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
 HELP = "Read files and list every mistake with its place, the nearest valid name and what to do. Changes nothing."
@@ -32,6 +33,7 @@ EXAMPLES = """\
 
 exit codes: 0 no mistake; 1 no mistake, but a file or broker is missing (--connect); 2 mistakes; 3 not supported yet
 """
+_NO_NAME = '""'  # shown for a name that is empty
 CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 
@@ -68,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
         for verdict in verdicts:
             for line in verdict.lines:
                 print(line, file=sys.stderr)
-            print(f"{verdict.file}: {verdict.about}", file=sys.stderr if verdict.code else sys.stdout)
+            print(f"{verdict.file or _NO_NAME}: {verdict.about}", file=sys.stderr if verdict.code else sys.stdout)
             for note in verdict.notes:
                 print(f"{verdict.file}: note: {note}", file=sys.stderr)
     codes = {verdict.code for verdict in verdicts}
@@ -76,11 +78,12 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _check(file: str, kind: str | None, connect: bool) -> Verdict:
-    kind = kind or "settings"
+    given, kind = kind, kind or "settings"
     try:
-        kind = _kind_of(Path(file)) if kind == "settings" and Path(file).exists() else kind
+        kind = given or _kind_of(Path(file))
         if kind in KINDS:
-            return _definition(file, kind)
+            definition = parse_definition_file(kind, file, bytes_of(file))
+            return Verdict(file, kind, 0, f"a {kind} named {definition.id}, all right", definitions=(definition,))
         settings = load(file)
     except NotSupported as err:
         return Verdict(file, kind, 3, "not supported by this version", tuple(str(err).splitlines()), err.problems)
@@ -132,15 +135,6 @@ def _kind_of(file: Path) -> str:
     return "sensor" if "driver" in table else "query" if {"window", "source", "aggregates"} & set(table) else "settings"
 
 
-def _definition(file: str, kind: str) -> Verdict:
-    path = Path(file)
-    item = path.stem if ITEM_ID.fullmatch(path.stem) else ""
-    payload = path.read_bytes()
-    own = read(payload).value.get("id")
-    definition = parse_definition(kind, own if isinstance(own, str) and own else item, payload, file)
-    return Verdict(file, kind, 0, f"a {kind} named {definition.id}, all right", definitions=(definition,))
-
-
 def _about(settings: Settings) -> str:
     node, uplink = settings.node, settings.uplink
     above = f" below {' or '.join(uplink.in_order)} at {uplink.broker}" if uplink is not None else ""
@@ -157,13 +151,24 @@ def _missing(settings: Settings) -> Iterator[str]:
             continue
         for key in keys_of(type(table)):
             value = getattr(table, key.inside)
-            if key.name.endswith("_file") and value is not None and not Path(value).is_file():
-                yield f"[{name}] {key.name}: {value} does not exist"
+            if key.name.endswith("_file") and value is not None and (why := _no_file(Path(value))):
+                yield f"[{name}] {key.name}: {value} {why}"
         if table.broker is not None and (why := _unreachable(table.broker)):
             yield f"[{name}] broker {table.broker}: {why}"
         for parent, url in table.brokers if isinstance(table, UplinkTable) else ():
             if why := _unreachable(url):
                 yield f"[{name}.brokers] {parent} {url}: {why}"
+
+
+def _no_file(path: Path) -> str:
+    """Why a path is not a file; '' if it is one."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as err:
+        return f"cannot be read: {(err.strerror or str(err)).lower()}"
+    return "" if stat.S_ISREG(mode) else "is a directory, not a file" if stat.S_ISDIR(mode) else "is not a file"
 
 
 def _unreachable(broker: str) -> str:

@@ -13,14 +13,16 @@ from edge_agent.algebra.query.placement_reasons import EVERY, placement_reasons
 from edge_agent.algebra.query.planner import Placement, plan
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.sliding.prefix_blocks import PARTS, kept_us
-from edge_agent.cli.main import DONE, UNAVAILABLE, complain
+from edge_agent.cli.main import DONE, complain
 from edge_agent.cli.support.message_rendering import title
 from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, reason_of, sizes_of
+from edge_agent.config.checking.checker import type_of
 from edge_agent.config.checking.documents import read
 from edge_agent.config.checking.durations import UNITS_US, format_duration
-from edge_agent.config.definitions.definitions import Definition, parse_definition, parse_recording_query
+from edge_agent.config.checking.foreign_json import reason
+from edge_agent.config.definitions.definitions import Definition, parse_definition_file, parse_recording_query
 from edge_agent.config.definitions.window_table import window_text
-from edge_agent.config.node_file.settings import MAX_FILE_BYTES, parse
+from edge_agent.config.node_file.settings import MAX_FILE_BYTES, bytes_of, parse
 from edge_agent.errors import ConfigError
 
 HELP = (
@@ -76,22 +78,21 @@ def main(args: argparse.Namespace) -> int:
     explained = explain(queries, sensors, args.rate)
     for one in explained:
         print(json.dumps(one, ensure_ascii=False) if args.json else text_of(one))
-    return DONE if explained else UNAVAILABLE
+    if not explained:
+        return complain(f"nothing to explain: no query to plan in {', '.join(map(str, args.files))}")
+    return DONE
 
 
 def definitions_in(file: Path) -> Iterable[Query | Sensor]:
     """The sensors and queries of a file. Raises: ConfigError."""
-    try:
-        payload = file.read_bytes()
-    except OSError as err:
-        raise ConfigError(f"{file}: {(err.strerror or str(err)).lower()}") from err
+    payload = bytes_of(file)
     value = tree_of(payload, file)
-    if "queries" in value:
-        return recorded(value)
+    if "queries" in value and "node" not in value:
+        return recorded(value, file)
     if "window" in value:
-        return [the_value(parse_definition("query", file.stem, {"id": file.stem, **value}, str(file)))]
+        return [the_value(parse_definition_file("query", file, payload))]
     if "driver" in value:
-        return [the_value(parse_definition("sensor", file.stem, {"id": file.stem, **value}, str(file)))]
+        return [the_value(parse_definition_file("sensor", file, payload))]
     return [the_value(one) for one in parse(payload, str(file)).definitions if not one.removed]
 
 
@@ -100,8 +101,10 @@ def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
     if payload[:1] == b"{" and b'"streams"' in payload:
         try:
             value = json.loads(payload)
+        except RecursionError as err:
+            raise ConfigError(f"{file}: nested too deep; flatten it") from err
         except ValueError as err:
-            raise ConfigError(f"{file}: not JSON: {err}") from err
+            raise ConfigError(f"{file}: not JSON: {reason(err)}") from err
         return value if isinstance(value, dict) else {}
     try:
         return read(payload, MAX_FILE_BYTES).value
@@ -109,11 +112,19 @@ def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
         raise ConfigError("\n".join(f"{file}: {line}" for line in str(err).splitlines())) from err
 
 
-def recorded(recording: Mapping[str, object]) -> Iterable[Query]:
-    """The supported queries of a recording. Prints a line on standard error for each unsupported query."""
+def recorded(recording: Mapping[str, object], file: Path) -> Iterable[Query]:
+    """The supported queries of a recording. Prints a line on standard error for each unsupported query.
+
+    Raises: ConfigError if it has no list of queries.
+    """
     unit_us = UNITS_US.get(str(recording.get("unit", "ms")), 1000)
     queries = recording["queries"]
-    for table in queries if isinstance(queries, list) else ():
+    if not isinstance(queries, list):
+        raise ConfigError(f"{file}: queries: wanted a list, got {type_of(queries)}")
+    for at, table in enumerate(queries):
+        if not isinstance(table, Mapping):
+            complain(f"{file}: queries[{at}]: wanted a table, got {type_of(table)}")
+            continue
         try:
             yield parse_recording_query(table, unit_us)
         except ConfigError as err:

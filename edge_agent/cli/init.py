@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -39,20 +40,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_LOOPBACK,
         help=f"URL of the parent's broker; for a root, of the broker of its children (default {_LOOPBACK})",
     )
-    parser.add_argument("--parent", default=ROOT_ID, help=f"id of the node above (default {ROOT_ID})")
+    parser.add_argument("--parent", help=f"id of the node above (default {ROOT_ID})")
     parser.add_argument("--for-image", action="store_true", help="write a gateway.toml for the gateway image")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def main(args: argparse.Namespace) -> int:
     """Write the file. Raises: ConfigError if an option is wrong or the file exists."""
+    if args.id == "":
+        raise ConfigError("--id is empty; name the node, or leave --id out")
+    if args.role == "root" and args.parent is not None:
+        raise ConfigError("a root has no parent; leave --parent out, or choose another --role")
     name = args.id or (ROOT_ID if args.role == "root" else _own_name())
     if args.for_image and args.role != "gateway":
         raise ConfigError(f"--for-image is for a gateway, not for a {args.role}")
-    if args.for_image and args.file == DEFAULT_FILE:
-        args.file = NAME
-    shown = DEFAULT_FILE if args.file == "-" else args.file
-    chosen = {"id": name, "broker": args.broker, "parent": args.parent}
+    default = NAME if args.for_image else DEFAULT_FILE
+    if args.file == DEFAULT_FILE:
+        args.file = default
+    shown = default if args.file == "-" else args.file
+    chosen = {"id": name, "broker": args.broker, "parent": ROOT_ID if args.parent is None else args.parent}
     # parse the text first, so that nothing is written if an id or address is wrong
     if args.for_image:
         text = sample_gateway_file(shown, MACHINE_TABLES, **chosen)
@@ -64,12 +70,8 @@ def main(args: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return 0
     file = Path(args.file)
-    if file.exists() and not args.force:
-        raise ConfigError(f"{file} exists; --force overwrites it, or name another file")
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(file)  # so that a failure leaves no half-written file
+        _write(file, text, force=args.force, secret=args.for_image)
     except OSError as err:
         raise ConfigError(
             f"{file}: {(err.strerror or str(err)).lower()}; name a file in a folder you may write"
@@ -80,6 +82,23 @@ def main(args: argparse.Namespace) -> int:
     verb = COMMAND_OF[args.role]
     print(f"{file}: a {args.role} named {name}; next: headwater check {file}, then headwater {verb} {file}")
     return 0
+
+
+def _write(file: Path, text: str, *, force: bool, secret: bool) -> None:
+    """secret: only this user may read the file. Raises: OSError; ConfigError if the file must not be written."""
+    if file.is_dir():
+        raise ConfigError(f"{file} is a directory; name a file in it")
+    if file.exists() and not force:
+        raise ConfigError(f"{file} exists; --force overwrites it, or name another file")
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        scratch.touch(0o600 if secret else 0o666)  # gateway.toml will have a Wi-Fi password and a token
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(file)  # so that a failure leaves no half-written file
+    except OSError:
+        with suppress(OSError):
+            scratch.unlink()
+        raise
 
 
 def _own_name() -> str:

@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the result is negative; 2 wrong use or configuration; 3 so
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ DONE: Final = 0
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
 INTERRUPTED: Final = 130  # exit code of shells after Ctrl-C
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)  # of a disk, as in `headwater init - > file`
 BROKEN_PIPE: Final = 141  # exit code after SIGPIPE, as in `headwater query ... | head`
 
 EXTRAS: Final = {  # library -> the extra that installs it
@@ -99,9 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb = load(words[0])
         args = parser_of(words[0], verb).parse_args(words[1:])
-        if words[0] not in WITHOUT_PACKAGES:
-            return _with_packages(verb, args, edge=words[0] in NODES)
-        return verb.main(args)
+        needs_packages = words[0] not in WITHOUT_PACKAGES
+        code = _with_packages(verb, args, edge=words[0] in NODES) if needs_packages else verb.main(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, so that a full disk or a closed pipe is met below
+        return code
     except ConfigError as err:
         return complain(str(err), MISUSED)
     except PortError as err:
@@ -111,10 +115,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return complain(f"{words[0]} needs {err.name}: pip install 'headwater[{extra}]'", UNAVAILABLE)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports an error at exit
+        _drop_output()
         return BROKEN_PIPE
+    except OSError as err:
+        if err.errno not in FULL:
+            raise
+        _drop_output()
+        what = f"cannot write {err.filename}" if err.filename else "cannot write"
+        return complain(f"{what}: {(err.strerror or str(err)).lower()}; free some space", UNAVAILABLE)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, else Python reports an error at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _with_packages(verb: Verb, args: argparse.Namespace, *, edge: bool) -> int:

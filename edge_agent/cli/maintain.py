@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from typing import Final
 
 from edge_agent.cli.query import add_tables, folder_of
 
@@ -16,14 +18,22 @@ EXAMPLES = """\
   headwater maintain --tables /srv/tables
   headwater maintain --keep-hours 24        # a day of old versions is enough
 """
+MOST_DIGITS: Final = 6  # of --keep-hours; a century has fewer hours
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser)
     parser.add_argument(
-        "--keep-hours", type=int, default=7 * 24, metavar="N", help="hours that old versions stay (168)"
+        "--keep-hours", type=hours, default=7 * 24, metavar="N", help="hours that old versions stay (168)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per table")
+
+
+def hours(text: str) -> int:
+    """Parse --keep-hours. Raises: ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours: 0, 1, 2 ...")
+    return int(text)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -35,6 +45,7 @@ def main(args: argparse.Namespace) -> int:
 
     folder = folder_of(args)
     tables_in(folder)
+    os.umask(0o077)  # as in the root: tables contain readings, which are for this user only
     spark = spark_session.start("headwater-maintain")
     try:
         found = maintain(spark, tables.place(folder), _print_progress, args.keep_hours)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE, complain
 from edge_agent.cli.support.progress import Progress
+from edge_agent.config.node_file.settings import bytes_of
 from edge_agent.errors import ConfigError
 from edge_agent.log import setup
 from edge_agent.recording.parser import Recording, parse
@@ -66,9 +67,9 @@ def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
     unread = 0
     for file in files:
         try:
-            recordings.append(parse(file.read_bytes(), file.stem, len(recordings)))
-        except (OSError, ConfigError) as err:
-            complain(f"{file}: {(err.strerror or str(err)).lower()}" if isinstance(err, OSError) else str(err))
+            recordings.append(parse(bytes_of(file), file.stem, len(recordings), str(file)))
+        except ConfigError as err:
+            complain(str(err))
             unread += 1
     return recordings, unread
 

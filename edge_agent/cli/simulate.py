@@ -14,13 +14,14 @@ from typing import Any, Final
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
+from edge_agent.cli.main import DONE, UNAVAILABLE
 from edge_agent.cli.support.message_rendering import clock
 from edge_agent.cli.support.progress import Progress
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
-from edge_agent.machines.events import Configured, LinkUp, Tick
+from edge_agent.machines.events import Configured, LinkUp, Note, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.ports.sensors.node_sensors import Sensors
@@ -41,7 +42,9 @@ EXAMPLES = """\
   headwater simulate --live                        # in real time, until Ctrl-C
 """
 NODE: Final = "here"
+MOST_S: Final = 1e9  # of --seconds
 STEP_US: Final = 1_000_000  # simulated time between two commits of the gateway
+NOT_READ: Final = ("sensor.not_started", "sensor.failed")  # notes with the reason in `why`
 LIVE_HORIZON_US: Final = 600_000_000  # of --live, which may run for days: bounds the rows kept for revisions
 
 
@@ -54,17 +57,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"settings, or definitions of sensors and queries ({DEFAULT_FILE})",
     )
-    parser.add_argument("--seconds", type=float, metavar="S", help="seconds to simulate (60; with --live until Ctrl-C)")
+    parser.add_argument(
+        "--seconds", type=duration, metavar="S", help="seconds to simulate (60; with --live until Ctrl-C)"
+    )
     parser.add_argument("--query", metavar="ID", help="only the windows of this query")
     parser.add_argument("--live", action="store_true", help="run in real time")
     parser.add_argument("--json", action="store_true", help="one JSON object per window")
 
 
+def duration(text: str) -> float:
+    """Parse --seconds. Raises: ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0, at most 1e9")
+    return value
+
+
 def main(args: argparse.Namespace) -> int:
-    """Run and print the windows. On standard error: definitions left out, and the readings of each sensor."""
+    """Run and print the windows. On standard error: definitions left out, and the readings of each sensor.
+
+    Returns 3 if a sensor could not be read. Raises: ConfigError if there is nothing to run.
+    """
     found = [one for file in args.files for one in definitions_in(file)]
     sensors = [one for one in found if isinstance(one, Sensor)]
-    queries = [one for one in found if isinstance(one, Query) and args.query in (None, one.id)]
+    queries = [one for one in found if isinstance(one, Query)]
+    if args.query is not None and args.query not in {query.id for query in queries}:
+        there = ", ".join(query.id for query in queries) or "none"
+        raise ConfigError(f"--query: no query {args.query}; there are {there}")
+    queries = [query for query in queries if args.query in (None, query.id)]
     for sensor in sensors:
         if why := cannot_run(sensor, live=args.live):
             print(f'headwater: sensor "{sensor.id}" is left out: driver {sensor.driver} {why}', file=sys.stderr)
@@ -90,7 +113,7 @@ def main(args: argparse.Namespace) -> int:
         text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         print(f"headwater: {name}: {text or 'no readings'}", file=sys.stderr)
     gateway.close()
-    return 0
+    return UNAVAILABLE if gateway.unread else DONE
 
 
 def cannot_run(sensor: Sensor, *, live: bool) -> str:
@@ -132,6 +155,7 @@ class Simulated:
         self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=[NODE], horizon_us=horizon_us)
         self._received_us = FAR_US // 4  # later than any time of the sensors' clocks
         self._rows: list[Result] = []
+        self.unread = set[tuple[str, str]]()  # (sensor, why) for sensors that failed
         texts = tuple(canonical_query(query) for query in queries)
         self._host.do(LinkUp(), self.time.us)
         self._host.do(Configured(tuple(sensors), tuple(queries), (), texts), self.time.us)
@@ -150,8 +174,18 @@ class Simulated:
             if read.sensor in self._gateway.sources:
                 self._host.do(read, now_us)
         for note in self._sensors.notes():
-            print(f"headwater: {note.name} {dict(note.fields)}", file=sys.stderr)
+            self._say(note)
         self._up()
+
+    def _say(self, note: Note) -> None:
+        fields = dict(note.fields)
+        if note.name not in NOT_READ:
+            print(
+                f"headwater: {note.name}: {', '.join(f'{name} {got}' for name, got in fields.items())}", file=sys.stderr
+            )
+        elif (failed := (str(fields["sensor"]), str(fields["why"]))) not in self.unread:  # it is tried again and again
+            self.unread.add(failed)
+            print(f'headwater: sensor "{failed[0]}" cannot be read: {failed[1]}', file=sys.stderr)
 
     def _up(self) -> None:
         """Commit at the gateway, pass its messages to the root and the receipts back."""

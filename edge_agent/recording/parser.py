@@ -15,6 +15,7 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import LATE_POLICIES, Group, Query
 from edge_agent.config.checking.checker import line_of, short
 from edge_agent.config.checking.durations import UNITS_US
+from edge_agent.config.checking.foreign_json import reason
 from edge_agent.config.definitions.definitions import parse_recording_query
 from edge_agent.config.in_force.crosscheck import too_much
 from edge_agent.config.node_file.node_tables import LimitsTable
@@ -75,19 +76,24 @@ def names_of(recording: Recording) -> dict[str, str]:
     return names | {merger: f"{recording.source}-m{at:05d}" for at, merger in enumerate(recording.tree)}
 
 
-def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
+def parse(text: str | bytes, name: str, number: int = 0, file: str = "") -> Recording:
     """Read a recording. number: part of the ids of its queries and nodes; must differ between recordings.
+    file: start of the line of an error, if it is not the name.
 
     Raises: ConfigError, one line, if the text is not a recording. Invalid queries are in `refused`.
     """
     try:
         table = json.loads(text)
-    except (ValueError, RecursionError) as err:
-        raise ConfigError(f"{name}: not JSON: {err}") from err
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{file or name}: not UTF-8 text: byte {err.start}; save it as UTF-8") from err
+    except RecursionError as err:
+        raise ConfigError(f"{file or name}: nested too deep; flatten it") from err
+    except ValueError as err:
+        raise ConfigError(f"{file or name}: not JSON: {reason(err)}") from err
     try:
         return _recording(table, name, f"r{number:05d}")
     except ConfigError as err:
-        raise ConfigError(f"{name}: {err}") from err
+        raise ConfigError(f"{file or name}: {err}") from err
 
 
 def _recording(table: Any, name: str, source: str) -> Recording:

@@ -303,3 +303,38 @@ def test_a_reason_has_the_bytes_of_both_kinds_at_the_rate_that_is_shown(
     file = written(tmp_path, "q.json", {**QUERY, "window": window, "aggregates": ["avg", "max"]})
     assert main(["explain", file, "--rate", rate]) == 0
     assert f"  because    {reason}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "why"),
+    [
+        ('{"streams": {}, "queries": ' + "[" * 100_000, 2, "{file}: nested too deep; flatten it"),
+        ('{"streams": {}, "queries": [' + "9" * 5000, 2, "{file}: not JSON: an integer of thousands of digits"),
+        ('{"queries": [5]}', 3, "{file}: queries[0]: wanted a table, got a number"),
+        ('{"queries": 5}', 2, "{file}: queries: wanted a list, got a number"),
+        ('{"queries": []}', 3, "nothing to explain: no query to plan in {file}"),
+        (
+            '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1"\n',
+            3,
+            "nothing to explain: no query to plan in {file}",
+        ),
+    ],
+)
+def test_without_a_query_it_says_why(
+    text: str, code: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    assert main(["explain", str(file)]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines()[0] == f"headwater: {why.format(file=file)}"
+
+
+def test_the_id_in_the_text_is_that_of_the_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in `headwater check`, whatever the name of the file is."""
+    file = written(tmp_path, "Other name.json", {**QUERY, "id": "boiler-10m"})
+    assert main(["check", file]) == 0
+    assert "a query named boiler-10m" in capsys.readouterr().out
+    assert main(["explain", file, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["queries"]) == ["boiler-10m"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,30 @@ def test_a_table_without_a_first_commit_is_not_there_yet(tmp_path: Path) -> None
         (tmp_path / name / "_delta_log").mkdir(parents=True)
     with pytest.raises(PortError, match="no tables in"):
         tables_in(str(tmp_path))
+
+
+@pytest.mark.parametrize("closed", ["", "gold/results/_delta_log"])
+def test_tables_of_another_user_are_not_called_missing(
+    folder: str, closed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, iterdir = str(Path(folder, closed)), Path.iterdir
+
+    def refused(path: Path) -> Iterator[Path]:
+        if str(path).startswith(at):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    code, out, err = answered(folder, capsys, "select 1")
+    assert (code, out) == (3, "")
+    assert err == f"headwater: {folder}/gold/results/_delta_log: permission denied; run as the user of the root\n"
+
+
+def test_a_statement_that_would_write_writes_nothing(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "written.csv"
+    code, out, err = answered(folder, capsys, f"explain analyze copy (select 1 as a) to '{file}'")
+    assert (code, out) == (2, "")
+    assert err == "headwater: `headwater query` only reads, and `copy` writes; ask with select\n"
+    assert not file.exists()

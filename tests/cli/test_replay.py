@@ -129,7 +129,7 @@ def test_a_file_that_is_no_recording_is_named_and_the_others_are_answered(
     assert [row["recording"] for row in rows(said.out)] == ["good"]
     lines = said.err.splitlines()
     assert len(lines) == 4
-    assert lines[0].startswith("headwater: broken: not JSON")
+    assert lines[0].startswith(f"headwater: {broken}: not JSON")
     assert lines[1] == f"headwater: {absent}: no such file or directory"
 
 
@@ -139,3 +139,22 @@ def test_revisions_are_printed_as_they_would_appear(capsys: pytest.CaptureFixtur
     told = rows(capsys.readouterr().out)
     first = [(row["revision"], row["value"]) for row in told if (row["query"], row["start"]) == ("ten", 0)]
     assert first == [(0, 101), (1, 105)]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"a": "\xe9"}', "not UTF-8 text: byte 7; save it as UTF-8"),
+        (b"[" * 100_000, "nested too deep; flatten it"),
+        (b"9" * 5000, "not JSON: an integer of thousands of digits"),
+        (b"[]", "wanted an object, got list"),
+        (None, "is a directory; name a file in it"),
+    ],
+)
+def test_a_recording_that_cannot_be_read_is_named_by_its_path(
+    content: bytes | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "latin.json"
+    file.mkdir() if content is None else file.write_bytes(content)
+    assert main(["replay", str(file)]) == 2
+    assert capsys.readouterr().err == f"headwater: {file}: {why}\n"

@@ -159,3 +159,32 @@ def test_a_sensor_that_is_read_from_its_beginning_has_complete_windows_only(
 ) -> None:
     assert main(["simulate", *files(tmp_path, SENSOR, QUERY), "--seconds", "20", "--json"]) == 0
     assert {json.loads(line)["complete"] for line in capsys.readouterr().out.splitlines()} == {True}
+
+
+@pytest.mark.parametrize("seconds", ["0", "-5", "nan", "inf", "1e300", "x"])
+def test_seconds_that_are_none_are_refused(seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["simulate", *files(tmp_path, SENSOR, QUERY), f"--seconds={seconds}"])
+    assert left.value.code == 2
+    assert "is not a number of seconds above 0" in capsys.readouterr().err
+
+
+def test_a_query_that_is_not_there_is_named_with_those_that_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *files(tmp_path, SENSOR, QUERY), "--query", "nope"]) == 2
+    assert capsys.readouterr().err == "headwater: --query: no query nope; there are boiler-10s\n"
+
+
+@pytest.mark.parametrize("path", ["none.csv", "folder"])
+def test_a_file_of_readings_that_cannot_be_read_is_said_once(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    sensor: dict[str, object] = {"driver": "file", "path": str(tmp_path / path), "time": "time", "value": "value"}
+    assert main(["simulate", *files(tmp_path, sensor, QUERY)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = (line for line in said.err.splitlines() if str(tmp_path / path) in line)
+    assert line.startswith('headwater: sensor "boiler" cannot be read: ')
+    assert "{" not in said.err

@@ -118,6 +118,54 @@ def test_what_does_not_only_read_is_refused(sql: str) -> None:
         views.check(sql)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "explain analyze copy (select 1 as a) to 'x.csv'",
+        "EXPLAIN ANALYZE VERBOSE\nInsert into t values (1)",
+        "explain /* a reading */ analyze copy (select 1) to 'x'",
+        "describe analyze copy (select 1) to 'x'",
+        "explain create table t as select 1",
+        "with a as (select 1) insert into t select * from a",
+        "with a (n) as (select (1)), b as (select 2) update t set n = 1",
+        "with a as (select 1) from a insert overwrite t select *",
+        "with a as (select 'it\\'s (' as n) delete from t",
+        "explain with a as (select 1) merge into t using a on true when matched then delete",
+        "-- first\ndrop table t",
+        "select * from (insert into t values (1))",
+        "table ops.nodes",
+        'with a as (select 1 as "\\" from (") insert into t select 2',
+    ],
+)
+def test_what_writes_behind_a_word_that_reads_is_refused(sql: str) -> None:
+    with pytest.raises(ConfigError, match="only reads"):
+        views.check(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "explain analyze select update_time from t",
+        "explain select 'copy' as a, \"insert\" from t",
+        "with copy as (select 1) select * from copy",
+        "with a as (select replace(key, 'a', 'b') as n from t) select n, cache from a where n = 'insert into'",
+        'with "drop" as (select 1 -- then delete from it\n) (select * from "drop")',
+        "describe ops.nodes",
+        'describe "update"',
+        "/* drop */ select update from t where b = ';'",
+        "(select 1) union all (select 2)",
+        "values (1), (2)",
+    ],
+)
+def test_what_only_reads_is_run_whatever_its_names_are(sql: str) -> None:
+    views.check(sql)
+
+
+def test_what_a_nested_comment_might_hide_is_refused() -> None:
+    with pytest.raises(ConfigError, match="comments within comments"):
+        views.check("explain analyze /* /* */ ' */ copy (select 1) to 'x'")
+
+
 def test_a_folder_without_tables_says_so(tmp_path: object) -> None:
     with pytest.raises(PortError, match="no tables in"):
         delta_rs.ask("select 1", str(tmp_path))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,3 +122,142 @@ def test_no_content_breaks_the_check(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(content)
     assert main(["check", str(tmp_path / "x.toml")]) == 2
     assert main(["check", "--as", "query", str(tmp_path / "x.toml")]) == 2
+
+
+@pytest.fixture
+def closed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder has an empty folder, and one of another user: nothing in it can be looked at."""
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    folder = Path("closed")
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    for name in ("stat", "read_bytes", "touch", "write_text"):
+        real = getattr(Path, name)
+
+        def method(self: Path, *args: Any, real: Any = real, **named: Any) -> Any:
+            if folder in self.parents:
+                raise refused
+            return real(self, *args, **named)
+
+        monkeypatch.setattr(Path, name, method)
+
+
+@pytest.mark.usefixtures("closed_folder")
+@pytest.mark.parametrize("kind", [(), ("--as", "query"), ("--as", "sensor"), ("--as", "settings")])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", '"" is no file; give the name of one'),
+        ("none.toml", "no such file or directory"),
+        ("folder", "is a directory; name a file in it"),
+        ("x" * 300, "file name too long"),
+        ("closed/a.toml", "permission denied; is it readable for this user?"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_line(
+    name: str, why: str, kind: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", *kind, name]) == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert why in first
+    assert name in first
+    assert last == f"{name or chr(34) * 2}: 1 mistake"
+    assert main(["check", "--json", *kind, name]) == 2
+    (told,) = json.loads(capsys.readouterr().out)
+    assert why in told["problems"][0]["text"]
+
+
+def test_an_empty_definition_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.toml").write_text("")
+    assert main(["check", "--as", "query", str(tmp_path / "x.toml")]) == 2
+    assert f"{tmp_path / 'x.toml'}  empty" in capsys.readouterr().err
+
+
+def test_check_takes_a_file_for_what_it_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "boiler-1m.toml").write_text(QUERY)
+    assert main(["check", "--as", "settings", str(tmp_path / "boiler-1m.toml")]) == 2
+    assert "[node] is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ['{"driver": "host", "every": N}', "driver = 'host'\nevery = N"])
+def test_a_number_of_thousands_of_digits_is_not_the_users_programming(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.toml").write_text(text.replace("N", "9" * 5000))
+    assert main(["check", str(tmp_path / "x.toml")]) == 2
+    err = capsys.readouterr().err
+    assert "digits" in err
+    assert "sys." not in err
+
+
+def test_check_connect_says_what_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p").mkdir()
+    file = tmp_path / "edge.toml"
+    file.write_text('[node]\nid = "a"\n[uplink]\nbroker = "mqtt://127.0.0.1:1"\nuser = "a"\npassword_file = "p"\n')
+    assert main(["check", "--connect", str(file)]) == 1
+    assert f"password_file: {tmp_path / 'p'} is a directory, not a file" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("closed_folder")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--force", "."], ". is a directory; name a file in it"),
+        (["folder"], "folder is a directory; name a file in it"),
+        (["closed/x.toml"], "closed/x.toml: permission denied; name a file in a folder you may write"),
+        (["--force", "closed/x.toml"], "closed/x.toml: permission denied; name a file in a folder you may write"),
+        (["x" * 300], "file name too long; name a file in a folder you may write"),
+        (["--id", ""], "--id is empty; name the node, or leave --id out"),
+        (["--role", "root", "--parent", "x"], "a root has no parent; leave --parent out, or choose another --role"),
+    ],
+)
+def test_init_says_in_a_line_why_it_writes_nothing(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith(f"{why}\n")
+    assert len(said.err.splitlines()) == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
+def test_the_file_for_the_image_is_named_and_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Wi-Fi password and a token are written into it."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--for-image", "-", "--id", "a"]) == 0
+    assert "--config gateway.toml" in capsys.readouterr().out
+    assert main(["init", "--for-image", "--id", "a"]) == 0
+    assert (tmp_path / "gateway.toml").stat().st_mode & 0o777 == 0o600
+    before = os.umask(0o022)
+    try:
+        assert main(["init", "--id", "a"]) == 0
+    finally:
+        os.umask(before)
+    assert (tmp_path / "headwater.toml").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("words", [["init", "-", "--id", "a"], ["check", "edge.toml"]])
+def test_a_full_disk_is_a_line(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "edge.toml").write_text('[node]\nid = "a"\n[uplink]\nbroker = "mqtt://127.0.0.1"\n')
+    command = [sys.executable, "-m", "edge_agent", *words]
+    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, check=False, cwd=tmp_path, env=paths, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    said = "headwater: cannot write: no space left on device; free some space\n"
+    assert (done.returncode, done.stderr) == (3, said)
+
+
+@pytest.mark.parametrize("text", [QUERY, 'driver = "host"\n'])
+def test_an_unknown_key_is_told_every_key_there_is(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.toml").write_text(f"zzzzzzzz = 1\n{text}")
+    assert main(["check", str(tmp_path / "x.toml")]) == 2
+    _, _, known = capsys.readouterr().err.splitlines()[0].partition("known here: ")
+    assert {"id", "revision", "nodes", "removed"} < set(known.split(", "))

@@ -73,7 +73,7 @@ class Report:
     base: path of the document's value in a larger document. unit_us: unit of durations that are plain numbers; None:
     plain numbers are refused. lenient: unknown keys are ignored. Both are only for recordings. unbounded: bounds of
     durations are not checked, because a node wrote the text itself, perhaps from a recording. later: problems about
-    words that this version does not support.
+    words that this version does not support. more: path of a table -> its keys that are read apart from the others.
     """
 
     document: Document = field(default_factory=lambda: Document({}))
@@ -83,6 +83,7 @@ class Report:
     unbounded: bool = False
     problems: list[Problem] = field(default_factory=list)
     later: list[Problem] = field(default_factory=list)
+    more: dict[Path, tuple[str, ...]] = field(default_factory=dict)
 
     def wrong(self, at: Path, got: object, why: str, hint: str = "") -> Any:
         """Note a mistake at path `at`. got: the wrong value. Returns BAD."""
@@ -91,6 +92,7 @@ class Report:
 
     def unknown(self, at: Path, name: str, names: Iterable[str], hint: str = "") -> Any:
         """Note an unknown key of the table at path `at`. names: the known keys. Returns BAD."""
+        names = (*names, *self.more.get(at, ()))
         near = hint or nearest(name, names) or f"known here: {', '.join(sorted(names))}"
         return self.wrong((*at, name), name, f'{UNKNOWN} "{short(name)}"', near)
 

@@ -70,7 +70,7 @@ def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES
     except RecursionError as err:
         raise _refused(f"nested deeper than {MAX_DEPTH} levels", "flatten it") from err
     except ValueError as err:  # such as a number of thousands of digits, or a key given twice
-        raise _refused(f"cannot be read: {err}", "") from err
+        raise _refused(f"cannot be read: {foreign_json.reason(err)}", "") from err
     return Document(value, lines)
 
 

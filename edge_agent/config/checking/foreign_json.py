@@ -59,6 +59,11 @@ def depth(text: str) -> int:
     return most
 
 
+def reason(err: ValueError) -> str:
+    """The text of an error of `json` or `tomllib`, without advice for programmers."""
+    return "an integer of thousands of digits" if "set_int_max_str_digits" in str(err) else str(err)
+
+
 def whole(text: str) -> int:
     """Parse an integer of at most MAX_DIGITS characters. Raises: ValueError."""
     if len(text) > MAX_DIGITS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path as File
 from typing import Any, Final, TypeVar
 
 from edge_agent.algebra.query.query import Query, Sensor
@@ -128,6 +129,20 @@ def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> 
     return _parse(kind, item, payload, name or (f'{kind} "{item}"' if item else ""))
 
 
+def parse_definition_file(kind: str, file: str | File, payload: bytes) -> Definition:
+    """Read the definition in a file. Its id is the one in the text, else the file's name without the suffix.
+
+    Raises: as `parse_definition`.
+    """
+    try:
+        own = read(payload).value.get("id")
+    except ConfigError:
+        own = None  # `parse_definition` reports the mistake, with the name of the file
+    stem = File(file).stem
+    item = own if isinstance(own, str) and own else stem if ITEM_ID.fullmatch(stem) else ""
+    return parse_definition(kind, item, payload, str(file))
+
+
 def _parse(
     kind: str, item: str, payload: Payload, name: str, *, unbounded: bool = False, toml: bool = True
 ) -> Definition:
@@ -147,7 +162,8 @@ def read_definition(kind: str, item: str, table: object, at: Path, report: Repor
     """Read a Definition from a table at path `at` of a document. Returns BAD if there are problems."""
     if not isinstance(table, Mapping):
         return report.wrong(at, table, "wanted a table", f"[{kind}.{item}]")
-    names = {key.name for key in SHARED}
+    names = tuple(key.name for key in SHARED)
+    report.more[at] = names
     shared = read_table(SHARED, {n: v for n, v in table.items() if n in names}, at, report)
     item = item or (shared["id"] if isinstance(shared["id"], str) else "")
     if not report.lenient:

@@ -88,14 +88,25 @@ def load(path: str | File, state: str | File | None = None) -> Settings:
 
     Raises: ConfigError with every problem, one line each, beginning with the file's name.
     """
-    file = File(path)
-    try:
-        payload = file.read_bytes()
-    except OSError as err:
-        hint = "`headwater init` writes one" if isinstance(err, FileNotFoundError) else "is it readable for this user?"
-        raise ConfigError(f"{path}: {(err.strerror or str(err)).lower()}; {hint}") from err
-    folder = file.resolve().parent
+    payload = bytes_of(path, "`headwater init` writes one")
+    folder = File(path).resolve().parent
     return absolute(parse(payload, str(path)), folder, folder if state is None else File(state))
+
+
+def bytes_of(path: str | File, missing: str = "") -> bytes:
+    """The content of a file. missing: what to do if there is no such file. Raises: ConfigError."""
+    if not str(path):
+        raise ConfigError('"" is no file; give the name of one')
+    try:
+        return File(path).read_bytes()
+    except OSError as err:
+        hints = {
+            FileNotFoundError: missing,
+            IsADirectoryError: "name a file in it",
+            PermissionError: "is it readable for this user?",
+        }
+        hint = hints.get(type(err), "")
+        raise ConfigError(f"{path}: {(err.strerror or str(err)).lower()}{hint and f'; {hint}'}") from err
 
 
 def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE) -> Settings:
