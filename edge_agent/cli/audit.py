@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from edge_agent.cli.query import add_tables, folder_of
-from edge_agent.cli.support.broker_listener import add_broker, link_of, positive_seconds
+from edge_agent.cli.support.broker_listener import add_broker, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
+from edge_agent.cli.support.option_values import seconds
 from edge_agent.root.books import Audit, NodeBook, RootBook, audit
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--also", metavar="URL", action="append", default=[], help="a further broker of the tree, with the same rights"
     )
     parser.add_argument(
-        "--seconds", type=positive_seconds, default=5.0, metavar="S", help="wait at most S seconds for nodes (5)"
+        "--seconds", type=seconds, default=5.0, metavar="S", help="wait at most S seconds for nodes (5)"
     )
 
 

@@ -85,7 +85,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _write(file: Path, text: str, *, force: bool, secret: bool) -> None:
-    """secret: only this user may read the file. Raises: OSError; ConfigError if the file must not be written."""
+    """Write the file, or leave it as it is. secret: only this user may read it.
+
+    Raises: OSError; ConfigError if the file must not be written.
+    """
     if file.is_dir():
         raise ConfigError(f"{file} is a directory; name a file in it")
     if file.exists() and not force:

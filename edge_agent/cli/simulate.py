@@ -16,6 +16,7 @@ from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.main import DONE, UNAVAILABLE
 from edge_agent.cli.support.message_rendering import clock
+from edge_agent.cli.support.option_values import seconds
 from edge_agent.cli.support.progress import Progress
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.config.definitions.drivers import DRIVERS
@@ -42,7 +43,6 @@ EXAMPLES = """\
   headwater simulate --live                        # in real time, until Ctrl-C
 """
 NODE: Final = "here"
-MOST_S: Final = 1e9  # of --seconds
 STEP_US: Final = 1_000_000  # simulated time between two commits of the gateway
 NOT_READ: Final = ("sensor.not_started", "sensor.failed")  # notes with the reason in `why`
 LIVE_HORIZON_US: Final = 600_000_000  # of --live, which may run for days: bounds the rows kept for revisions
@@ -58,22 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"settings, or definitions of sensors and queries ({DEFAULT_FILE})",
     )
     parser.add_argument(
-        "--seconds", type=duration, metavar="S", help="seconds to simulate (60; with --live until Ctrl-C)"
+        "--seconds", type=seconds, metavar="S", help="seconds to simulate (60; with --live until Ctrl-C)"
     )
     parser.add_argument("--query", metavar="ID", help="only the windows of this query")
     parser.add_argument("--live", action="store_true", help="run in real time")
     parser.add_argument("--json", action="store_true", help="one JSON object per window")
-
-
-def duration(text: str) -> float:
-    """Parse --seconds. Raises: ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= MOST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0, at most 1e9")
-    return value
 
 
 def main(args: argparse.Namespace) -> int:

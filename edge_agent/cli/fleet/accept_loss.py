@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edge_agent.cli.support.broker_listener import add_broker, link_of, positive_seconds
+from edge_agent.cli.support.broker_listener import add_broker, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener
 from edge_agent.cli.support.message_rendering import listed
+from edge_agent.cli.support.option_values import seconds
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.errors import PortError
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "parent", nargs="?", default="", metavar="PARENT", help="the parent that is given up; left out: all"
     )
     add_broker(parser)
-    parser.add_argument("--seconds", type=positive_seconds, default=5.0, metavar="S", help="wait at most S seconds (5)")
+    parser.add_argument("--seconds", type=seconds, default=5.0, metavar="S", help="wait at most S seconds (5)")
 
 
 def main(args: argparse.Namespace) -> int:

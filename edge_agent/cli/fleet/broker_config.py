@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from edge_agent.cli.support.option_values import MOST_PORT
 from edge_agent.config.topics import is_node_id
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.broker_files import DIALECTS, Access, Listener, broker_files
@@ -32,7 +33,6 @@ exit codes: 0 written; 2 wrong use; 3 the folder cannot be written
 """
 PLUGINS: Final = Path(f"/usr/lib/{platform.machine()}-linux-gnu/mosquitto")  # where Debian installs them
 MOSQUITTO: Final = "mosquitto"  # the user that Mosquitto becomes if root starts it
-MOST_PORT: Final = 65_535
 PLAIN: Final = re.compile(r"[!-~]+")  # one word: in mosquitto.conf, a line break begins a directive of its own
 
 

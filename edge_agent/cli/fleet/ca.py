@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from edge_agent.cli.support.option_values import MOST_PORT
 from edge_agent.config.checking.durations import parse_duration
 from edge_agent.errors import ConfigError, PortError
 
@@ -29,7 +30,6 @@ EXAMPLES = """\
   headwater ca list ca
 """
 PORT: Final = 8443
-MOST_PORT: Final = 65_535
 SERVER_LIFE: Final = "365d"  # default life of certificates that a person renews by hand
 
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from edge_agent.cli.support.broker_listener import add_broker, link_of, listen, positive_seconds
+from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
 from edge_agent.cli.support.message_rendering import json_of, listed
+from edge_agent.cli.support.option_values import seconds
 from edge_agent.config import topics
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.errors import advice
@@ -36,7 +37,7 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds of each uni
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_broker(parser)
-    parser.add_argument("--seconds", type=positive_seconds, default=5.0, metavar="S", help="wait at most S seconds (5)")
+    parser.add_argument("--seconds", type=seconds, default=5.0, metavar="S", help="wait at most S seconds (5)")
     parser.add_argument("--json", action="store_true", help="one JSON object per node, with its whole status and state")
 
 

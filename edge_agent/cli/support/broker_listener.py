@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -19,14 +18,6 @@ from edge_agent.ports.waiter import Waiter
 
 DEFAULT_BROKER: Final = "mqtt://127.0.0.1:1883"
 TURN_S: Final = 0.2  # longest wait, and so the longest delay of Ctrl-C and --seconds
-
-
-def positive_seconds(text: str) -> float:
-    """The value of --seconds. Raises: ValueError, which argparse reports."""
-    found = float(text)
-    if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: wanted a number of seconds above 0")
-    return found
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,20 @@
+"""Values of options that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+MOST_S: Final = 1e9  # of --seconds
+MOST_PORT: Final = 65_535
+
+
+def seconds(text: str) -> float:
+    """Parse --seconds. Raises: ArgumentTypeError unless it is above 0 and at most MOST_S."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0, at most 1e9")
+    return value
