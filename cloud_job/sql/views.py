@@ -69,7 +69,7 @@ def _left_of(hidden: re.Match[str]) -> str:
 
 
 def _only_reads(words: str) -> None:
-    """words: a statement without comments, strings and quoted names."""
+    """Refuse a statement that writes. words: it, without comments, strings and quoted names. Raises: ConfigError."""
     begin = words.lstrip("( \t\r\n")
     first = re.match(r"[a-zA-Z]+", begin)
     if first is None or first[0].lower() not in READS:

@@ -59,7 +59,7 @@ class NodeBook:
 
     @property
     def lines(self) -> dict[str, Line]:
-        """Child -> frames that this merger applied from it."""
+        """Child -> frames that this merger applied from it. Only of a `readable` book."""
         return {child: Line(*line) for child, line in self.book.get("children", {}).items()}
 
     @property
