@@ -46,7 +46,10 @@ class GroupMembership:
 
     def member(self, node: str) -> Member:
         """The member of a node; it is added if the node has none."""
-        return self.members.setdefault(node, Member())
+        found = self.members.get(node)
+        if found is None:
+            found = self.members[node] = Member()
+        return found
 
     def begin_anew(self, node: str) -> None:
         """Forget the serving ranges of a child without leaves, because with the first leaf it states them all (6.3)."""
