@@ -42,7 +42,7 @@ def test_a_skip_is_named_and_in_ci_it_is_a_failure(ci: str, code: int, tmp_path:
             str(tmp_path),
         ],
         cwd=ROOT,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": ci, "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         check=False,
@@ -61,7 +61,10 @@ def test_a_landing_tries_the_same_examples_whatever_else_is_loaded(tmp_path: Pat
     for first in ("", "import other\n"):
         (tmp_path / "test_it.py").write_text(first + test)
         line = [sys.executable, "-m", "pytest", "-s", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
-        done = subprocess.run([*line, "-c", "/dev/null", str(tmp_path)], cwd=ROOT, capture_output=True, check=True)
+        line += ["-c", "/dev/null", str(tmp_path)]
+        done = subprocess.run(
+            line, cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, check=True
+        )
         outputs.add(done.stdout[: done.stdout.index(b"1 passed")])
     assert len(outputs) == 1
 

@@ -30,6 +30,7 @@ from cloud_job.spark.job import Job, JobSettings
 from cloud_job.sql import delta_rs
 from cloud_job.warmup import warm
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.root.decision.root_state import RootLimits
 from tests.benchmarks.bench import bench, record
 from tests.support.cloud.child_frames import SECOND, START, Child, query, tick
@@ -82,7 +83,8 @@ class Month:
         keys = tuple(f"site=s{key}" for key in range(KEYS))
         self.fleet = [Child(f"gw-{i}", asked, keys) for i in range(CHILDREN)]
         self.start()
-        self.land([landed(each, START, each.birth()) for each in self.fleet])
+        self.land([landed(each, START, each.birth()) for each in self.fleet] + self._past())
+        self.n = (KEPT_DAYS + 1) * BATCHES_A_DAY  # when the rows of those epochs may go
 
     @property
     def now_us(self) -> int:
@@ -146,6 +148,10 @@ class Month:
                 records.append(landed(self.fleet[1], self.now_us, b"noise"))
             self.land(records)
         self.days.append(self.sizes())
+
+    def _past(self) -> list[bytes]:
+        """As many epochs of each gateway as a root remembers: a new one takes the place of the oldest."""
+        return [self._new_epoch(i) for i in range(CHILDREN) for _ in range(UNDER_WAY)]
 
     def _new_epoch(self, i: int) -> bytes:
         old = self.fleet[i]
@@ -230,7 +236,8 @@ def month() -> None:
         found.job.close()
     spark.stop()
     how = (
-        f"{DAYS} days of {BATCHES_A_DAY} batches of {CHILDREN} gateways, an epoch a day, horizon {HORIZON_DAYS} days, "
+        f"{DAYS} days of {BATCHES_A_DAY} batches of {CHILDREN} gateways with {UNDER_WAY} epochs each before, an epoch "
+        f"a day, horizon {HORIZON_DAYS} days, "
         f"rows kept {KEPT_DAYS} days, versions {KEPT_VERSIONS_S} s of the machine's time, steps once a day: "
         f"{found.done} steps in {found.steps_s:.0f} s, {found.failed} failed, batches {found.batches_s:.0f} s"
     )
