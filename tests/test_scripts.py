@@ -62,9 +62,7 @@ def test_a_landing_tries_the_same_examples_whatever_else_is_loaded(tmp_path: Pat
         (tmp_path / "test_it.py").write_text(first + test)
         line = [sys.executable, "-m", "pytest", "-s", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
         line += ["-c", "/dev/null", str(tmp_path)]
-        done = subprocess.run(
-            line, cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, check=True
-        )
+        done = subprocess.run(line, cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, check=True)
         outputs.add(done.stdout[: done.stdout.index(b"1 passed")])
     assert len(outputs) == 1
 

@@ -33,7 +33,7 @@ from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.root.decision.root_state import RootLimits
 from tests.benchmarks.bench import bench, record
-from tests.support.cloud.child_frames import SECOND, START, Child, query, tick
+from tests.support.cloud.child_frames import SECOND, START, Child, query, ticks
 from tests.support.cloud.child_frames import record as landed
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ DAY_US: Final = 86_400 * SECOND
 WINDOW_US: Final = 600 * SECOND
 KEPT_DAYS, HORIZON_DAYS = 7, 2
 KEPT_VERSIONS_S = 20  # about as long as a simulated day takes
+BELIEVED_US: Final = 90 * SECOND  # so long the lander runs before each batch: a step of its clock is believed by then
 KEYS, CHILDREN = 5, 3
 RESTARTS_DAYS, EPOCH_DAYS = 5, 1  # between two starts of the root; between two epochs of a gateway
 PEAK_DAYS = 5  # small files come and are merged: the most in so many days counts
@@ -108,7 +109,7 @@ class Month:
     def land(self, records: list[bytes]) -> None:
         """A landing file, a batch, and the steps that are due."""
         path = self.base / "landing" / f"{self.n:08d}.cborseq"
-        path.write_bytes(b"".join([tick(self.now_us), *records]))
+        path.write_bytes(b"".join([ticks(self.now_us - BELIEVED_US, self.now_us), *records]))
         began_s = time.perf_counter()
         LandingLoop(self.job).turn()
         ended_s = time.perf_counter()

@@ -81,7 +81,7 @@ class Lane:
             child_frames.record(child, at_us, payload) for child, payload in messages(self._nodes, first, self.second)
         ]
         file = self._landing / f"{number:08d}.cborseq"
-        file.write_bytes(b"".join([child_frames.tick(at_us), *records]))
+        file.write_bytes(b"".join([child_frames.ticks(START + first * SECOND, at_us), *records]))
         began_s = time.monotonic()
         self.job.process([(file.name, file.read_bytes())])
         self.took.append(time.monotonic() - began_s)
