@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Array, Ints
-from edge_agent.algebra.partials.partial import Partials, readings_in
+from edge_agent.algebra.partials.partial import Partials, readings_in, with_names
 from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_columns, check_held, node_columns
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
@@ -301,10 +301,7 @@ class Section:
 
     def rows(self, basis: tuple[str, ...]) -> Partials:
         """The rows with columns named by the basis. Their number and kinds are not checked."""
-        rows = self.partials
-        if tuple(rows.states) == basis:
-            return rows
-        return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
+        return with_names(self.partials, basis)
 
     def pieces(self) -> tuple[Ints, Ints, Ints]:
         """(key numbers, starts, ends) of session rows, from the extent if there is one."""

@@ -85,6 +85,13 @@ def concat(parts: Sequence[Partials]) -> Partials:
     )
 
 
+def with_names(rows: Partials, basis: tuple[str, ...]) -> Partials:
+    """The rows with columns named by the basis, which are in its order. Their number is not checked."""
+    if tuple(rows.states) == basis:
+        return rows
+    return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
+
+
 def combine(
     partials: Partials, basis: tuple[str, ...], unit_us: int | None = None, ranks: Ints | None = None
 ) -> Partials:

@@ -17,7 +17,7 @@ from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.frame import Plan, Section
 from edge_agent.algebra.partials.arrays import Array
-from edge_agent.algebra.partials.partial import NOTHING, Partials, concat, readings_in
+from edge_agent.algebra.partials.partial import NOTHING, Partials, concat, readings_in, with_names
 from edge_agent.algebra.partials.sessions import SessionStore
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey, QueryKey
@@ -45,7 +45,7 @@ class PartialStore:
         self.touched: set[PlanKey] = set()
         self._stores: dict[PlanKey, Store | SessionStore] = {}
         self._late: dict[PlanKey, list[Partials]] = {}
-        # (node, epoch, plan number, late) -> rows not renumbered yet: one numpy call renumbers those of many frames
+        # (node, epoch, plan number, late) -> rows as they came: one numpy call names and renumbers those of many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
         self._dictionaries: dict[EpochKey, EpochDictionary] = {}
         self._tidy_at = MOST_KEYS
@@ -58,8 +58,7 @@ class PartialStore:
 
         of: the child's epoch. counting: which rows count.
         """
-        _, plan = dictionary.plans[section.plan]
-        rows = section.rows(plan.basis)
+        rows = section.partials
         counted = rows if counting is ALL else counting.of(rows)
         if len(counted):
             self._dictionaries[of] = dictionary
@@ -72,7 +71,7 @@ class PartialStore:
             dictionary = self._dictionaries[EpochKey(node, epoch)]
             group, plan = dictionary.plans[number]
             key = (group, plan.hash)
-            rows = self._numbers.rows(EpochKey(node, epoch), dictionary, concat(raw))
+            rows = self._numbers.rows(EpochKey(node, epoch), dictionary, with_names(concat(raw), plan.basis))
             self.plans[key] = plan
             self.touched.add(key)
             after_us = group.cut.gap_us  # a session is complete when the frontier is above last + gap
