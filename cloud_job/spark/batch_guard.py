@@ -7,14 +7,15 @@ If a batch raises, the run of the job ends and another run begins from the last 
   their content is declared lost (docs/protocol.md 3.6).
 - A batch that fails for another reason is repeated, then processed file by file. A file that fails alone is left out.
 - If a decision was written and cannot be carried out, its parts that raise are left out (possible_work.py).
-- If the cause is outside the data (a disk, the JVM), the process ends and systemd starts it again.
-- After a start that was killed, files are processed one by one. A file during which five starts in a row were killed is
-  moved to the folder `aside`.
+- If the cause is outside the data (a disk, a network, the JVM), the process ends and systemd starts it again.
+- After a start that was killed, files are processed one by one. If five starts in a row were killed during one file, or
+  ended because the JVM did, that file is moved to the folder `aside`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Final, Protocol
 
 from cloud_job.ingest.intake import Intake, LeftOut, RecordError
 from cloud_job.spark.job import Job, JobSettings
-from cloud_job.spark.possible_work import REASON, raise_if_of_the_world, text_of
+from cloud_job.spark.possible_work import REASON, jvm_has_died, raise_if_of_the_world, text_of
 from cloud_job.spark.state_log import File
 from edge_agent.wire import landing
 
@@ -86,7 +87,12 @@ class BatchGuard:
                 self._move_aside(name, f"{name}: {FATAL}")
                 continue
             starts.handling(name)
-            self._process([(name, content)])
+            try:
+                self._process([(name, content)])
+            except Exception as err:
+                if not jvm_has_died(err):  # the process ends by itself: it was not killed, and not with this file
+                    starts.handling("")
+                raise
             starts.handling("")
 
     def _process(self, found: list[File]) -> None:
@@ -202,15 +208,33 @@ class BatchGuard:
             self._report(left_out)
 
     def _move_aside(self, name: str, why: str) -> None:
-        """Move a file to `aside` unread. Its content is declared lost once the lander states that it was received."""
-        folder = Path(self.settings.landing)
-        aside = folder / ASIDE
-        aside.mkdir(mode=0o700, exist_ok=True)
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
+        """Copy a file to `aside` and take it as read. Its content is declared lost once the lander states that it was
+        received.
+
+        The job deletes the file itself after its decision, as it does with every file. If no decision can be written,
+        nothing has changed.
+        """
+        file = Path(self.settings.landing) / name
+        copy = file.parent / ASIDE / name
+        copy.parent.mkdir(mode=0o700, exist_ok=True)
+        if file.exists():
+            _copy(file, copy)
         left_out: dict[landing.Record | str, LeftOut] = {name: LeftOut(why)}
-        self.job.process([(name, b"")], left_out)
+        try:
+            self.job.process([(name, b"")], left_out)
+        except Exception:
+            if file.exists():
+                copy.unlink(missing_ok=True)
+            raise
         self._report(left_out)
+
+
+def _copy(file: Path, to: Path) -> None:
+    """Copy a landing file so that a power cut cannot take the copy when the file is deleted."""
+    with os.fdopen(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as out:
+        out.write(file.read_bytes())
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def _leave_out(

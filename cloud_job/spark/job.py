@@ -337,7 +337,7 @@ class Job:
             work, self.impossible = possible(work, self._make)
             for found in self.impossible:
                 log.error("rows.left_out", extra={"rows": found.name, "why": found.why})
-            rows = [row for found in self.impossible if (row := found.row(self.state, work.number)) is not None]
+            rows = [found.row(self.state, work.number) for found in self.impossible]
             self._rows.resume(self.state, self.parts)
             self._perform(replace(work, gaps=(*work.gaps, *rows)), again=True)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootState
-from edge_agent.root.decision.work import Islands, Ordering, TableRow, WindowRange, Work
+from edge_agent.root.decision.work import Islands, Ordering, TableRow, TooLate, WindowRange, Work
 
 GONE: Final = (  # texts of errors after the JVM has ended
     "An error occurred while trying to connect to the Java server",
@@ -23,13 +23,27 @@ GONE: Final = (  # texts of errors after the JVM has ended
     "Error while receiving",
     "cannot call methods on a stopped SparkContext",
 )
+MEMORY: Final = "OutOfMemoryError"
 WORLD: Final = (  # texts of errors from the JVM whose cause is outside the data
     "No space left on device",
-    "OutOfMemoryError",
+    "Disk quota exceeded",
+    MEMORY,
     "Read-only file system",
     "Input/output error",
+    "Stale file handle",
+    "Transport endpoint is not connected",
     "Too many open files",
     "Permission denied",
+    "AccessDenied",
+    "Access Denied",
+    "403 Forbidden",
+    "503 Service Unavailable",
+    "SlowDown",
+    "Unable to execute HTTP request",
+    "java.net.",  # its exceptions: no host, no connection, no answer in time
+    "javax.net.ssl.",
+    "org.apache.http.",
+    "DELTA_CONCURRENT",  # after all tries
     *GONE,
 )
 PIECES: Final = ("closing", "revising", "islands", "ordering", "beyond", "refused")  # fields of Work: entries get rows
@@ -57,22 +71,29 @@ class Impossible(NamedTuple):
             return f"query {self.piece.query} revision {self.piece.revision}, {start_us} to {end_us} us"
         return f"frame {self.piece.epoch:08x}/{self.piece.seq} of {self.piece.node}"
 
-    def row(self, state: RootState, number: int) -> TableRow | None:
-        """The row of ops.gaps; None if no result is affected."""
+    def row(self, state: RootState, number: int) -> TableRow:
+        """The row of ops.gaps: for a window or session without its row, and for readings without theirs in ops.late or
+        ops.quarantine.
+        """
         piece = self.piece
-        if not isinstance(piece, WindowRange | Islands | Ordering):
-            return None
-        start_us, end_us = times_of(piece)
-        query = state.query(QueryKey(piece.query, piece.revision))
+        if isinstance(piece, WindowRange | Islands | Ordering):
+            start_us, end_us = times_of(piece)
+            query = state.query(QueryKey(piece.query, piece.revision))
+            sources = [] if query is None else [query.source]
+            node, about = piece.node, f"query {piece.query} revision {piece.revision}"
+        else:
+            start_us, end_us = 0, max(piece.before_us, 0) if isinstance(piece, TooLate) else 0
+            sources = [piece.source] if isinstance(piece, TooLate) else []
+            node, about = piece.node, self.name
         return {
             "node": "",
-            "sources": [] if query is None else [query.source],
+            "sources": sources,
             "start": start_us,
             "end": end_us,
             "readings": -1,
-            "nodes": [piece.node] if piece.node else [],
+            "nodes": [node] if node else [],
             "reason": REASON,
-            "detail": f"query {piece.query} revision {piece.revision}: {self.why}",
+            "detail": f"{about}: {self.why}",
             "batch": number,
         }
 
@@ -135,7 +156,7 @@ def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
 
 
 def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) -> None:
-    """Raise the error again if its cause is outside the data: a disk or the JVM. cause: the exception it wraps."""
+    """Raise the error again if its cause is outside the data: a disk, a network, the JVM. cause: what it wraps."""
     if isinstance(cause or error, PortError | OSError) or any(text in str(error) for text in WORLD):
         raise error
 
@@ -143,6 +164,11 @@ def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) 
 def jvm_is_gone(error: Exception) -> bool:
     """Whether the error says that the JVM has ended. Then every later call raises too: only a new process helps."""
     return isinstance(error, ConnectionError | EOFError) or any(text in str(error) for text in GONE)
+
+
+def jvm_has_died(error: Exception) -> bool:
+    """Whether the JVM has ended or has no memory: the data may be the cause, as of a process that was killed."""
+    return jvm_is_gone(error) or MEMORY in str(error)
 
 
 def text_of(error: Exception) -> str:

@@ -5,6 +5,7 @@ The job keeps its rows in lists; reading, deciding and encoding are the product'
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from edge_agent.root.completeness import Decider
 from edge_agent.root.decision import decide, transition
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
+from edge_agent.runtime.start_record import StartRecord
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.list_jobs import Kept, ListJob
 
@@ -202,6 +204,7 @@ def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root) ->
     root.guard.process([bad])
     assert (root.folder / batch_guard.ASIDE / bad[0]).read_bytes() == bad[1]
     assert [why for _, _, why in root.quarantined()] == [f"{bad[0]} cannot be processed: RuntimeError: injected"]
+    assert root.guard.took(bad[0]), "the job deletes it from the landing folder, like every file that it has read"
 
 
 def test_a_full_disk_is_no_fault_of_a_file(root: Root) -> None:
@@ -226,10 +229,15 @@ def test_where_every_file_fails_it_is_not_the_files(root: Root) -> None:
         raise RuntimeError("always")
 
     root.kept.store = store
+    files = [root.second(n) for n in range(6)]
+    for name, content in files:
+        (root.folder / name).write_bytes(content)
     with pytest.raises(RuntimeError, match="always"):
-        root.guard.process([root.second(n) for n in range(6)])
+        root.guard.process(files)
     assert len(root.kept.batches) == 1
     assert root.quarantined() == []
+    assert all((root.folder / name).read_bytes() == content for name, content in files)
+    assert list((root.folder / batch_guard.ASIDE).glob("*")) == [], "no file is moved aside without a decision"
 
 
 def test_an_error_of_the_state_itself_blames_no_record(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,6 +292,29 @@ def test_a_file_that_starts_were_killed_with_is_moved_aside(root: Root) -> None:
     assert [why for _, _, why in root.quarantined()] == [f"{bad[0]}: {batch_guard.FATAL}"]
     assert root.told == [(f"{bad[0]}: {batch_guard.FATAL}", bad[0])]
     assert guard.took(last[0])
+
+
+def test_starts_that_end_at_a_full_disk_were_not_killed_with_a_file(root: Root) -> None:
+    root.guard.process([root.births()])
+    file, full = root.second(0), "java.io.IOException: No space left on device"
+    (root.folder / file[0]).write_bytes(file[1])
+    records, copy = root.folder / "root.starts.json", root.folder / "looked_at.json"
+
+    def ends(why: str) -> str:
+        """A start that ends with this error. Returns the file that the next one is to leave out."""
+        starts = StartRecord(records, 5)
+        root.kept.store = lambda _names, _rows: (_ for _ in ()).throw(RuntimeError(why))
+        with pytest.raises(RuntimeError):
+            BatchGuard(root.run, root.note, starts).process([file])
+        starts.close()
+        shutil.copy(records, copy)
+        found = StartRecord(copy, 5)
+        found.close()
+        return found.fatal
+
+    assert [ends(full) for _ in range(7)] == [""] * 7
+    dies = "java.lang.OutOfMemoryError: Java heap space"
+    assert file[0] in {ends(dies) for _ in range(7)}, "the file may be the cause"
 
 
 def test_what_a_port_says_passes(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

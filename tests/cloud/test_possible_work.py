@@ -12,10 +12,11 @@ import pytest
 from cloud_job.delta import tables
 from cloud_job.spark import possible_work
 from cloud_job.spark.batch_guard import BatchGuard
-from cloud_job.spark.possible_work import MOST_TRIES, REASON, possible
+from cloud_job.spark.possible_work import MOST_TRIES, REASON, Impossible, possible
 from cloud_job.spark.row_sources import RowSources
 from edge_agent.errors import PortError
-from edge_agent.root.decision.work import RefusedFrame, WindowRange, Work
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import RefusedFrame, TooLate, WindowRange, Work
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots
 
@@ -72,6 +73,27 @@ def test_what_lies_in_the_world_is_no_window_s_fault() -> None:
         possible(Work(7, closing=(span(0),)), full)
     with pytest.raises(PortError):
         possible_work.raise_if_of_the_world(PortError("another root has them"))
+    for text in (
+        "java.io.IOException: Disk quota exceeded",
+        "java.nio.file.FileSystemException: /mnt/part-0: Stale file handle",
+        "com.amazonaws.services.s3.model.AmazonS3Exception: Please reduce your request rate. (Error Code: SlowDown)",
+        "java.nio.file.AccessDeniedException: s3a://fleet/bronze: 403 Forbidden",
+        "java.net.UnknownHostException: store.example",
+        "java.net.SocketTimeoutException: Read timed out",
+    ):
+        with pytest.raises(RuntimeError):
+            possible_work.raise_if_of_the_world(RuntimeError(f"An error occurred while calling o1.save.\n: {text}"))
+
+
+def test_what_gets_no_row_is_declared_whatever_table_the_row_was_for() -> None:
+    state, error = RootState(RootLimits()), ValueError("no such number")
+    late = Impossible(TooLate("gw", 1, 2, 1, "boiler", START), error).row(state, 7)
+    assert (late["sources"], late["nodes"], late["end"], late["readings"]) == (["boiler"], ["gw"], START, -1)
+    refused = Impossible(RefusedFrame("gw", 1, 2, "bad"), error).row(state, 7)
+    assert refused["nodes"] == ["gw"]
+    assert refused["detail"] == "frame 00000001/2 of gw: ValueError: no such number"
+    window = Impossible(span(3), error).row(state, 7)
+    assert (window["start"], window["nodes"]) == (START + 3 * SECOND, [])
 
 
 @pytest.mark.spark
