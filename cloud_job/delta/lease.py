@@ -1,14 +1,17 @@
 """Ensures that only one run of the job writes the tables (docs/protocol.md 8.5).
 
 On this machine a file lock does it: the lock costs nothing, ends with its process and excludes other roots from the
-start, so that writes need no guard. On a cluster all runs append the decision of batch n under one transaction id.
-Delta accepts one of these appends and silently ignores the others, so each run reads the accepted decision, and stops
-if another run wrote it.
+start, so that writes need no guard. The landing folder is locked too: two roots with different tables would share out
+its files, and each would lose what the other one took.
+
+On a cluster all runs append the decision of batch n under one transaction id. Delta accepts one of these appends and
+silently ignores the others, so each run reads the accepted decision, and stops if another run wrote it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -19,18 +22,29 @@ from edge_agent.errors import PortError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("headwater.root")
 LOCK: Final = ".root.lock"
 
 
 class Lease:
     """The right of one run of the job to write the tables."""
 
-    def __init__(self, place: Place, owner: str) -> None:
-        """Raises: PortError if another root on this machine has locked the folder."""
+    def __init__(self, place: Place, owner: str, landing: str = "") -> None:
+        """landing: folder of the landing files, which one root reads and deletes; "": none.
+
+        Raises: PortError if another root on this machine has locked one of the folders.
+        """
         self.place, self.owner = place, owner
-        self._lock: TextIO | None = None
-        if not place.guarded:
-            self._lock = _locked(Path(place.root) / LOCK)
+        self._locks: list[TextIO] = []
+        if place.guarded:
+            return
+        try:
+            self._locks.append(_locked(Path(place.root) / LOCK, "writes the tables"))
+            if landing and Path(landing).is_dir() and Path(landing).resolve() != Path(place.root).resolve():
+                self._locks += _locked_if_possible(Path(landing) / LOCK, "reads the landing files")
+        except PortError:
+            self.release()
+            raise
 
     def check(self, spark: SparkSession, number: int) -> None:
         """Verify that this run made the decision of batch `number`. Raises: PortError if another run did."""
@@ -41,21 +55,37 @@ class Lease:
             raise PortError(f"another root owns the tables {self.place.root} since batch {number}; this root stops")
 
     def release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        while self._locks:
+            self._locks.pop().close()
 
 
-def _locked(path: Path) -> TextIO:
-    lock = path.open("a+")
+def _locked(path: Path, does: str) -> TextIO:
+    """does: what a root that has locked the file does in its folder. Raises: PortError."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = path.open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            lock.close()
+            raise
+    except BlockingIOError as err:
+        raise PortError(f"another root (process {holder}) {does} in {path.parent}; stop it first") from err
     except OSError as err:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
-        raise PortError(f"another root (process {holder}) writes the tables in {path.parent}; stop it first") from err
+        raise PortError(f"cannot lock {path}: {err.strerror}; a root needs a file system with file locks") from err
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
     return lock
+
+
+def _locked_if_possible(path: Path, does: str) -> list[TextIO]:
+    """As `_locked`; nothing on a file system without locks, as a mounted bucket may be."""
+    try:
+        return [_locked(path, does)]
+    except PortError as err:
+        if isinstance(err.__cause__, BlockingIOError):
+            raise
+        log.warning("root.landing_not_locked", extra={"folder": str(path.parent), "why": str(err)})
+        return []

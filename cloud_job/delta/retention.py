@@ -59,8 +59,18 @@ def kept_of(root: RootTable) -> Kept:
 
 
 def old_batch(root: Job, keep_us: int) -> int:
-    """The newest batch in ops.batches that was decided more than `keep_us` ago; -1 if there is none."""
-    old = root.place.read(root.spark, BATCHES).where(f"decided_us < {root.state.decided_us - keep_us}")
+    """The newest batch in ops.batches before all that were decided in the last `keep_us`; -1 if there is none.
+
+    Times of decisions may fall, because they come from the lander's clock: a batch that was decided while it was wrong
+    makes no batch before it old.
+    """
+    now_us = root.state.decided_us
+    batches = root.place.read(root.spark, BATCHES)
+    recent = batches.where(f"decided_us BETWEEN {now_us - keep_us} AND {now_us}")
+    first = recent.agg({"number": "min"}).collect()[0][0]
+    if first is None:
+        return -1
+    old = batches.where(f"number < {first} AND decided_us < {now_us - keep_us}")
     found = old.agg({"number": "max"}).collect()[0][0]
     return -1 if found is None else int(found)
 

@@ -108,7 +108,10 @@ BATCHES: Final = Table(
     {
         "number": ("BIGINT", "number of the batch, from 0; not Spark's batch id"),
         "owner": ("STRING", "run of the job that decided the batch; only this run may continue"),
-        "decided_us": ("BIGINT", "newest receive time of the lander in the batch or before, microseconds"),
+        "decided_us": (
+            "BIGINT",
+            "time of the lander's last record in the batch or before, microseconds; falls if its clock is set back",
+        ),
         "files": ("ARRAY<STRING>", "landing files that the batch read"),
         "messages": ("BIGINT", "frames stored"),
         "effects": ("BIGINT", "frames that took effect"),
@@ -359,8 +362,33 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
             )
         except Exception as err:  # whatever Spark, Delta or the file system raises
             raise PortError(f"cannot create the table {where.sql(table)}: {str(err).splitlines()[0]}") from err
-        if where.named:
+        if where.guarded:
             _add_columns(spark, where, table)
+
+
+def check_whole(spark: SparkSession, where: Place) -> None:
+    """Refuse tables of which one was deleted: decisions, readings and results are right only together.
+
+    Call it before `create`. A table created empty would give rows without the readings that it had, marked complete.
+    Raises: PortError.
+    """
+    there = {table.name: _exists(spark, where, table) for table in (BATCHES, MESSAGES, RESULTS)}
+    for gone, other in ((MESSAGES, BATCHES), (RESULTS, BATCHES), (BATCHES, RESULTS)):
+        if there[other.name] and not there[gone.name] and not where.read(spark, other).isEmpty():
+            raise PortError(
+                f"the table {where.sql(gone)} is gone, and {other.name} has rows that were made with it; put it back "
+                "from a copy, or move all tables away to begin anew"
+            )
+
+
+def _exists(spark: SparkSession, where: Place, table: Table) -> bool:
+    if where.named:
+        return bool(spark.catalog.tableExists(f"{where.root}{table.name}"))
+    if where.guarded:
+        from delta.tables import DeltaTable
+
+        return DeltaTable.isDeltaTable(spark, where.path(table))
+    return (Path(where.path(table)) / "_delta_log").is_dir()
 
 
 def _add_columns(spark: SparkSession, where: Place, table: Table) -> None:

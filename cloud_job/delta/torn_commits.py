@@ -22,6 +22,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from cloud_job.delta.tables import TABLES, Place
+from edge_agent.errors import PortError
 
 log = logging.getLogger("headwater.root")
 
@@ -35,10 +36,17 @@ MAGIC: Final = b"crc\0"
 
 
 def repair(place: Place) -> int:
-    """Rename the commits that cannot be read, if the tables are folders of this machine. Returns how many."""
+    """Rename the commits that a power cut has damaged, if the tables are folders of this machine. Returns how many.
+
+    Raises: PortError if a file is there and cannot be read, as on a failing disk: this is no sign of a power cut.
+    """
     if place.guarded:
         return 0
-    return sum(_repair(Path(place.path(table))) for table in TABLES)
+    try:
+        return sum(_repair(Path(place.path(table))) for table in TABLES)
+    except OSError as err:
+        where = err.filename or place.root
+        raise PortError(f"cannot check the tables: {where}: {err.strerror}; look at the disk") from err
 
 
 def _repair(folder: Path) -> int:
@@ -123,7 +131,7 @@ def _whole(folder: Path, add: dict[str, Any]) -> bool:
     try:
         if path.stat().st_size != add["size"] or not _has_ends(path):
             return False
-    except OSError:
+    except FileNotFoundError:
         return False
     return _sound(path) and (path.suffix != ".parquet" or _drop_bad_sums(path) is not None or _readable(path))
 

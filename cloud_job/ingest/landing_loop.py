@@ -6,6 +6,7 @@ ignores file times. It skips files that the last decision names; the job deletes
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -90,7 +91,8 @@ class LandingLoop:
     def _names(self) -> list[str]:
         """Names of the new files, sorted; this is also the order in which they were written."""
         try:
-            found = [path.name for path in self.folder.glob(f"*{SUFFIX}") if not path.name.startswith(".")]
+            with os.scandir(self.folder) as entries:  # `Path.glob` is silent about a folder that is gone
+                found = [each.name for each in entries if each.name.endswith(SUFFIX) and not each.name.startswith(".")]
         except OSError as err:
             raise PortError(f"cannot list the landing files in {self.folder}: {err.strerror}") from err
         return sorted(name for name in found if not self.job.took(name))

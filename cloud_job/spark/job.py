@@ -102,10 +102,12 @@ class Job:
     def open(self) -> None:
         """Take the lease, create missing tables, and complete the last decision.
 
-        Raises: PortError if another root owns the tables or they cannot be created.
+        Raises: PortError if another root owns the tables or reads the landing files, if a table was deleted, or if the
+        tables cannot be created.
         """
-        self._lease = Lease(self.place, self.owner)
+        self._lease = Lease(self.place, self.owner, self.settings.landing)
         torn_commits.repair(self.place)
+        tables.check_whole(self.spark, self.place)
         tables.create(self.spark, self.place)
         self._durable = DurableTables(self.place)
         rows = self._last()

@@ -78,3 +78,11 @@ def test_an_empty_folder_is_looked_at_now_and_then(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_listed_is_one_clear_line() -> None:
     with pytest.raises(PortError, match="s3://here is not one: mount it"):
         loop(TakingJob("s3://here"))
+
+
+def test_a_folder_that_is_gone_does_not_look_like_one_without_new_files(tmp_path: Path) -> None:
+    folder = tmp_path / "landing"
+    running = loop(TakingJob(str(folder)), once=True)
+    folder.rmdir()
+    with pytest.raises(PortError, match="cannot list the landing files"):
+        running.run()

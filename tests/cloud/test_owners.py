@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -108,6 +109,21 @@ def test_a_merge_that_meets_another_commit_is_made_again_upon_it(
     assert [record.message for record in caplog.records] == ["root.conflict"]
     (row,) = root.rows()
     assert (row["readings"], row["revision"], row["late"]) == (2, 8, 0), "made after the other commit, not beside it"
+
+
+def test_two_roots_with_tables_of_their_own_do_not_share_the_landing_files(
+    roots: Callable[..., Roots], tmp_path: Path
+) -> None:
+    """protocol 8.5: each would delete files that the other has not read."""
+    root = roots()
+    other = FragileJob(root.spark, tables.place(str(tmp_path / "other")), root.job.settings)
+    with pytest.raises(PortError, match="reads the landing files") as found:
+        other.open()
+    assert "stop it first" in str(found.value)
+    assert f"process {os.getpid()}" in str(found.value)
+    root.job.close()
+    other.open()
+    other.close()
 
 
 def test_what_is_no_conflict_is_not_tried_again() -> None:

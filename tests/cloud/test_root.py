@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,24 @@ def starts(*seconds: float) -> Any:
 
 def key_of(name: str, second: float, key: str = "site=a") -> tuple[str, str, int]:
     return name, key, at(second)
+
+
+@pytest.mark.parametrize("gone", [tables.MESSAGES, tables.RESULTS, tables.BATCHES])
+def test_a_table_that_was_deleted_is_not_created_empty_beside_the_others(roots: Start, gone: tables.Table) -> None:
+    """Rows made without its readings would be marked complete."""
+    root = roots()
+    child = Child("gw-1", (query(),))
+    root.take(tick(at(1)), record(child, at(1), child.birth()))
+    root.take(tick(at(2)), record(child, at(2), child.rows(at(1), starts(0), np.array([1.0]))))
+    folder, aside = Path(root.place.path(gone)), root.base / "aside"
+    folder.rename(aside)
+    for _ in range(2):
+        with pytest.raises(PortError, match=f"{gone.name.split('.')[1]}.*is gone.*put it back"):
+            root.start()
+        assert not folder.exists()
+    aside.rename(folder)
+    root.start()
+    assert len(root.results()) == 1
 
 
 def test_a_window_closes_when_every_child_has_got_that_far(roots: Start) -> None:

@@ -61,6 +61,8 @@ def test_tables_of_a_version_without_counts_get_the_column_and_their_rows_stay_u
     place = tables.place(str(tmp_path))
     tables.create(spark, place, (replace(tables.MESSAGES, columns=columns),))
     assert "readings" not in place.read(spark, tables.MESSAGES).columns
-    for _ in range(2):
-        tables.create(spark, place, (tables.MESSAGES,))
+    at_a_uri = tables.place(f"file://{tmp_path}")
+    assert at_a_uri.guarded
+    for where in (at_a_uri, place):
+        tables.create(spark, where, (tables.MESSAGES,))
         assert sorted(place.read(spark, tables.MESSAGES).columns) == sorted(tables.MESSAGES.columns)

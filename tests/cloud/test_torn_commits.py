@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import zlib
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from cloud_job.delta import tables
 from cloud_job.delta.tables import Place
 from cloud_job.delta.torn_commits import HEADER, MAGIC, repair
+from edge_agent.errors import PortError
 
 Damage = Callable[[Path], None]
 
@@ -180,3 +183,21 @@ def test_a_table_of_which_no_commit_is_whole_is_made_again(tmp_path: Path) -> No
 
 def test_tables_that_are_no_folders_are_left_alone() -> None:
     assert repair(Place("main.", named=True, guarded=True)) == 0
+
+
+def test_a_file_that_is_there_and_cannot_be_read_is_no_torn_commit(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.1: a failing disk is no power cut; the commits may be whole."""
+    data, stat = added(results, 22), Path.stat
+
+    def failing(path: Path, **options: bool) -> os.stat_result:
+        if path == data:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", failing)
+    with pytest.raises(PortError, match="Input/output error"):
+        repair(Place(str(results.parents[1])))
+    monkeypatch.undo()
+    assert batches(results) == list(range(25))

@@ -192,6 +192,19 @@ def test_rows_that_do_not_count_are_not_counted_when_they_go(roots: Callable[...
     assert (found.stored, found.doubled, found.uncounted) == ({"gw-1": 3}, (), 0)
 
 
+def test_a_batch_decided_while_the_landers_clock_was_wrong_makes_no_batch_before_it_old(
+    roots: Callable[..., Roots],
+) -> None:
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.take(tick(at(50)), one(child, 49, 50))
+    root.take(tick(SECOND), record(child, SECOND, child.beat(at(50))))
+    root.take(tick(at(100)), one(child, 99, 100))
+    assert [row["decided_us"] for row in sorted(root.rows(tables.BATCHES), key=lambda row: row["number"])][-2] == SECOND
+    assert retention.old_batch(root.job, DAY_US) == -1
+    assert retention.old_batch(root.job, 10 * SECOND) == root.job.state.number - 1
+
+
 def test_old_rows_about_batches_go_and_what_is_counted_is_added_up(roots: Callable[..., Roots]) -> None:
     child = Child("gw-1", (query(),))
     root = born(roots, child)
