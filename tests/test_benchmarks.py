@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import __main__ as benchmarks
-from tests.benchmarks import bench
+from tests.benchmarks import bench, lanes
+from tests.benchmarks.bench_decision import Driver
 from tests.benchmarks.document import readable, section
 from tests.benchmarks.targets import TARGETS
+from tests.support.cloud.child_frames import SECOND, START
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,16 @@ def test_what_takes_long_runs_only_where_it_is_named(monkeypatch: pytest.MonkeyP
     for names in ([], ["long"], ["short"]):
         benchmarks.main(names)
     assert chosen == [["short"], ["long"], ["short"]]
+
+
+def test_batches_that_lie_minutes_apart_close_their_windows() -> None:
+    """The benchmarks of the root measure nothing where it does not believe the time of their landing files."""
+    root, nodes, first, closing = Driver(), lanes.fleet(lanes.WINDOWS[lanes.ONE], 1, 1), 0, []
+    for until in (1_200, 1_800, 2_400):
+        _, _, work = root.batch(lanes.landed(nodes, first, until))
+        closing += [(span.low_us, span.high_us) for span in work.closing]
+        first = until
+    assert [high for _, high in closing] == [START + (until - 1) * SECOND for until in (1_200, 1_800, 2_400)]
 
 
 def test_writers_at_one_time_lose_nothing() -> None:

@@ -51,6 +51,13 @@ def messages(nodes: Sequence[Child], first: int, until: int) -> Iterator[tuple[C
             yield child, child.rows(start_us + SECOND, np.full(len(key), start_us), values, key)
 
 
+def landed(nodes: Sequence[Child], first: int, until: int) -> bytes:
+    """A landing file with the `messages` of that time, and the records of a lander that ran meanwhile."""
+    at_us = START + until * SECOND
+    records = [child_frames.record(child, at_us, payload) for child, payload in messages(nodes, first, until)]
+    return b"".join([child_frames.ticks(START + first * SECOND, at_us), *records])
+
+
 class Lane:
     """A job that is handed a batch at a time. second: up to where event time has come. took: seconds of each batch."""
 
@@ -76,12 +83,9 @@ class Lane:
     def batch(self, seconds: int) -> None:
         """A micro-batch of so many of event time, from the landing file to Delta."""
         first, self.second = self.second, self.second + seconds
-        at_us, number = START + self.second * SECOND, len(self.took)
-        records = [
-            child_frames.record(child, at_us, payload) for child, payload in messages(self._nodes, first, self.second)
-        ]
+        number = len(self.took)
         file = self._landing / f"{number:08d}.cborseq"
-        file.write_bytes(b"".join([child_frames.ticks(START + first * SECOND, at_us), *records]))
+        file.write_bytes(landed(self._nodes, first, self.second))
         began_s = time.monotonic()
         self.job.process([(file.name, file.read_bytes())])
         self.took.append(time.monotonic() - began_s)
