@@ -98,6 +98,20 @@ def test_bad_lines_are_counted_by_kind_and_the_others_read(tmp_path: Path, clock
     driver.close()
 
 
+@pytest.mark.parametrize("time", ["90000000000000000", "9999-12-31T00:00:00Z", "-9e16"])
+def test_an_absurd_time_in_a_file_is_refused_and_does_not_set_the_files_clock(
+    tmp_path: Path, clock: FakeClock, time: str
+) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text(f"time,value\n{time},1\n{T0},2\n{time},3\n{T0 + 1},4\n")
+    driver = FileSensor(sensor(path), None, clock)
+    reads = drain(driver, clock)
+    assert [v for _, v, _ in of(reads)] == [2.0, 4.0]
+    assert reads[-1].clock_us == (T0 + 1) * 10**6
+    assert counts(driver)["bad_time"] == 2
+    driver.close()
+
+
 def test_a_line_without_end_is_skipped_and_what_follows_is_read(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,23 @@ def test_lies_about_time_are_counted_and_shown_and_late_ones_pass() -> None:
     assert notes == {("sensor.bad_time", "s"), ("sensor.future", "s")}
 
 
+def test_absurd_times_are_refused_one_by_one_though_the_clock_is_unknown() -> None:
+    """protocol 4.3: before the clock is known, nothing else judges the times of devices."""
+    hub = Hub(sensor("s", "s", value="/v", time="/t"), sensor("b", "b"))
+    hub.clock.synced = False
+    now_s = BEGIN_US // 10**6
+    times = np.array([2**62, BEGIN_US, -(2**63)])
+    rows = hub.rows(
+        message("s", {"v": 1, "t": 9 * 10**16}),
+        message("s", {"v": 2, "t": "9999-12-31T23:59:59Z"}),
+        message("s", {"v": 3, "t": now_s}),
+        message("b", readings.encode(times, np.arange(3.0))),
+    )
+    assert [row[1:3] for row in rows] == [(BEGIN_US, 3.0), (BEGIN_US, 1.0)]
+    assert hub.counts("s") == {"messages": 3, "readings": 1, "bad_time": 2}
+    assert hub.counts("b") == {"messages": 1, "readings": 1, "bad_time": 2}
+
+
 def test_texts_for_numbers_are_refused_and_shown_with_their_payload() -> None:
     hub = Hub(sensor("s", "s", value="/v"))
     assert hub.rows(message("s", {"v": "23.4"})) == []
