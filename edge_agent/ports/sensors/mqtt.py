@@ -126,6 +126,7 @@ class MqttSensors:
                 source.known |= dict.fromkeys((token & 0xFFFF, crc) for token, crc in source.acked.items())
             else:
                 source.known.clear()
+                source.open.clear()  # the broker repeats none of these, and gives their packet ids to other messages
             source.acked.clear()
 
     def confirmed(self, tokens: Iterable[int]) -> None:
