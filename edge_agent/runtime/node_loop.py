@@ -38,6 +38,7 @@ from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.loop import LONGEST_S, Loop
 from edge_agent.runtime.status_and_commands import BooksTimes, OperatorCommand, parse_command
+from edge_agent.runtime.topic_cache import TopicCache
 from edge_agent.wire import receipts
 
 log = logging.getLogger("headwater")
@@ -65,7 +66,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.connections = [*self.ways]
         self.status.parent = parts.machine.outbox.parent or parts.status.parent
         self.up = self._way()  # to the present parent: its broker alone sends commands and definitions
-        self._parsed: dict[str, topics.Topic | None] = {}
+        self._topics = TopicCache()
         self._sent_status = b""
         self._alarms: Mapping[str, str] = {}
         self._noted_us = 0
@@ -376,11 +377,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.feed(Stop(), now_us)  # causes a commit
 
     def _message(self, connection: Connection, name: str, payload: bytes, now_us: int) -> None:
-        if name not in self._parsed:
-            if len(self._parsed) > 4096:
-                self._parsed.clear()
-            self._parsed[name] = topics.parse(name)
-        topic = self._parsed[name]
+        topic = self._topics.parse(name)
         if topic is None:
             if self.refusals.add("not a topic of headwater", name):
                 log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
