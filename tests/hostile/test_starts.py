@@ -95,5 +95,23 @@ def test_a_process_that_ends_in_order_or_serves_for_long_starts_anew(tmp_path: P
         assert not record.fatal
         record.handling(f"x-{n}")
         record.close()
+
+
+@pytest.mark.parametrize("character", ["x", "\\", "\x01", "é", "\U0001f4a3", '"'])
+def test_three_starts_that_end_at_a_message_with_the_longest_topic_are_recognised(
+    character: str, tmp_path: Path
+) -> None:
+    topic = character * (65_535 // len(character.encode()))
+    for n in range(4):
+        record = StartRecord(tmp_path / NAME)
+        assert record.failed == n
+        assert record.is_fatal(f"{topic} 1") == (n == 3)
+        assert not record.is_fatal(f"{topic} 2")
+        record.handling(f"{topic} 1")
+        record.close()
+
+
+def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    path = tmp_path / NAME
     path.write_text("damaged")
     assert not StartRecord(path).careful
