@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors import file as module
 from edge_agent.ports.sensors.file import FileSensor
+from edge_agent.ports.sensors.node_sensors import RETRY_US, Sensors
 from tests.support.effort import examples
 from tests.support.fakes import FakeClock
 
@@ -96,6 +99,42 @@ def test_bad_lines_are_counted_by_kind_and_the_others_read(tmp_path: Path, clock
     assert counts(driver) == {"readings": 2, "bad_value": 4, "bad_time": 3, "absent": 1, "nan": 1}
     assert {note.name for note in driver.notes()} == {"sensor.bad_value", "sensor.bad_time"}
     driver.close()
+
+
+class Failing(io.BytesIO):
+    """A file of which a part cannot be read."""
+
+    def __init__(self, content: bytes, bad: int) -> None:
+        """bad: offset of the first byte that cannot be read."""
+        super().__init__(content)
+        self._bad = bad
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() + (size or 0) > self._bad:
+            raise OSError(errno.EIO, "input/output error")
+        return super().read(size)
+
+
+def test_readings_before_a_read_error_are_delivered_and_only_those_behind_it_wait(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 150)
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n" + "".join(f"{T0 + n},{n}\n" for n in range(60)))
+    sensors = Sensors(clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "opened", lambda path: Failing(path.read_bytes(), 400))
+        sensors.configure([sensor(path)], {})
+    found = [v for _, v, _ in of(sensors.poll(clock.us))]
+    assert found == [float(n) for n in range(len(found))]
+    assert len(found) > 10
+    assert sensors.poll(clock.us) == []
+    assert [note.name for note in sensors.notes()] == ["sensor.failed"]
+    clock.pass_s(RETRY_US / 1e6)
+    for _ in range(20):
+        found += [v for _, v, _ in of(sensors.poll(clock.pass_s(1)))]
+    assert found == [float(n) for n in range(60)]
+    sensors.close()
 
 
 @pytest.mark.parametrize("time", ["90000000000000000", "9999-12-31T00:00:00Z", "-9e16"])

@@ -104,6 +104,25 @@ def test_a_driver_that_fails_in_the_middle_is_tried_again_and_its_neighbours_go_
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110, "b": 100}
 
 
+def test_a_driver_that_fails_goes_on_behind_the_readings_that_it_delivered(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not behind those that were lost with the error: it can read them again."""
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a")], {})
+    assert values(sensors, clock.pass_s(1)) == {"a": 11}
+    polled = type(sensors._drivers["a"]).poll
+
+    def fail(now_us: int) -> list[object]:
+        polled(running, now_us)
+        raise PortError("input/output error")
+
+    running = sensors._drivers["a"]
+    monkeypatch.setattr(running, "poll", fail)
+    assert values(sensors, clock.pass_s(1)) == {}
+    assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110}
+
+
 def test_mqtt_sensors_share_their_filters(clock: FakeClock) -> None:
     sensors = Sensors(clock)
     assert sensors.filters == {}

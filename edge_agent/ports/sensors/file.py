@@ -175,11 +175,19 @@ class FileSensor(CheckedSensor):
         return self._first_us + int((self._boot_us() - self._started_us) * self._speed)
 
     def poll(self, now_us: int) -> list[Read]:
-        """Returns the readings that are due; at full speed the next few thousand. The last batch is marked as ended."""
+        """Returns the readings that are due; at full speed the next few thousand. The last batch is marked as ended.
+
+        Raises: PortError if the file cannot be read; only if there are no readings from before the error.
+        """
         del now_us  # the sensor has its own clock
         reads: list[Read] = []
         while not self._reported_end and len(reads) < BATCHES:
-            self._refill()
+            try:
+                self._refill()
+            except PortError:
+                if not reads:
+                    raise
+                break  # the position is behind these readings; the next poll meets the error again
             if self._first_us is None and len(self._time):
                 self._first_us, self._last_us = int(self._time[0]), int(self._time[0])
                 self._started_us = self._boot_us()
