@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,24 @@ def test_a_driver_that_fails_goes_on_behind_the_readings_that_it_delivered(
     monkeypatch.setattr(running, "poll", fail)
     assert values(sensors, clock.pass_s(1)) == {}
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110}
+
+
+def test_a_failed_sensor_whose_labels_change_goes_on_where_its_readings_were(clock: FakeClock, tmp_path: Path) -> None:
+    path, lines = tmp_path / "r.csv", "time,value\n1700000000,5\n"
+    path.write_text(lines)
+    wanted = Sensor("f", 1, "file", (("path", str(path)), ("speed", 0.0)))
+    sensors = Sensors(clock)
+    sensors.configure([wanted], {"f": [len(lines), 0, 1_700_000_000_000_000, 1_700_000_000_000_000]})
+    assert values(sensors, clock.us) == {"f": 0}
+    path.unlink()
+    sensors.configure([], {})
+    sensors.configure([wanted], {"f": [len(lines), 0, 1_700_000_000_000_000, 1_700_000_000_000_000]})
+    assert sensors.notes()[0].name == "sensor.not_started"
+    path.write_text(lines + "1700000001,6\n")
+    labelled = replace(wanted, labels=(("site", "x"),))
+    sensors.configure([labelled], {})
+    assert values(sensors, clock.us) == {"f": 1}
+    sensors.close()
 
 
 def test_mqtt_sensors_share_their_filters(clock: FakeClock) -> None:

@@ -86,11 +86,16 @@ class Sensors:
             self._drop(name)
             if sensor is not None and not DRIVERS[sensor.driver].local:
                 self._start(sensor, position)
-        for name in [name for name, (sensor, _, _) in self._asleep.items() if wanted.get(name) != sensor]:
-            del self._asleep[name]
+        kept: dict[str, object] = {}  # positions of changed sensors that wait for their next try
+        for name, (failed, position, _) in list(self._asleep.items()):
+            sensor = wanted.get(name)
+            if sensor != failed:
+                del self._asleep[name]
+                if sensor is not None and _same_source(sensor, failed):
+                    kept[name] = position
         for name, sensor in wanted.items():
             if not (DRIVERS[sensor.driver].local or name in self._drivers or name in self._asleep):
-                self._start(sensor, positions.get(name))
+                self._start(sensor, kept.get(name, positions.get(name)))
         return held
 
     def _start(self, sensor: Sensor, position: object) -> None:
