@@ -101,6 +101,34 @@ def test_bad_lines_are_counted_by_kind_and_the_others_read(tmp_path: Path, clock
     driver.close()
 
 
+@pytest.mark.parametrize("speed", [0.0, 1.0])
+@pytest.mark.parametrize("bad", ["yesterday,1\n" * 12, "", "9" * 130, "9" * 130 + "\n"])
+def test_a_part_without_readings_takes_a_turn_a_block_and_is_not_read_again_after_a_restart(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, bad: str, speed: float
+) -> None:
+    """The other sensors get their turns; a file that is read at each start from its beginning would never end."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 120)
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n" + bad * 10 + "\n" + "".join(f"{T0},{n}\n" for n in range(3)) + bad * 10)
+    position: object = None
+    found: list[float] = []
+    for _ in range(40):
+        driver = FileSensor(sensor(path, speed=speed), position, clock)
+        begin = driver._file.tell()
+        reads = driver.poll(clock.us)
+        blocks = 1 + sum(len(read.batch.value) > 0 for read in reads)
+        end = driver._file.tell()
+        driver.close()
+        found += [v for _, v, _ in of(reads)]
+        assert end <= begin + blocks * 120
+        assert reads[-1].position != position or reads[-1].ended
+        position = reads[-1].position
+        if reads[-1].ended:
+            break
+    assert found == [0.0, 1.0, 2.0]
+    assert reads[-1].ended
+
+
 class Failing(io.BytesIO):
     """A file of which a part cannot be read."""
 
