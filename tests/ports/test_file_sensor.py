@@ -17,7 +17,8 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors import file as module
 from edge_agent.ports.sensors.file import FileSensor
-from edge_agent.ports.sensors.node_sensors import RETRY_US, Sensors
+from edge_agent.ports.sensors.node_sensors import RETRY_US, TURN_US, Sensors
+from edge_agent.ports.sensors.quality import FEW_SERIES
 from tests.support.effort import examples
 from tests.support.fakes import FakeClock
 
@@ -228,6 +229,26 @@ def test_replay_at_any_pace_with_restarts_gives_every_line_once_in_order(
                 found += read.batch.value.tolist()
         driver.close()
     assert found == [float(n) for n in range(len(times))]
+
+
+def test_a_file_with_more_series_than_allowed_is_limited_and_silent_series_make_room(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    """protocol 2.4: [limits] keys holds for every sensor; readings that wait keep their labels."""
+    most = FEW_SERIES + 100
+    path = tmp_path / "r.csv"
+    burst = "".join(f"{T0},{n},u{n}\n" for n in range(most + 5))
+    path.write_text("time,value,unit\n" + burst + "".join(f"{T0 + n},{n},u{n}\n" for n in (50, 51, 1_200)))
+    sensors = Sensors(clock, most_series=most)
+    sensors.configure([sensor(path, labels={"u": "{/unit}"}, speed=1.0)], {})
+    rows = of(sensors.poll(clock.us))
+    assert len(rows) == most
+    assert sensors.counters()["rec"]["too_many_keys"] == 5
+    assert not sensors.give_back(clock.us)
+    assert sensors.give_back(clock.pass_s(TURN_US / 1e6))
+    rows = of(sensors.poll(clock.pass_s(2_000)))
+    assert [(v, labels) for _, v, labels in rows] == [(50.0, {"u": "u50"}), (51.0, {"u": "u51"})]
+    sensors.close()
 
 
 def test_at_a_speed_no_line_comes_before_its_time(tmp_path: Path, clock: FakeClock) -> None:

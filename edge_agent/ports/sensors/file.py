@@ -231,6 +231,16 @@ class FileSensor(CheckedSensor):
             return now_us
         return now_us + max(0, int((int(self._reach[0]) - self._clock_us()) / self._speed) + 1)
 
+    def give_back(self) -> bool:
+        """End a turn (Quality.give_back). Waiting readings keep their series, under new numbers."""
+        labels = self.quality.labels
+        numbers, place = np.unique(self._series, return_inverse=True)
+        if not self.quality.give_back(numbers[numbers >= 0]):
+            return False
+        anew = [self.quality.series(labels[number]) if number >= 0 else number for number in numbers.tolist()]
+        self._series = np.array(anew, np.int64)[place]
+        return True
+
     def close(self) -> None:
         self._file.close()
 

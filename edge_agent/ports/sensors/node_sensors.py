@@ -13,7 +13,7 @@ from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock, SensorDriver
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sensors.file_access import FileAccess
-from edge_agent.ports.sensors.quality import MAX_SERIES
+from edge_agent.ports.sensors.quality import MAX_SERIES, CheckedSensor
 
 if TYPE_CHECKING:
     from edge_agent.ports.sensors.mqtt import MqttSensors
@@ -48,7 +48,7 @@ class Sensors:
         *,
         most_series: int = MAX_SERIES,
     ) -> None:
-        """gather_us: shortest interval between polls of a sensor. most_series: limit per sensor of the local broker.
+        """gather_us: shortest interval between polls of a sensor. most_series: limit of the series of one sensor.
 
         access: which files may be read. None: all; right only if the user of this process wrote all definitions.
         """
@@ -103,6 +103,8 @@ class Sensors:
             if self.access is not None:
                 self.access.check(sensor)
             started = start(sensor, position, self._clock)
+            if isinstance(started, CheckedSensor):
+                started.quality.most_series = self._most_series
             self._next_us[sensor.id] = started.due_us(self._clock.now_us())
             self._drivers[sensor.id] = started
         except Exception as err:  # whatever fails in a driver, the other sensors must start
@@ -138,7 +140,8 @@ class Sensors:
         if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
             return False
         self._turn_us = now_us
-        return self._mqtt is not None and self._mqtt.give_back()
+        went = [running.give_back() for running in self._drivers.values() if isinstance(running, CheckedSensor)]
+        return any(went) | (self._mqtt is not None and self._mqtt.give_back())
 
     def _drop(self, name: str) -> None:
         self._drivers.pop(name).close()

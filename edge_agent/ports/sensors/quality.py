@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Floats, Ints, Mask, constant
+from edge_agent.algebra.partials.arrays import NO_INTS, Floats, Ints, Mask, constant
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
@@ -84,6 +84,10 @@ class CheckedSensor:
         """Readings taken and refused since the start, by kind."""
         return self.quality.count.as_dict()
 
+    def give_back(self) -> bool:
+        """End a turn (Quality.give_back). The default removes no series, because the driver may keep their numbers."""
+        return False
+
     def close(self) -> None:
         """Release files and devices. The default has none."""
 
@@ -117,15 +121,16 @@ class Quality:
             self.labels.append(labels)
         return number
 
-    def give_back(self) -> bool:
+    def give_back(self, waiting: Ints = NO_INTS) -> bool:
         """End a turn. Returns whether series without a reading in it were removed.
 
         That happens if the table is large and half of its series had no reading, or if it is full. The other series
-        get new numbers in a new table; batches keep the old table.
+        get new numbers in a new table; batches keep the old table. waiting: series of readings not checked yet.
         """
         many = len(self.labels)
         if many <= FEW_SERIES:
             return False
+        self._see(waiting)
         live = np.flatnonzero(self._seen[:many])
         self._seen = np.zeros(many, np.bool_)
         if len(live) > many // 2 and (many < self.most_series or len(live) == many):
