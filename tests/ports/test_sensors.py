@@ -124,6 +124,20 @@ def test_a_driver_that_fails_goes_on_behind_the_readings_that_it_delivered(
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110}
 
 
+def test_a_driver_that_fails_behind_its_readings_delivers_none_twice(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a")], {})
+
+    def fail(now_us: int) -> int:
+        raise PortError("input/output error")
+
+    monkeypatch.setattr(sensors._drivers["a"], "due_us", fail)
+    assert values(sensors, clock.pass_s(1)) == {"a": 11}
+    assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 100}
+
+
 def test_a_failed_sensor_whose_labels_change_goes_on_where_its_readings_were(clock: FakeClock, tmp_path: Path) -> None:
     path, lines = tmp_path / "r.csv", "time,value\n1700000000,5\n"
     path.write_text(lines)

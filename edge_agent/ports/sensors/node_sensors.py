@@ -122,14 +122,16 @@ class Sensors:
         reads: list[Read] = []
         for name, running in list(self._drivers.items()):
             if everything or now_us >= self._next_us[name]:
-                position = running.position  # of the readings delivered so far
+                behind: object = None  # the position behind the readings delivered so far
                 try:
+                    behind = running.position
                     reads += running.poll(now_us)
+                    behind = running.position
                     due_us = running.due_us(now_us)
                     self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
                 except Exception as err:  # a device or disk failed: the other sensors continue
                     self._notes.append(Note("sensor.failed", {"sensor": name, "why": _text(err)}))
-                    self._asleep[name] = (running.sensor, position, now_us + RETRY_US)
+                    self._asleep[name] = (running.sensor, behind, now_us + RETRY_US)
                     self._drop(name)
         if self._mqtt is not None and (everything or now_us >= self._mqtt.due_us(now_us, self._gather_us)):
             reads += self._mqtt.poll(now_us)
