@@ -19,7 +19,7 @@ from edge_agent.config.definitions.definitions import Definition, parse_definiti
 from edge_agent.config.in_force.crosscheck import over_horizon
 from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.node_tables import TABLES, UplinkTable, keys_of
-from edge_agent.config.node_file.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, bytes_of, load, notes
+from edge_agent.config.node_file.settings import DEFAULT_FILE, INIT, MAX_FILE_BYTES, Settings, bytes_of, load, notes
 from edge_agent.config.topics import KINDS
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
@@ -39,7 +39,10 @@ CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, else None."""
+    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, else None.
+
+    content: of the file, if it could be used.
+    """
 
     file: str
     kind: str
@@ -50,6 +53,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     definitions: tuple[Definition, ...] = ()
     horizon_us: int | None = None
+    content: bytes = b""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,19 +83,24 @@ def main(args: argparse.Namespace) -> int:
 
 def _check(file: str, kind: str | None, connect: bool) -> Verdict:
     given, kind = kind, kind or "settings"
+    content = b""
     try:
-        kind = given or _kind_of(Path(file))
+        content = bytes_of(file, "" if given in KINDS else INIT)  # once: a pipe has nothing left afterwards
+        kind = given or _kind_of(file, content)
         if kind in KINDS:
-            definition = parse_definition_file(kind, file, bytes_of(file))
-            return Verdict(file, kind, 0, f"a {kind} named {definition.id}, all right", definitions=(definition,))
-        settings = load(file)
+            definition = parse_definition_file(kind, file, content)
+            about = f"a {kind} named {definition.id}, all right"
+            return Verdict(file, kind, 0, about, definitions=(definition,), content=content)
+        settings = load(file, payload=content)
     except NotSupported as err:
         return Verdict(file, kind, 3, "not supported by this version", tuple(str(err).splitlines()), err.problems)
     except ConfigError as err:
         lines = tuple(str(err).splitlines())
         return Verdict(file, kind, 2, _many(len(lines), "mistake"), lines, err.problems)
     horizon_us = settings.root.horizon_us if settings.node.role == "root" else None
-    verdict = Verdict(file, kind, 0, _about(settings), (), (), notes(settings), settings.definitions, horizon_us)
+    verdict = Verdict(
+        file, kind, 0, _about(settings), (), (), notes(settings), settings.definitions, horizon_us, content
+    )
     problems, many = unserved(settings)
     if many:
         return replace(_wrong(verdict, problems), about=_many(many, "mistake"))
@@ -115,18 +124,18 @@ def _within(verdict: Verdict, horizon_us: int) -> Verdict:
 
 def _wrong(verdict: Verdict, problems: Sequence[Problem]) -> Verdict:
     """Add mistakes to a verdict, with their line numbers in the file."""
-    document = read(Path(verdict.file).read_bytes(), MAX_FILE_BYTES)
+    document = read(verdict.content, MAX_FILE_BYTES)
     placed = [replace(each, line=document.line(tuple(each.at.split(".")))) for each in problems]
     lines = (*verdict.lines, *(line_of(each, verdict.file) for each in placed))
     about = _many(len(lines), "mistake")
     return replace(verdict, code=2, about=about, lines=lines, problems=(*verdict.problems, *placed))
 
 
-def _kind_of(file: Path) -> str:
+def _kind_of(file: str, content: bytes) -> str:
     """The kind of a file, from its content: 'settings', 'sensor' or 'query'."""
     try:
-        table = read(file.read_bytes(), MAX_FILE_BYTES).value
-    except (ConfigError, OSError):
+        table = read(content, MAX_FILE_BYTES).value
+    except ConfigError:
         return "settings"  # `load` reports the mistakes
     if "streams" in table:
         raise ConfigError(f"{file} is a recording, not a configuration; run it with: headwater replay {file}")

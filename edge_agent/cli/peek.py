@@ -11,7 +11,7 @@ from typing import Final
 
 from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
 from edge_agent.cli.support.message_rendering import MessageRenderer, line
-from edge_agent.cli.support.option_values import seconds
+from edge_agent.cli.support.option_values import count, seconds
 from edge_agent.config.topics import PREFIX
 
 HELP = "Print the messages of a broker: frames, heartbeats, receipts, states and definitions as text. Changes nothing."
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", nargs="+", choices=KINDS, metavar="KIND", help=f"only these kinds: {', '.join(KINDS)}"
     )
     parser.add_argument("--rows", action="store_true", help="print every row of partials as well")
-    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
     parser.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
     parser.add_argument("--json", action="store_true", help="one JSON object per message")
 

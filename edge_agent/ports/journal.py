@@ -64,6 +64,7 @@ class Journal:
             sync_folder(self.folder)  # receipts name the id of this journal: it must survive a power cut
         else:
             self._check(snapshot.loads(found[0]))
+        self._file.trust()
         self._write_second_copy()
         db.execute("PRAGMA synchronous=NORMAL")  # later content may be lost
 

@@ -22,7 +22,7 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.damage import COSTS_THE_PAST, DISPENSABLE, remains
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
-from edge_agent.ports.spool_file import SpoolFile
+from edge_agent.ports.spool_file import LOST, SpoolFile
 from edge_agent.ports.sqlite_file import WAL_BYTES, UnusableError
 from edge_agent.wire import snapshot
 
@@ -76,22 +76,22 @@ class Spool:
     def open(self) -> Restored:
         """Lock the file for this process and return its content.
 
-        `lost` is set if the past of the node is unknown: the file was unusable and had to be set aside, or a slot that
-        the node needs to continue is damaged. In the second case the frames are intact, and the next commit deletes the
-        slots. Raises: ConfigError if the spool belongs to another node, or its file has a newer version
-        (spool_file.VERSION; slots of a newer version are refused by the node, see slots.check_version), PortError if it
-        is in use or cannot be written.
+        `lost` is set if the past of the node is unknown: the file was unusable and had to be set aside, now or by a
+        start without a commit, or a slot that the node needs to continue is damaged. In the last case the frames are
+        intact, and the next commit deletes the slots. Raises: ConfigError if the spool belongs to another node, or its
+        file has a newer version (spool_file.VERSION; slots of a newer version are refused by the node, see
+        slots.check_version), PortError if it is in use or cannot be written.
         """
         self._file.take()
         try:
             try:
-                return self._read(lost=False)
+                return self._read()
             except (UnusableError, sqlite3.DatabaseError) as err:
                 if isinstance(err, sqlite3.OperationalError):  # disk full, read-only: the file itself may be good
                     raise
                 aside = self._file.set_aside(err.word if isinstance(err, UnusableError) else "corrupt")
                 self.notes.append(Note("spool.set_aside", {"file": str(aside), "why": str(err)}))
-            return self._read(lost=True)
+            return self._read()
         except (UnusableError, sqlite3.Error, OSError) as err:
             self.close()
             raise PortError(f"cannot use the spool {self.path}: {err}") from err
@@ -99,7 +99,7 @@ class Spool:
             self.close()
             raise
 
-    def _read(self, *, lost: bool) -> Restored:
+    def _read(self) -> Restored:
         db = self._file.open()
         state, damaged = self._read_slots(db)
         for name, why in damaged.items():
@@ -107,7 +107,7 @@ class Spool:
             self.notes.append(Note("spool.slot_damaged", {"slot": name, "why": why, "without_it": without}))
         left = remains(state, damaged)
         self._obsolete = set(left.obsolete)
-        return Restored(left.state, tuple(self._read_frames(db)), lost or left.lost)
+        return Restored(left.state, tuple(self._read_frames(db)), self._file.lost or left.lost)
 
     def _read_slots(self, db: sqlite3.Connection) -> tuple[dict[str, object], dict[str, str]]:
         """Returns (name -> value of each good slot, name -> error of each damaged slot)."""
@@ -190,7 +190,7 @@ class Spool:
         except (sqlite3.Error, OSError) as err:
             raise self._failed(err, "cannot commit") from err
         self.frames, self.bytes = count, size
-        self._obsolete = set()
+        self._obsolete, self._file.lost = set(), False
         for name, digest in digests.items():
             if digest is None:
                 self._digests.pop(name, None)
@@ -214,6 +214,8 @@ class Spool:
             (_write_slots_beside if past_log else _write_slots)(db, slots)
             held = self._write_frames(db, frames, instead, commit.forget)
             db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)
+            if self._file.lost:
+                db.execute("DELETE FROM meta WHERE name = ?", (LOST,))
             self._file.allocate_pages()
             db.execute("COMMIT")
         except (sqlite3.Error, OSError):

@@ -18,6 +18,8 @@ AHEAD_PAGES: Final = 16  # extra pages per allocation, so that not every commit 
 MOST_PAGES: Final = 0xFFFFFFFE  # SQLite's own limit
 LEAST_BYTES: Final = 64 * 1024  # smallest useful log: a commit of receipts fits
 
+LOST: Final = "lost"  # a row of meta: the past of the node was set aside, and no commit has followed
+
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE slots (name TEXT PRIMARY KEY, crc INTEGER NOT NULL, value BLOB NOT NULL);
@@ -39,6 +41,8 @@ class SpoolFile(SqliteFile):
         """node: id of the node that owns the spool."""
         super().__init__(path, Path(f"{path}.lock"), f"the spool {path}")
         self.node = node
+        self.lost = False  # the past of the node was set aside, and no commit has followed
+        self._aside = False  # this process has set the file aside
         self._reserve = Path(f"{path}.reserve")
         self._handle: int | None = None  # for posix_fallocate; closing it releases SQLite's locks, so it stays open
 
@@ -53,11 +57,18 @@ class SpoolFile(SqliteFile):
             if db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 raise UnusableError("an SQLite database, but not a spool of headwater")
             self._begin(db)
-        self._check(dict(db.execute("SELECT name, value FROM meta")))
+        meta = dict(db.execute("SELECT name, value FROM meta"))
+        self._check(meta)
+        self.lost = LOST in meta
         self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self._reserve.unlink(missing_ok=True)
         _allocate(Path(f"{self.path}-wal"), WAL_BYTES)
         return db
+
+    def set_aside(self, word: str) -> Path:
+        """Rename the file. The next `open` creates a new one, with a note that the past is lost."""
+        self._aside = True
+        return super().set_aside(word)
 
     def allocate_pages(self) -> None:
         """Allocate the pages that the open transaction added, before COMMIT. Raises: OSError if the disk is full."""
@@ -113,8 +124,12 @@ class SpoolFile(SqliteFile):
         db.execute("BEGIN IMMEDIATE")
         for statement in TABLES.split(";"):
             db.execute(statement)
-        db.executemany("INSERT INTO meta VALUES (?, ?)", [("version", str(VERSION)), ("node", self.node)])
+        meta = {"version": str(VERSION), "node": self.node}
+        if self._aside or self._doubt.exists():  # the first commit deletes this note
+            meta[LOST] = "a spool was set aside"
+        db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         db.execute("COMMIT")
+        self.trust()
         sync_folder(self.path.parent)
 
     def _check(self, meta: dict[str, str]) -> None:

@@ -74,7 +74,7 @@ class SqliteFile:
     def open(self) -> sqlite3.Connection:
         """Open the database. Raises: UnusableError if it is damaged, sqlite3.Error."""
         fresh = not self.path.exists()
-        if self._doubt.exists():
+        if self._doubt.exists() and not fresh:
             raise UnusableError(self._doubt.read_text("utf-8", "replace").strip())
         # one process, though several threads; no other process reads it, so no shared-memory file is needed
         self._db = db = sqlite3.connect(self.path, isolation_level=None, cached_statements=32, check_same_thread=False)
@@ -99,18 +99,26 @@ class SqliteFile:
         return True
 
     def set_aside(self, word: str) -> Path:
-        """Rename the file to `<name>.<word>-<number>`. Returns that path."""
+        """Rename the file to `<name>.<word>-<number>`. Returns that path. Call `trust` when its successor is complete.
+
+        Until then `<name>.malformed` remains, so that a process that is killed before does not hide what happened.
+        """
         self._close_db()
+        with suppress(OSError):  # on a full disk only a kill before the successor is complete is not noticed
+            self._doubt.touch()
         number = 1
         while (aside := self.path.with_name(f"{self.path.name}.{word}-{number}")).exists():
             number += 1
-        for tail in ("", "-wal", "-shm", "-journal"):
+        for tail in ("-wal", "-shm", "-journal", ""):  # no new file beside an old log
             piece = self.path.with_name(self.path.name + tail)
             if piece.exists():
                 piece.rename(aside.with_name(aside.name + tail))
-        self._doubt.unlink(missing_ok=True)
         sync_folder(self.path.parent)
         return aside
+
+    def trust(self) -> None:
+        """Note that the file that succeeds one set aside is complete."""
+        self._doubt.unlink(missing_ok=True)
 
     def close(self) -> None:
         self._close_db()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -69,7 +69,7 @@ class GatewayLoop(NodeLoop):
         self.registry = DefinitionRegistry(self._node, limits, definitions, cached, local_broker=local is not None)
         self._given_back = (0, self.machine.outbox.epoch, 0)  # counts of the machine when memory was last freed
         self._sources: dict[str, str] = {}
-        self._positions = _positions(restored)
+        self._positions = _positions(restored)  # of sensors that have not come yet
         self._known_sources = POSITIONS_OF.read(restored) or {}
         self._refused = REFUSED.read(restored) or {}  # sensor -> readings refused, over all runs
         self._counted: dict[str, int] = {}  # sensor -> refusals counted by its driver that are in `_refused`
@@ -135,11 +135,13 @@ class GatewayLoop(NodeLoop):
         self.feed(Configured(sensors, queries, *texts), now_us)
         log.info("configured", extra={"sensors": len(sensors), "queries": len(queries)})
 
-    def _known_positions(self, sensors: Iterable[Sensor]) -> dict[str, object]:
-        """Positions of the last run, for the first configuration only and for unchanged sources."""
-        positions, known = self._positions, self._known_sources
-        self._positions = {}
-        return {s.id: positions[s.id] for s in sensors if s.id in positions and known.get(s.id) == _source(s)}
+    def _known_positions(self, sensors: Sequence[Sensor]) -> dict[str, object]:
+        """Positions of the last run, each for the first sensor of its name, and only if the source is unchanged.
+
+        The others are kept: without the definitions of the last run, some sensors come later.
+        """
+        found = {s.id: self._positions.pop(s.id) for s in sensors if s.id in self._positions}
+        return {s.id: found[s.id] for s in sensors if s.id in found and self._known_sources.get(s.id) == _source(s)}
 
     def _listen(self) -> None:
         if self.local is None:
@@ -277,7 +279,8 @@ class GatewayLoop(NodeLoop):
         if not self._unsaved:
             return slots
         self._unsaved = False
-        return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(dict(self._sources))
+        waiting = {name: source for name, source in self._known_sources.items() if name in self._positions}
+        return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(waiting | self._sources)
 
     def book(self) -> dict[str, object]:
         """The book of the node, with `refused`: count of values refused for their value, time or labels."""

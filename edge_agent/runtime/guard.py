@@ -64,7 +64,7 @@ class Guard:
         self._muted: dict[str, float] = {}  # topic -> end of its muting, by time.monotonic
         self._one_by_one = ONE_BY_ONE if self.starts.careful else 0
         self._unknown = 0
-        if self.starts.fatal == DEFINITIONS:
+        if self.starts.is_fatal(DEFINITIONS):
             self.without_definitions = True
         if self.starts.fatal:
             log.error("start.left_out", extra={"what": self.starts.fatal, "why": FATAL})
@@ -89,7 +89,7 @@ class Guard:
     def begins(self, topic: str, payload: bytes) -> None:
         """Note that the handling of a single message begins."""
         if self._began_s is not None and self.starts.careful:
-            self.starts.handling(f"{topic} {_digest(topic, payload).hex()}")
+            self.starts.handling(_named(topic, _digest(topic, payload)))
 
     def passed(self) -> None:
         """Note that a message was handled and its effects are committed."""
@@ -106,7 +106,7 @@ class Guard:
             until = None
         digest = _digest(topic, payload)
         why = self._left_out.get(digest, "")
-        if self.starts.fatal and self.starts.fatal == f"{topic} {digest.hex()}":
+        if self.starts.fatal and self.starts.is_fatal(_named(topic, digest)):
             if not why:
                 self._leave_out(topic, payload, FATAL)
                 self.quarantine.put(time.time_ns() // 1000, topic, FATAL, payload)
@@ -193,6 +193,11 @@ def reason(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].name}" if frames else ""
     return f"{type(error).__name__}: {str(error)[:200]}{where}"
+
+
+def _named(topic: str, digest: bytes) -> str:
+    """The name of a message in the record of starts."""
+    return f"{topic} {digest.hex()}"
 
 
 def _digest(topic: str, payload: bytes) -> bytes:

@@ -43,6 +43,7 @@ from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
 from edge_agent.runtime.status_and_commands import asked_in
+from edge_agent.runtime.status_publishing import publish_fitting
 from edge_agent.wire import frames, landing, late_starts, receipts
 
 log = logging.getLogger("headwater.lander")
@@ -123,7 +124,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             of_root = {part: report[part] for part in root_report.PARTS if report.get(part)}
             if self.refusals.total != self._refused_shown or of_root != self._of_root:
                 self._refused_shown, self._of_root = self.refusals.total, of_root
-                self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
+                self._publish_status()
             log.info("landed", extra={"messages": self.messages, "files": self.files, "bytes": self.bytes})
 
     def _save(self, now_us: int) -> None:
@@ -191,7 +192,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
 
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         self.numberer.connected(now_us)
-        self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
+        self._publish_status()
 
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
         """Nothing to do: the broker queues messages until the session is resumed."""
@@ -261,7 +262,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         alarm = self._watch.birth(node, birth, None if known is None else known.next)
         if alarm:
             log.error("node.alarm", extra={"node": node, "what": alarm})
-            self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
+            self._publish_status()
         return birth
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
@@ -313,13 +314,18 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             return None
         return ParentTime(self.clock.now_us(), 0 if vouched() else None, asked_us)
 
-    def _status(self, *, online: bool) -> bytes:
+    def _publish_status(self) -> None:
+        """Publish the retained status, without what is refused and omitted if the broker does not accept so much."""
+        topic, status = topics.status(self._node), self._status(online=True)
+        publish_fitting(self.connection, topic, status, lambda: self._status(online=True, short=True))
+
+    def _status(self, *, online: bool, short: bool = False) -> bytes:
         status: dict[str, object] = {"online": online, "role": "root", "version": self._version}
         status["journal"] = f"{self.journal.id:016x}"
         if online and self._watch.alarms:
             status["alarms"] = self._watch.alarms
-        if online and self.refusals.total:
+        if online and not short and self.refusals.total:
             status["refused"] = self.refusals.plain()
-        if online:
+        if online and not short:
             status |= self._of_root
         return json.dumps(status, separators=(",", ":")).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -38,6 +39,8 @@ from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.loop import LONGEST_S, Loop
 from edge_agent.runtime.status_and_commands import BooksTimes, OperatorCommand, parse_command
+from edge_agent.runtime.status_publishing import publish_fitting
+from edge_agent.runtime.topic_cache import TopicCache
 from edge_agent.wire import receipts
 
 log = logging.getLogger("headwater")
@@ -65,7 +68,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.connections = [*self.ways]
         self.status.parent = parts.machine.outbox.parent or parts.status.parent
         self.up = self._way()  # to the present parent: its broker alone sends commands and definitions
-        self._parsed: dict[str, topics.Topic | None] = {}
+        self._topics = TopicCache()
         self._sent_status = b""
         self._alarms: Mapping[str, str] = {}
         self._noted_us = 0
@@ -298,7 +301,7 @@ class NodeLoop(Loop[Event, Action], ABC):
 
     def _stand_by(self, connection: Connection) -> None:
         """Publish the status at the broker of another parent, and delete state and books there."""
-        connection.publish(topics.status(self._node), self.status.online(self.machine, self.clock), retain=True)
+        self._publish_status_at(connection, self.status.online(self.machine, self.clock))
         connection.publish(topics.state(self._node), b"", retain=True)
         connection.publish(topics.books(self._node), b"", retain=True)
 
@@ -376,11 +379,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.feed(Stop(), now_us)  # causes a commit
 
     def _message(self, connection: Connection, name: str, payload: bytes, now_us: int) -> None:
-        if name not in self._parsed:
-            if len(self._parsed) > 4096:
-                self._parsed.clear()
-            self._parsed[name] = topics.parse(name)
-        topic = self._parsed[name]
+        topic = self._topics.parse(name)
         if topic is None:
             if self.refusals.add("not a topic of headwater", name):
                 log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
@@ -475,9 +474,9 @@ class NodeLoop(Loop[Event, Action], ABC):
             self.up.publish(topic, self.status.answer(command, answer), expiry_s=ANSWER_EXPIRY_S)
         except PortError as err:  # too large for the broker
             log.warning("answer.not_published", extra={"why": str(err)})
-            self.up.publish(
-                topic, self.status.answer(command, {"ok": False, "why": str(err)}), expiry_s=ANSWER_EXPIRY_S
-            )
+            with suppress(PortError):
+                short = self.status.answer(command, {"ok": False, "why": str(err)})
+                self.up.publish(topic, short, expiry_s=ANSWER_EXPIRY_S)
 
     def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
         """Execute a command of this role only. Returns the answer."""
@@ -487,7 +486,10 @@ class NodeLoop(Loop[Event, Action], ABC):
     def publish_status(self, now_us: int, *, always: bool = False) -> None:
         """Publish the retained status if it differs from the last one sent."""
         status = self.status.online(self.machine, self.clock)
-        if (always or status != self._sent_status) and self.up.publish(
-            topics.status(self._node), status, retain=True
-        ) is not None:
+        if (always or status != self._sent_status) and self._publish_status_at(self.up, status):
             self._sent_status = status
+
+    def _publish_status_at(self, connection: Connection, status: bytes) -> bool:
+        """Publish the status, or a shorter one. Returns False if not connected."""
+        topic, machine, clock = topics.status(self._node), self.machine, self.clock
+        return publish_fitting(connection, topic, status, lambda: self.status.online(machine, clock, short=True))

@@ -8,6 +8,7 @@ killed process.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -19,7 +20,8 @@ log = logging.getLogger("headwater")
 NAME: Final = "starts.json"
 SETTLED_S: Final = 60.0  # after this time of service, a failure is not a failed start
 MOST_SAME: Final = 3  # starts that ended at the same message; kills at random moments never hit one message so often
-SIZE_BYTES: Final = 4_096  # of the file; the longest topic fits
+SIZE_BYTES: Final = 4_096  # of the file; two names fit, with each character escaped
+LONGEST: Final = 200  # characters of a recorded name; a topic may have 65 535
 DEFINITIONS: Final = "definitions"  # recorded instead of a message while a gateway configures those of its last run
 
 
@@ -46,8 +48,12 @@ class StartRecord:
 
     def handling(self, what: str) -> None:
         """Record the name of the message that is handled now; '': none."""
-        self._what = what
+        self._what = short_form(what)
         self._write(is_open=True)
+
+    def is_fatal(self, what: str) -> bool:
+        """Whether the message of this name is the one to leave out."""
+        return bool(self.fatal) and self.fatal == short_form(what)
 
     def settled(self) -> None:
         """Record that the process ended in order, or ran for long enough."""
@@ -56,7 +62,7 @@ class StartRecord:
 
     def _write(self, *, is_open: bool) -> None:
         record = {"open": is_open, "failed": self.failed, "what": self._what, "last": self._last, "same": self._same}
-        text = json.dumps(record).encode()
+        text = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
         try:
             if self._handle is None:
                 self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -69,6 +75,14 @@ class StartRecord:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def short_form(what: str) -> str:
+    """A name as it is recorded and compared: of a long one the beginning, and a digest of the whole."""
+    if len(what) <= LONGEST:
+        return what
+    digest = hashlib.blake2b(what.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return f"{what[: LONGEST - len(digest) - 1]} {digest}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from edge_agent.ports.mqtt.link import Will
 
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
+LONG_LISTS: Final = ("sensors", "failing", "refused")  # fields of the status that can be left out
 MOST_WORDS: Final = 1024  # bytes of a command
 BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
 BOOKS_LOOK_US: Final = 10_000_000  # between two comparisons of the books with the published ones
@@ -118,9 +119,10 @@ class NodeStatus:
             about |= {} if self.asked_us is None else {"asked": self.asked_us}
         return about
 
-    def online(self, machine: Node, clock: Clock) -> bytes:
-        """The retained status of a running node."""
-        return _text({"online": True, **self.card(machine, clock)})
+    def online(self, machine: Node, clock: Clock, *, short: bool = False) -> bytes:
+        """The retained status of a running node. short: without its long lists, for a broker that refuses them."""
+        card = {name: of for name, of in self.card(machine, clock).items() if not (short and name in LONG_LISTS)}
+        return _text({"online": True, **card})
 
     def offline(self) -> bytes:
         """The retained status of a stopped node, which is also its last will."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from edge_agent.algebra.frame import (
 )
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
+from edge_agent.cli.main import main
 from edge_agent.cli.peek import KINDS
 from edge_agent.cli.support.message_rendering import MessageRenderer, clock, line
 from edge_agent.config import topics
@@ -35,6 +37,14 @@ NINE = 1_795_424_400 * SECOND  # 2026-11-23T09:00:00Z
 GROUP = Group("boiler", "", ("site",), 0)
 PLAN = Plan(b"12345678", "slice", ("count", "sum"), None, SECOND, (("boiler-1s", 1),))
 FRAMES = topics.frames("press-1", "region-1")
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "", "many", "1.5", "²", "9" * 5_000])
+def test_peek_refuses_a_count_of_no_messages_in_one_line(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["peek", f"--count={count}"])
+    assert ended.value.code == 2
+    assert "is not a whole number above 0" in capsys.readouterr().err.splitlines()[-1]
 
 
 def partials(first: int) -> Partials:

@@ -54,6 +54,38 @@ def test_init_prints_to_standard_output(capsys: pytest.CaptureFixture[str]) -> N
     assert '[sensor.host]\ndriver = "host"' in capsys.readouterr().out
 
 
+SENSOR = 'driver = "file"\npath = "a.csv"\n'
+ROOT = '[node]\nid = "top"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1:9"\n[root]\nhorizon = "1h"\n'
+SESSIONS = 'source = "b"\naggregates = ["avg"]\nwindow = { type = "session", gap = "2h" }\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "code", "said"),
+    [
+        ('[node]\nid = "a"\n[uplink]\nbroker = "mqtt://127.0.0.1:9"\n', (), 0, "gateway a"),
+        (SENSOR, (), 0, "a sensor named"),
+        (SENSOR, ("--as", "sensor"), 0, "a sensor named"),
+        (BAD, (), 2, "2 mistakes"),
+        (SESSIONS, ("root",), 2, "1 mistake"),
+    ],
+)
+def test_check_reads_a_pipe_as_it_reads_a_file(
+    text: str, more: tuple[str, ...], code: int, said: str, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a shell: headwater check <(make-a-sensor). Nothing is left in it for a second look."""
+    (tmp_path / "root.toml").write_text(ROOT)
+    out, into = os.pipe()
+    os.write(into, text.encode())
+    os.close(into)
+    try:
+        options = [str(tmp_path / "root.toml") if each == "root" else each for each in more]
+        assert main(["check", f"/dev/fd/{out}", *options]) == code
+    finally:
+        os.close(out)
+    got = capsys.readouterr()
+    assert f"/dev/fd/{out}: {said}" in got.out + got.err
+
+
 def test_check_names_every_mistake_and_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "edge.toml"
     file.write_text(BAD)

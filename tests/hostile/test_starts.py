@@ -12,8 +12,9 @@ import pytest
 from edge_agent.config import topics
 from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.machines.region.merger import Merger
+from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.start_record import NAME, StartRecord
-from tests.hostile.stand_ins import Broker, Process
+from tests.hostile.stand_ins import TEXTS, Broker, Process
 
 GOOD = topics.definition("sensor", "good")
 BAD = topics.definition("sensor", "bad")
@@ -95,5 +96,54 @@ def test_a_process_that_ends_in_order_or_serves_for_long_starts_anew(tmp_path: P
         assert not record.fatal
         record.handling(f"x-{n}")
         record.close()
+
+
+def test_a_start_without_the_definitions_of_the_last_run_reads_no_file_again_when_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions wait for their sensors, also over a start in which none comes."""
+    monkeypatch.setitem(TEXTS, "gateway", f'{TEXTS["gateway"]}[files]\nfolders = ["{tmp_path}"]\n')
+    (tmp_path / "r.csv").write_text("time,value\n" + "".join(f"{1_700_000_000 + n},{n}\n" for n in range(9)))
+    file = {"driver": "file", "path": str(tmp_path / "r.csv"), "speed": "max", "revision": 1}
+
+    def started(*, without: bool, comes: bool) -> int:
+        """How many readings the sensor takes in one life of the process."""
+        broker = Broker()
+        process = Process("gateway", tmp_path, broker)
+        process.guard.without_definitions = without
+        if comes:
+            broker.send("g", topics.definition("sensor", "f"), json.dumps(file).encode())
+        taken: list[int] = []
+
+        def look() -> None:
+            assert isinstance(process.loop, GatewayLoop)
+            taken.append(process.loop.sensors.counters().get("f", {}).get("readings", 0))
+
+        process.each_turn = look
+        process.run(10)
+        return max(taken)
+
+    assert started(without=False, comes=True) == 9
+    assert started(without=False, comes=False) == 0
+    assert started(without=True, comes=False) == 0
+    assert started(without=True, comes=True) == 0
+
+
+@pytest.mark.parametrize("character", ["x", "\\", "\x01", "é", "\U0001f4a3", '"'])
+def test_three_starts_that_end_at_a_message_with_the_longest_topic_are_recognised(
+    character: str, tmp_path: Path
+) -> None:
+    topic = character * (65_535 // len(character.encode()))
+    for n in range(4):
+        record = StartRecord(tmp_path / NAME)
+        assert record.failed == n
+        assert record.is_fatal(f"{topic} 1") == (n == 3)
+        assert not record.is_fatal(f"{topic} 2")
+        record.handling(f"{topic} 1")
+        record.close()
+
+
+def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    path = tmp_path / NAME
     path.write_text("damaged")
     assert not StartRecord(path).careful

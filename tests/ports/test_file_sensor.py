@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors import file as module
 from edge_agent.ports.sensors.file import FileSensor
+from edge_agent.ports.sensors.node_sensors import RETRY_US, TURN_US, Sensors
+from edge_agent.ports.sensors.quality import FEW_SERIES
 from tests.support.effort import examples
 from tests.support.fakes import FakeClock
 
@@ -98,6 +102,84 @@ def test_bad_lines_are_counted_by_kind_and_the_others_read(tmp_path: Path, clock
     driver.close()
 
 
+@pytest.mark.parametrize("speed", [0.0, 1.0])
+@pytest.mark.parametrize("bad", ["yesterday,1\n" * 12, "", "9" * 130, "9" * 130 + "\n"])
+def test_a_part_without_readings_takes_a_turn_a_block_and_is_not_read_again_after_a_restart(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, bad: str, speed: float
+) -> None:
+    """The other sensors get their turns; a file that is read at each start from its beginning would never end."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 120)
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n" + bad * 10 + "\n" + "".join(f"{T0},{n}\n" for n in range(3)) + bad * 10)
+    position: object = None
+    found: list[float] = []
+    for _ in range(40):
+        driver = FileSensor(sensor(path, speed=speed), position, clock)
+        begin = driver._file.tell()
+        reads = driver.poll(clock.us)
+        blocks = 1 + sum(len(read.batch.value) > 0 for read in reads)
+        end = driver._file.tell()
+        driver.close()
+        found += [v for _, v, _ in of(reads)]
+        assert end <= begin + blocks * 120
+        assert reads[-1].position != position or reads[-1].ended
+        position = reads[-1].position
+        if reads[-1].ended:
+            break
+    assert found == [0.0, 1.0, 2.0]
+    assert reads[-1].ended
+
+
+class Failing(io.BytesIO):
+    """A file of which a part cannot be read."""
+
+    def __init__(self, content: bytes, bad: int) -> None:
+        """bad: offset of the first byte that cannot be read."""
+        super().__init__(content)
+        self._bad = bad
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() + (size or 0) > self._bad:
+            raise OSError(errno.EIO, "input/output error")
+        return super().read(size)
+
+
+def test_readings_before_a_read_error_are_delivered_and_only_those_behind_it_wait(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 150)
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n" + "".join(f"{T0 + n},{n}\n" for n in range(60)))
+    sensors = Sensors(clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "opened", lambda path: Failing(path.read_bytes(), 400))
+        sensors.configure([sensor(path)], {})
+    found = [v for _, v, _ in of(sensors.poll(clock.us))]
+    assert found == [float(n) for n in range(len(found))]
+    assert len(found) > 10
+    assert sensors.poll(clock.us) == []
+    assert [note.name for note in sensors.notes()] == ["sensor.failed"]
+    clock.pass_s(RETRY_US / 1e6)
+    for _ in range(20):
+        found += [v for _, v, _ in of(sensors.poll(clock.pass_s(1)))]
+    assert found == [float(n) for n in range(60)]
+    sensors.close()
+
+
+@pytest.mark.parametrize("time", ["90000000000000000", "9999-12-31T00:00:00Z", "-9e16"])
+def test_an_absurd_time_in_a_file_is_refused_and_does_not_set_the_files_clock(
+    tmp_path: Path, clock: FakeClock, time: str
+) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text(f"time,value\n{time},1\n{T0},2\n{time},3\n{T0 + 1},4\n")
+    driver = FileSensor(sensor(path), None, clock)
+    reads = drain(driver, clock)
+    assert [v for _, v, _ in of(reads)] == [2.0, 4.0]
+    assert reads[-1].clock_us == (T0 + 1) * 10**6
+    assert counts(driver)["bad_time"] == 2
+    driver.close()
+
+
 def test_a_line_without_end_is_skipped_and_what_follows_is_read(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +229,26 @@ def test_replay_at_any_pace_with_restarts_gives_every_line_once_in_order(
                 found += read.batch.value.tolist()
         driver.close()
     assert found == [float(n) for n in range(len(times))]
+
+
+def test_a_file_with_more_series_than_allowed_is_limited_and_silent_series_make_room(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    """protocol 2.4: [limits] keys holds for every sensor; readings that wait keep their labels."""
+    most = FEW_SERIES + 100
+    path = tmp_path / "r.csv"
+    burst = "".join(f"{T0},{n},u{n}\n" for n in range(most + 5))
+    path.write_text("time,value,unit\n" + burst + "".join(f"{T0 + n},{n},u{n}\n" for n in (50, 51, 1_200)))
+    sensors = Sensors(clock, most_series=most)
+    sensors.configure([sensor(path, labels={"u": "{/unit}"}, speed=1.0)], {})
+    rows = of(sensors.poll(clock.us))
+    assert len(rows) == most
+    assert sensors.counters()["rec"]["too_many_keys"] == 5
+    assert not sensors.give_back(clock.us)
+    assert sensors.give_back(clock.pass_s(TURN_US / 1e6))
+    rows = of(sensors.poll(clock.pass_s(2_000)))
+    assert [(v, labels) for _, v, labels in rows] == [(50.0, {"u": "u50"}), (51.0, {"u": "u51"})]
+    sensors.close()
 
 
 def test_at_a_speed_no_line_comes_before_its_time(tmp_path: Path, clock: FakeClock) -> None:

@@ -92,6 +92,16 @@ def test_a_file_that_vanishes_is_counted_and_the_other_metrics_go_on(kernel: Pat
         HostSensor(sensor(), None, clock, proc=kernel / "none", thermal=kernel)
 
 
+def test_a_thermal_zone_that_cannot_be_read_leaves_the_others_alone(kernel: Path, clock: FakeClock) -> None:
+    driver = HostSensor(sensor(metrics=("thermal", "memory")), None, clock, proc=kernel, thermal=kernel)
+    (kernel / "thermal_zone1" / "temp").write_text("")
+    (kernel / "meminfo").write_text("MemTotal:  1000 kB\n")  # of an old kernel
+    (read,) = driver.poll(clock.pass_s(1))
+    assert read.batch.value.tolist() == [48.312, 61.0]
+    assert driver.counters()["bad_value"] == 2
+    assert "thermal zone gpu" in str(driver.notes()[0].fields["why"])
+
+
 def test_this_machine_can_be_sampled(clock: FakeClock) -> None:
     driver = HostSensor(sensor(), None, clock)
     (read,) = driver.poll(clock.pass_s(1))

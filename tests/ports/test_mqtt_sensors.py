@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.ports.mqtt.packets import RETAIN
-from edge_agent.ports.sensors.mqtt import MOST_MESSAGES
+from edge_agent.ports.sensors.mqtt import MOST_BYTES, MOST_MESSAGES, MOST_TOPICS
 from edge_agent.wire import readings
 from tests.support.fakes import BEGIN_US
 from tests.support.ports.sensor_hub import Hub, message, sensor
@@ -154,6 +154,45 @@ def test_lies_about_time_are_counted_and_shown_and_late_ones_pass() -> None:
     assert hub.counts("s") == {"messages": 6, "readings": 2, "bad_time": 3, "future": 1}
     notes = {(note.name, note.fields["sensor"]) for note in hub.sensors.notes()}
     assert notes == {("sensor.bad_time", "s"), ("sensor.future", "s")}
+
+
+def test_absurd_times_are_refused_one_by_one_though_the_clock_is_unknown() -> None:
+    """protocol 4.3: before the clock is known, nothing else judges the times of devices."""
+    hub = Hub(sensor("s", "s", value="/v", time="/t"), sensor("b", "b"))
+    hub.clock.synced = False
+    now_s = BEGIN_US // 10**6
+    times = np.array([2**62, BEGIN_US, -(2**63)])
+    rows = hub.rows(
+        message("s", {"v": 1, "t": 9 * 10**16}),
+        message("s", {"v": 2, "t": "9999-12-31T23:59:59Z"}),
+        message("s", {"v": 3, "t": now_s}),
+        message("b", readings.encode(times, np.arange(3.0))),
+    )
+    assert [row[1:3] for row in rows] == [(BEGIN_US, 3.0), (BEGIN_US, 1.0)]
+    assert hub.counts("s") == {"messages": 3, "readings": 1, "bad_time": 2}
+    assert hub.counts("b") == {"messages": 1, "readings": 1, "bad_time": 2}
+
+
+def test_messages_with_long_topics_are_read_and_their_topics_not_kept() -> None:
+    """A topic may have 65 535 bytes: neither caches nor waiting messages may fill the memory with them."""
+    hub = Hub(sensor("s", "plant/+/#", labels={"unit": "{topic[1]}"}))
+    tail = "/x" * 30_000
+    rows = hub.rows(*(message(f"plant/{n % 2}/{n}{tail}", b"%d" % n) for n in range(10)), message("plant/0/t", b"10"))
+    assert [(row[2], row[3]["unit"]) for row in rows] == [(float(n), str(n % 2)) for n in range(11)]
+    (source,) = hub.sensors._sources.values()
+    assert list(hub.sensors._routes) == list(source.converter._fields._series_of_topic) == ["plant/0/t"]
+    assert hub.sensors.due_us(BEGIN_US, 10**6) > BEGIN_US
+    hub.sensors.feed([message(f"plant/0/{n}{tail}", b"1") for n in range(MOST_BYTES // len(tail) + 1)], BEGIN_US)
+    assert hub.sensors.due_us(BEGIN_US, 10**6) == BEGIN_US
+
+
+def test_topics_without_end_are_not_kept_though_all_have_the_same_labels() -> None:
+    hub = Hub(sensor("s", "plant/#"))
+    for first in range(0, 3 * MOST_TOPICS, 1_000):
+        hub.rows(*(message(f"plant/{n}", b"1") for n in range(first, first + 1_000)))
+    (source,) = hub.sensors._sources.values()
+    assert len(source.converter._fields._series_of_topic) <= MOST_TOPICS
+    assert len(hub.sensors._routes) <= MOST_TOPICS
 
 
 def test_texts_for_numbers_are_refused_and_shown_with_their_payload() -> None:

@@ -76,6 +76,20 @@ def test_a_lost_session_makes_packet_ids_mean_nothing() -> None:
     assert len(after.rows(message("t", b"1", token(1, 9), DUP))) == 1
 
 
+def test_a_message_of_a_lost_session_that_waits_for_its_commit_swallows_no_message_of_the_next_session() -> None:
+    """protocol 3.1: the broker begins its packet ids again, and many payloads of a device are equal."""
+    hub = Hub(sensor("a", "t", qos=1))
+    (read,) = hub.reads(message("t", b"1", token(1, 1)))
+    hub.sensors.session(present=False)
+    (other,) = hub.reads(message("t", b"2", token(2, 2)))
+    assert other.position["id"].tolist() == [2]  # type: ignore[index]
+    hub.sensors.session(present=True)
+    assert len(hub.rows(message("t", b"1", token(1, 3), DUP))) == 1  # sent before, first seen now
+    assert hub.sensors.acknowledge([read.token, other.token]) == [token(1, 1), token(2, 2)]
+    hub.sensors.session(present=True)
+    assert hub.rows(message("t", b"2", token(2, 4), DUP)) == []
+
+
 def test_a_message_repeated_on_a_new_connection_before_its_commit_counts_once_and_both_tokens_are_answered() -> None:
     hub = Hub(sensor("a", "t", qos=1))
     (read,) = hub.reads(message("t", b"1", token(1, 1)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.ports.mqtt.packets import DUP, RETAIN, Splitter, acknowledgements
+from edge_agent.ports.mqtt.packets import DUP, LONGEST_CACHED, RETAIN, Splitter, acknowledgements
 
 GENERATION = 3
 TOPICS = st.text(st.characters(codec="utf-8", exclude_characters="+#\0"), min_size=1, max_size=30)
@@ -109,6 +109,16 @@ def test_no_bytes_make_it_raise(data: bytes, modern: bool) -> None:
     splitter = Splitter(modern, GENERATION, 66_000)
     splitter.feed(data)
     splitter.feed(data)
+
+
+def test_many_long_topics_are_read_and_not_kept() -> None:
+    """A topic may have 65 535 bytes, so a cache of a few thousand could fill the memory of a small machine."""
+    splitter, many = Splitter(False, GENERATION, 1 << 20), 300
+    for n in range(many):
+        splitter.feed(publish(b"%d" % n * LONGEST_CACHED, b"1", 0, 0, None) + publish(b"%d" % n, b"1", 0, 0, None))
+    assert [len(topic) for topic, *_ in splitter.messages[:2]] == [LONGEST_CACHED, 1]
+    assert splitter.messages[-2][0] == "299" * LONGEST_CACHED
+    assert sum(map(len, splitter._topics)) <= many * 3 + 10 * LONGEST_CACHED
 
 
 def test_a_topic_that_is_no_text_still_has_a_name() -> None:

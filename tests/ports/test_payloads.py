@@ -145,7 +145,25 @@ def test_a_time_is_told_by_its_form_and_size(found: object, us: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [None, True, "", "yesterday", "12:00", math.nan, math.inf, 10**40, [], {}, read.ABSENT]
+    "found",
+    [
+        None,
+        True,
+        "",
+        "yesterday",
+        "9999-12-31T00:00:00Z",
+        "0001-01-01",
+        9e16,
+        -(9 * 10**16),
+        9 * 10**10,
+        "12:00",
+        math.nan,
+        math.inf,
+        10**40,
+        [],
+        {},
+        read.ABSENT,
+    ],
 )
 def test_what_is_no_time_is_refused(found: object) -> None:
     with pytest.raises(BadPayloadError):

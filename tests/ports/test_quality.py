@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.ports.sensors.payloads import BEYOND_US
 from edge_agent.ports.sensors.quality import (
     EXACT,
     FEW_SERIES,
@@ -88,6 +89,19 @@ def test_the_future_is_not_judged_by_a_clock_that_cannot_be_right() -> None:
     made = quality()
     batch = made.batch(np.array([BEGIN_US]), np.array([1.0]), 0, None)
     assert len(batch.value) == 1
+
+
+@pytest.mark.parametrize("latest_us", [None, BEGIN_US])
+@pytest.mark.parametrize("oldest_us", [None, YEAR_2000_US])
+def test_a_time_that_no_calendar_holds_is_refused_by_any_sensor_and_any_clock(
+    latest_us: int | None, oldest_us: int | None
+) -> None:
+    made = Quality(SENSOR, oldest_us=oldest_us)
+    made.series(())
+    time_us = np.array([-(2**63), -(2**62), -BEYOND_US - 1, BEGIN_US, BEYOND_US + 1, 2**62, 2**63 - 1])
+    batch = made.batch(time_us, np.ones(7), 0, latest_us)
+    assert batch.time_us.tolist() == [BEGIN_US]
+    assert made.count.bad_time == 6
 
 
 def test_a_clean_batch_is_handed_on_without_a_copy() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,57 @@ def test_a_driver_that_fails_in_the_middle_is_tried_again_and_its_neighbours_go_
     (note,) = sensors.notes()
     assert (note.name, note.fields["sensor"]) == ("sensor.failed", "a")
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110, "b": 100}
+
+
+def test_a_driver_that_fails_goes_on_behind_the_readings_that_it_delivered(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not behind those that were lost with the error: it can read them again."""
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a")], {})
+    assert values(sensors, clock.pass_s(1)) == {"a": 11}
+    polled = type(sensors._drivers["a"]).poll
+
+    def fail(now_us: int) -> list[object]:
+        polled(running, now_us)
+        raise PortError("input/output error")
+
+    running = sensors._drivers["a"]
+    monkeypatch.setattr(running, "poll", fail)
+    assert values(sensors, clock.pass_s(1)) == {}
+    assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110}
+
+
+def test_a_driver_that_fails_behind_its_readings_delivers_none_twice(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a")], {})
+
+    def fail(now_us: int) -> int:
+        raise PortError("input/output error")
+
+    monkeypatch.setattr(sensors._drivers["a"], "due_us", fail)
+    assert values(sensors, clock.pass_s(1)) == {"a": 11}
+    assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 100}
+
+
+def test_a_failed_sensor_whose_labels_change_goes_on_where_its_readings_were(clock: FakeClock, tmp_path: Path) -> None:
+    path, lines = tmp_path / "r.csv", "time,value\n1700000000,5\n"
+    path.write_text(lines)
+    wanted = Sensor("f", 1, "file", (("path", str(path)), ("speed", 0.0)))
+    sensors = Sensors(clock)
+    sensors.configure([wanted], {"f": [len(lines), 0, 1_700_000_000_000_000, 1_700_000_000_000_000]})
+    assert values(sensors, clock.us) == {"f": 0}
+    path.unlink()
+    sensors.configure([], {})
+    sensors.configure([wanted], {"f": [len(lines), 0, 1_700_000_000_000_000, 1_700_000_000_000_000]})
+    assert sensors.notes()[0].name == "sensor.not_started"
+    path.write_text(lines + "1700000001,6\n")
+    labelled = replace(wanted, labels=(("site", "x"),))
+    sensors.configure([labelled], {})
+    assert values(sensors, clock.us) == {"f": 1}
+    sensors.close()
 
 
 def test_mqtt_sensors_share_their_filters(clock: FakeClock) -> None:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.events import Commit
 from edge_agent.ports import sqlite_file
 from edge_agent.ports.spool import DamagedError, MalformedError, Spool
+from edge_agent.ports.spool_file import SpoolFile
 from tests.support.ports.small_disk import small_disk
 from tests.support.ports.spools import EPOCH, encode, frames, keys, reopened
 
@@ -101,12 +103,49 @@ def test_an_unusable_file_is_set_aside_with_one_line_and_a_new_one_begun(
     assert path.with_name("spool.db.corrupt-2").exists()
 
 
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.mark.parametrize("at", ["rename", "create", "commit"])
+def test_a_process_killed_after_it_set_a_file_aside_does_not_hide_that_the_past_is_lost(
+    spool: Spool, path: Path, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 1.2: until a commit contains it, each start says `lost`."""
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    spool.close()
+    damage_header(path)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_file, "sync_folder", killed if at == "rename" else sqlite_file.sync_folder)
+        patch.setattr(SpoolFile, "_begin", killed if at == "create" else SpoolFile._begin)
+        again = reopened(path)
+        with pytest.raises(Killed) if at != "commit" else nullcontext():
+            assert again.open().lost
+        again.close()
+    for _ in range(2):
+        again = reopened(path)
+        assert again.open().lost
+        again.close()
+    again.open()
+    again.commit(Commit({"n": 2}))
+    again.close()
+    again = reopened(path)
+    restored = again.open()
+    assert (restored.lost, restored.state, again.notes) == (False, {"n": 2}, [])
+    assert not path.with_name("spool.db.malformed").exists()
+    again.close()
+
+
 def used_until_it_fails(path: Path) -> str:
     """Open a spool and use it. Returns what it said when the file could not be used any more."""
     spool = reopened(path)
     try:
         restored = spool.open()
-        if restored.lost:
+        if spool.notes:
             return "at the start"
         seqs = [seq for _, seq in keys(restored)]
         for seq in seqs:

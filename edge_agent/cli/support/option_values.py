@@ -18,3 +18,10 @@ def seconds(text: str) -> float:
     if not 0 < value <= MOST_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0, at most 1e9")
     return value
+
+
+def count(text: str) -> int:
+    """Parse --count. Raises: ArgumentTypeError unless it is a whole number above 0."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number above 0")
+    return int(text)

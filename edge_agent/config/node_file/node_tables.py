@@ -208,7 +208,7 @@ class LimitsTable:
     keys: int = setting(
         Number(100, 65_536, whole=True),
         10_000,
-        "series (combinations of labels) of one mqtt sensor within half a minute; readings of others are counted and "
+        "series (combinations of labels) of one sensor within half a minute; readings of others are counted and "
         "dropped",
         "each takes 1 kB of memory while it has readings",
     )

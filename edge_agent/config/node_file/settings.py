@@ -37,6 +37,7 @@ from edge_agent.config.topics import KINDS
 from edge_agent.errors import ConfigError
 
 DEFAULT_FILE: Final = "headwater.toml"
+INIT: Final = "`headwater init` writes one"  # what to do if there is no such file
 MAX_FILE_BYTES: Final = 1_000_000  # 256 sensors and 2 000 queries fit
 GRACE_PER_TIER_US: Final = 60 * SECOND
 _T = TypeVar("_T")
@@ -83,12 +84,14 @@ class Settings:
         return self.lower.grace_us if self.lower.grace_us is not None else tiers * GRACE_PER_TIER_US
 
 
-def load(path: str | File, state: str | File | None = None) -> Settings:
+def load(path: str | File, state: str | File | None = None, payload: bytes | None = None) -> Settings:
     """Read and check a file. state: base of relative paths of files that the node writes; None: the file's folder.
 
-    Raises: ConfigError with every problem, one line each, beginning with the file's name.
+    payload: the content, if it has been read. Raises: ConfigError with every problem, one line each, beginning with the
+    file's name.
     """
-    payload = bytes_of(path, "`headwater init` writes one")
+    if payload is None:
+        payload = bytes_of(path, INIT)
     folder = File(path).resolve().parent
     return absolute(parse(payload, str(path)), folder, folder if state is None else File(state))
 

@@ -20,6 +20,7 @@ DUP: Final = 0x08
 PUBLISH: Final = 0x30
 PUBACK: Final = 0x4002  # type and length as one big-endian number
 MAX_TOPICS: Final = 4096  # limit of cached topic names: a fleet has fewer, an attacker may send more
+LONGEST_CACHED: Final = 512  # bytes; longer topics, up to 65 535 bytes, are in no cache, because caches count topics
 MAX_HEADER: Final = 65535 + 2 + 2  # longest topic, its length and the packet id, which identify a refused message
 
 
@@ -119,9 +120,11 @@ class Splitter:
         return at, 0
 
     def _topic(self, name: bytes) -> str:
-        if len(self._topics) >= MAX_TOPICS:
-            self._topics.clear()
-        topic = self._topics[name] = name.decode("utf-8", "backslashreplace")
+        topic = name.decode("utf-8", "backslashreplace")
+        if len(name) <= LONGEST_CACHED:
+            if len(self._topics) >= MAX_TOPICS:
+                self._topics.clear()
+            self._topics[name] = topic
         return topic
 
     def _oversize(self, data: bytes) -> bool:

@@ -14,6 +14,7 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions.label_templates import LabelTemplate, parse, pointer
 from edge_agent.errors import WireError
+from edge_agent.ports.mqtt.packets import LONGEST_CACHED
 from edge_agent.ports.sensors import payloads as read
 from edge_agent.ports.sensors.quality import Quality, Values
 from edge_agent.wire import readings
@@ -99,15 +100,14 @@ class Fields:
         if self.in_document:
             return np.array([self._number(t, found) for t, found in zip(topics, documents, strict=True)], np.int64)
         known = self._series_of_topic
-        for topic in dict.fromkeys(topics):
-            if topic not in known:
-                known[topic] = self._number(topic, None)
-        if len(set(known.values())) == 1:
-            return next(iter(known.values()))
-        numbers = np.array([known[topic] for topic in topics], np.int64)
-        if len(known) > MOST_TOPICS:  # topics come from foreign devices and may be unlimited
+        new = {topic: self._number(topic, None) for topic in dict.fromkeys(topics) if topic not in known}
+        number = known | new if new else known
+        if len(number) > MOST_TOPICS:  # topics come from foreign devices and may be unlimited
             known.clear()
-        return numbers
+        known.update((topic, found) for topic, found in new.items() if len(topic) <= LONGEST_CACHED)
+        if len(set(number.values())) == 1:
+            return next(iter(number.values()))
+        return np.array([number[topic] for topic in topics], np.int64)
 
     def _number(self, topic: str, document: object) -> int:
         levels = topic.split("/")

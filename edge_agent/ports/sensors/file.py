@@ -2,8 +2,9 @@
 
 The sensor has its own clock: first time in the file + elapsed time x speed (docs/protocol.md 4.1). Readings are
 delivered in the order of the file, once this clock passes their times. The file can be read again: the position is
-[byte offset, elapsed time, first time, greatest time delivered]. In a label, `{/column}` inserts a column, or the value
-at a JSON pointer. Each reading is one line; line ends within quotes are not supported.
+[byte offset, elapsed time, first time, greatest time delivered], the first time null before the first reading. In a
+label, `{/column}` inserts a column, or the value at a JSON pointer. Each reading is one line; line ends within quotes
+are not supported.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from edge_agent.ports.sensors.quality import CheckedSensor, Values
 
 BLOCK_BYTES: Final = 512 * 1024  # one read, some ten thousand lines; a longer line is skipped and counted
 BATCHES: Final = 4  # most batches in one poll at full speed, so that other sensors get their turn
-BLOCKS: Final = 16  # most blocks without a reading in one poll: a large file without readings must not stop the node
 FAR_US: Final = 3_600_000_000  # due time of a file that has ended
 INT_DIGITS: Final = 40  # cells with this many digits or more are read as floats
 ENDINGS: Final = (".jsonl", ".ndjson", ".json")
@@ -53,23 +53,32 @@ class FileSensor(CheckedSensor):
         self._file: BinaryIO = opened(self._path)
         try:
             self._names = [] if self._json else self._header()
+            self._begin = self._offset = self._file.tell()  # offset: of the first line not yet delivered
+            self._first_us: int | None = None
+            self._last_us = 0  # greatest time delivered
+            self._started_us = self._boot_us()
+            self._skipping = False  # within a line that is too long
+            self._go_on(position)
         except BaseException:
             self._file.close()
             raise
-        self._offset = self._file.tell()  # of the first line not yet delivered
-        self._first_us: int | None = None
-        self._last_us = 0  # greatest time delivered
-        elapsed_us = 0
+        self._ended = self._reported_end = False
+        self._wait(NO_INTS, np.zeros(0), NO_INTS, NO_INTS)
+
+    def _go_on(self, position: object) -> None:
+        """Continue at a position of an earlier process."""
+        size = self._path.stat().st_size
         match position:
-            case [int(offset), int(elapsed), int(first_us), int(last_us)] if offset <= self._path.stat().st_size:
-                self._offset, elapsed_us, self._first_us, self._last_us = offset, elapsed, first_us, last_us
+            case [int(offset), int(elapsed_us), int() | None as first_us, int(last_us)] if offset <= size:
+                self._offset, self._first_us, self._last_us = offset, first_us, last_us
+                self._started_us -= elapsed_us
             case [int(offset), *_]:
                 why = "the file is shorter than the part already read: it is read as a new file, from its beginning"
                 self.quality.note("another_file", str(self._path), why=why, read_bytes=offset)
+        if self._offset > self._begin:
+            self._file.seek(self._offset - 1)
+            self._skipping = self._file.read(1) != b"\n"
         self._file.seek(self._offset)
-        self._started_us = self._boot_us() - elapsed_us
-        self._ended = self._reported_end = self._skipping = False
-        self._wait(NO_INTS, np.zeros(0), NO_INTS, NO_INTS)
 
     def _pointer(self, option: str) -> str:
         text = str(self.sensor.option(option, option))
@@ -97,10 +106,10 @@ class FileSensor(CheckedSensor):
     def position(self) -> object:
         """[byte offset, us elapsed, first event time (us), greatest event time delivered (us)].
 
-        None before the first reading.
+        None before the first block was read, and [byte offset, 0, None, 0] before the first reading.
         """
         if self._first_us is None:
-            return None
+            return None if self._offset == self._begin else [self._offset, 0, None, 0]
         return [self._offset, self._boot_us() - self._started_us, self._first_us, self._last_us]
 
     # --- reading ahead ---------------------------------------------------------------------------------------------
@@ -112,33 +121,33 @@ class FileSensor(CheckedSensor):
         self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS
 
     def _refill(self) -> None:
-        """Parse blocks until a reading is found or the file ends; at most BLOCKS at once."""
-        for _ in range(BLOCKS):
-            if len(self._time) or self._ended:
-                return
-            at = self._file.tell()
-            try:
-                block = self._file.read(BLOCK_BYTES)
-            except OSError as err:
-                raise PortError(f"cannot read {self._path}: {err.strerror}") from err
-            if len(block) < BLOCK_BYTES:
-                self._ended = True
-            else:
-                cut = block.rfind(b"\n") + 1
-                if not cut:
-                    if not self._skipping:
-                        self.quality.refuse("bad_value", b"", f"a line longer than {BLOCK_BYTES} bytes")
-                    self._skipping = True
-                    continue
-                block = block[:cut]
-                self._file.seek(at + cut)
-            if self._skipping:
-                head = block.find(b"\n") + 1 or len(block)
-                self._skipping, at, block = False, at + head, block[head:]
-            lines = block.split(b"\n")
-            ends = at + np.cumsum([len(line) + 1 for line in lines])
-            ends[-1] -= 1  # the last line has no line end, or is empty
-            self._parse(lines, ends)
+        """Parse the next block, unless readings wait. A block without a reading counts as delivered."""
+        if len(self._time) or self._ended:
+            return
+        at = self._file.tell()
+        try:
+            block = self._file.read(BLOCK_BYTES)
+        except OSError as err:
+            raise PortError(f"cannot read {self._path}: {err.strerror}") from err
+        if len(block) < BLOCK_BYTES:
+            self._ended = True
+        else:
+            cut = block.rfind(b"\n") + 1
+            if not cut and not self._skipping:
+                self.quality.refuse("bad_value", b"", f"a line longer than {BLOCK_BYTES} bytes")
+                self._skipping = True
+            block = block[: cut or BLOCK_BYTES]
+            self._file.seek(at + len(block))
+        if self._skipping:
+            head = block.find(b"\n") + 1
+            self._skipping = not head and not self._ended
+            at, block = at + (head or len(block)), block[head or len(block) :]
+        lines = block.split(b"\n")
+        ends = at + np.cumsum([len(line) + 1 for line in lines])
+        ends[-1] -= 1  # the last line has no line end, or is empty
+        self._parse(lines, ends)
+        if not len(self._time):
+            self._offset = self._file.tell()
 
     def _parse(self, lines: list[bytes], ends: Ints) -> None:
         there = [row for row, line in enumerate(lines) if line and not line.isspace()]
@@ -175,11 +184,19 @@ class FileSensor(CheckedSensor):
         return self._first_us + int((self._boot_us() - self._started_us) * self._speed)
 
     def poll(self, now_us: int) -> list[Read]:
-        """Returns the readings that are due; at full speed the next few thousand. The last batch is marked as ended."""
+        """Returns the readings that are due; at full speed the next few thousand. The last batch is marked as ended.
+
+        Raises: PortError if the file cannot be read; only if there are no readings from before the error.
+        """
         del now_us  # the sensor has its own clock
         reads: list[Read] = []
         while not self._reported_end and len(reads) < BATCHES:
-            self._refill()
+            try:
+                self._refill()
+            except PortError:
+                if not reads:
+                    raise
+                break  # the position is behind these readings; the next poll meets the error again
             if self._first_us is None and len(self._time):
                 self._first_us, self._last_us = int(self._time[0]), int(self._time[0])
                 self._started_us = self._boot_us()
@@ -187,8 +204,8 @@ class FileSensor(CheckedSensor):
             if self._speed and due:
                 due = int(np.searchsorted(self._reach, self._clock_us(), "right"))
             reads.append(self._release(due))
-            if len(self._time):
-                break  # these readings are not due yet
+            if len(self._time) or not due:
+                break  # the next readings are not due yet, or other sensors get their turn before the next block
         return reads
 
     def _release(self, n: int) -> Read:
@@ -213,6 +230,16 @@ class FileSensor(CheckedSensor):
         if not self._speed or not len(self._time):
             return now_us
         return now_us + max(0, int((int(self._reach[0]) - self._clock_us()) / self._speed) + 1)
+
+    def give_back(self) -> bool:
+        """End a turn (Quality.give_back). Waiting readings keep their series, under new numbers."""
+        labels = self.quality.labels
+        numbers, place = np.unique(self._series, return_inverse=True)
+        if not self.quality.give_back(numbers[numbers >= 0]):
+            return False
+        anew = [self.quality.series(labels[number]) if number >= 0 else number for number in numbers.tolist()]
+        self._series = np.array(anew, np.int64)[place]
+        return True
 
     def close(self) -> None:
         self._file.close()

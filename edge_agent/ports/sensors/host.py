@@ -59,7 +59,7 @@ class HostSensor(CheckedSensor):
         for metric in self._metrics:
             try:
                 found += self._sample(metric)
-            except (OSError, ValueError, IndexError, StopIteration) as err:
+            except (OSError, ValueError, LookupError, StopIteration) as err:
                 self.quality.refuse("bad_value", b"", f"{metric}: {err}")
         if not found:
             return []
@@ -86,11 +86,18 @@ class HostSensor(CheckedSensor):
             case "load":
                 return [(self._number("load"), float((self._proc / "loadavg").read_text("ascii").split()[0]))]
             case "thermal":
-                return [
-                    (self._number("thermal", zone), int((path / "temp").read_text("ascii")) / 1000.0)
-                    for zone, path in self._zones
-                ]
+                return self._temperatures()
         raise ValueError("unknown metric")
+
+    def _temperatures(self) -> list[tuple[int, float]]:
+        """The thermal zones that can be read now; the others, such as a radio that is switched off, are refused."""
+        found: list[tuple[int, float]] = []
+        for zone, path in self._zones:
+            try:
+                found.append((self._number("thermal", zone), int((path / "temp").read_text("ascii")) / 1000.0))
+            except (OSError, ValueError) as err:
+                self.quality.refuse("bad_value", b"", f"thermal zone {zone}: {err}")
+        return found
 
     def _number(self, metric: str, zone: str | None = None) -> int:
         own = {"metric": metric} if zone is None else {"metric": metric, "zone": zone}

@@ -25,12 +25,12 @@ from edge_agent.config.definitions.drivers import Driver
 from edge_agent.config.definitions.label_templates import POINTER, parse
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock
-from edge_agent.ports.mqtt.packets import DUP, RETAIN, Message
+from edge_agent.ports.mqtt.packets import DUP, LONGEST_CACHED, RETAIN, Message
 from edge_agent.ports.sensors.convert import Converter, came
 from edge_agent.ports.sensors.filters import TopicFilter, disjoint, matches
 from edge_agent.ports.sensors.quality import MAX_SERIES
 
-MOST_BYTES: Final = 1024 * 1024  # with this size of collected payloads `poll` is due at once
+MOST_BYTES: Final = 1024 * 1024  # with this size of collected topics and payloads `poll` is due at once
 MOST_MESSAGES: Final = 4_096  # with this number of collected messages `poll` is due at once
 MOST_TOPICS: Final = 4096  # limit of cached routes
 MOST_IDS: Final = 2**16  # number of packet ids
@@ -126,6 +126,7 @@ class MqttSensors:
                 source.known |= dict.fromkeys((token & 0xFFFF, crc) for token, crc in source.acked.items())
             else:
                 source.known.clear()
+                source.open.clear()  # the broker repeats none of these, and gives their packet ids to other messages
             source.acked.clear()
 
     def confirmed(self, tokens: Iterable[int]) -> None:
@@ -155,7 +156,7 @@ class MqttSensors:
                 source.payloads.append(payload)
                 source.topics.append(topic)
                 touched[id(source)] = source
-            bytes_ += len(payload)
+            bytes_ += len(topic) + len(payload)
         for source in touched.values():
             source.arrivals.append((len(source.payloads), now_us))
         self._bytes += bytes_
@@ -165,11 +166,11 @@ class MqttSensors:
             self._since_us = now_us if self._since_us is None else self._since_us
 
     def _route(self, topic: str) -> list[MqttSource]:
-        if len(self._routes) >= MOST_TOPICS:
-            self._routes.clear()
-        sources = self._routes[topic] = [
-            source for source in self._sources.values() if matches(str(source.sensor.option("topic")), topic)
-        ]
+        sources = [source for source in self._sources.values() if matches(str(source.sensor.option("topic")), topic)]
+        if len(topic) <= LONGEST_CACHED:
+            if len(self._routes) >= MOST_TOPICS:
+                self._routes.clear()
+            self._routes[topic] = sources
         return sources
 
     def _special(self, sources: list[MqttSource], payload: bytes, token: int, flags: int) -> list[MqttSource]:

@@ -13,7 +13,7 @@ from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock, SensorDriver
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sensors.file_access import FileAccess
-from edge_agent.ports.sensors.quality import MAX_SERIES
+from edge_agent.ports.sensors.quality import MAX_SERIES, CheckedSensor
 
 if TYPE_CHECKING:
     from edge_agent.ports.sensors.mqtt import MqttSensors
@@ -48,7 +48,7 @@ class Sensors:
         *,
         most_series: int = MAX_SERIES,
     ) -> None:
-        """gather_us: shortest interval between polls of a sensor. most_series: limit per sensor of the local broker.
+        """gather_us: shortest interval between polls of a sensor. most_series: limit of the series of one sensor.
 
         access: which files may be read. None: all; right only if the user of this process wrote all definitions.
         """
@@ -86,11 +86,16 @@ class Sensors:
             self._drop(name)
             if sensor is not None and not DRIVERS[sensor.driver].local:
                 self._start(sensor, position)
-        for name in [name for name, (sensor, _, _) in self._asleep.items() if wanted.get(name) != sensor]:
-            del self._asleep[name]
+        kept: dict[str, object] = {}  # positions of changed sensors that wait for their next try
+        for name, (failed, position, _) in list(self._asleep.items()):
+            sensor = wanted.get(name)
+            if sensor != failed:
+                del self._asleep[name]
+                if sensor is not None and _same_source(sensor, failed):
+                    kept[name] = position
         for name, sensor in wanted.items():
             if not (DRIVERS[sensor.driver].local or name in self._drivers or name in self._asleep):
-                self._start(sensor, positions.get(name))
+                self._start(sensor, kept.get(name, positions.get(name)))
         return held
 
     def _start(self, sensor: Sensor, position: object) -> None:
@@ -98,6 +103,8 @@ class Sensors:
             if self.access is not None:
                 self.access.check(sensor)
             started = start(sensor, position, self._clock)
+            if isinstance(started, CheckedSensor):
+                started.quality.most_series = self._most_series
             self._next_us[sensor.id] = started.due_us(self._clock.now_us())
             self._drivers[sensor.id] = started
         except Exception as err:  # whatever fails in a driver, the other sensors must start
@@ -115,13 +122,16 @@ class Sensors:
         reads: list[Read] = []
         for name, running in list(self._drivers.items()):
             if everything or now_us >= self._next_us[name]:
+                behind: object = None  # the position behind the readings delivered so far
                 try:
+                    behind = running.position
                     reads += running.poll(now_us)
+                    behind = running.position
                     due_us = running.due_us(now_us)
                     self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
                 except Exception as err:  # a device or disk failed: the other sensors continue
                     self._notes.append(Note("sensor.failed", {"sensor": name, "why": _text(err)}))
-                    self._asleep[name] = (running.sensor, running.position, now_us + RETRY_US)
+                    self._asleep[name] = (running.sensor, behind, now_us + RETRY_US)
                     self._drop(name)
         if self._mqtt is not None and (everything or now_us >= self._mqtt.due_us(now_us, self._gather_us)):
             reads += self._mqtt.poll(now_us)
@@ -132,7 +142,8 @@ class Sensors:
         if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
             return False
         self._turn_us = now_us
-        return self._mqtt is not None and self._mqtt.give_back()
+        went = [running.give_back() for running in self._drivers.values() if isinstance(running, CheckedSensor)]
+        return any(went) | (self._mqtt is not None and self._mqtt.give_back())
 
     def _drop(self, name: str) -> None:
         self._drivers.pop(name).close()

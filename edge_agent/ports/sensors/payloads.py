@@ -20,7 +20,7 @@ from edge_agent.config.checking.foreign_json import depth
 from edge_agent.config.checking.quantities import EPOCH
 
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
-BEYOND_US: Final = 2**62  # limit of times; sums of such times still fit into int64
+BEYOND_US: Final = 2**55  # limit of times, years 828 to 3111: calendars and frames hold them and their differences
 ABSENT: Final = object()  # result of a pointer to a value that does not exist
 NUMBER: Final = re.compile(
     rb"\s*+[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:e[+-]?[0-9]++)?|nan|inf(?:inity)?)\s*+\Z", re.I
@@ -134,6 +134,7 @@ def moments(found: Sequence[Any]) -> Ints | None:
             return None
         low, high = raw.min(), raw.max()
         for least, limit, factor in ((0.0, 1e11, 1e6), (1e11, 1e14, 1e3), (1e14, 1e17, 1.0)):
+            limit = min(limit, BEYOND_US / factor)
             if least <= low and high < limit:  # false if one is NaN
                 return raw.astype(np.int64) * int(factor) if kinds == {int} else np.rint(raw * factor).astype(np.int64)
         return None
@@ -148,21 +149,25 @@ def moments(found: Sequence[Any]) -> Ints | None:
 def moment(found: Any) -> int:
     """Convert an RFC 3339 text (UTC if it has no zone) or a Unix time in s, ms, us or ns to microseconds.
 
-    The unit of a number follows from its size, correctly for times from 1973 to 5138. Raises: BadPayloadError.
+    The unit of a number follows from its size, correctly for times from 1973. Raises: BadPayloadError.
     """
     if isinstance(found, str):
-        try:
-            when = datetime.datetime.fromisoformat(found)
-            return ((when if when.tzinfo else when.replace(tzinfo=datetime.UTC)) - EPOCH) // MICROSECOND
-        except (ValueError, OverflowError) as err:
-            raise BadPayloadError("not a time in RFC 3339") from err
-    if type(found) not in (int, float) or not -BEYOND_US * 1000 < found < BEYOND_US * 1000:
+        us = _of_text(found)
+    elif type(found) not in (int, float) or not -BEYOND_US * 1000 < found < BEYOND_US * 1000:
         raise BadPayloadError("wanted a time as text or number")
-    if isinstance(found, int):
+    elif isinstance(found, int):
         size = abs(found)
         us = next(found * int(factor) if factor >= 1 else found // 1000 for limit, factor in UNITS if size < limit)
     else:
         us = next(round(found * factor) for limit, factor in UNITS if abs(found) < limit)
     if abs(us) > BEYOND_US:
-        raise BadPayloadError("the time is outside the range of calendars")
+        raise BadPayloadError("the time is not in the years 828 to 3111")
     return us
+
+
+def _of_text(text: str) -> int:
+    try:
+        when = datetime.datetime.fromisoformat(text)
+        return ((when if when.tzinfo else when.replace(tzinfo=datetime.UTC)) - EPOCH) // MICROSECOND
+    except (ValueError, OverflowError) as err:
+        raise BadPayloadError("not a time in RFC 3339") from err

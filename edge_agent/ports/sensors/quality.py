@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Floats, Ints, Mask, constant
+from edge_agent.algebra.partials.arrays import NO_INTS, Floats, Ints, Mask, constant
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Note
-from edge_agent.ports.sensors.payloads import BadPayloadError
+from edge_agent.ports.sensors.payloads import BEYOND_US, BadPayloadError
 
 YEAR_2000_US: Final = 946_684_800_000_000  # an earlier time comes from a clock that was never set
 FUTURE_US: Final = 300_000_000  # docs/protocol.md 4.3
@@ -46,7 +46,7 @@ class Counters:
     readings: int = 0  # readings passed on
     bad_value: int = 0  # not a number, infinite, or beyond 2^53 steps of the resolution
     rounded: int = 0  # passed on, rounded to a multiple of the resolution
-    bad_time: int = 0  # unreadable, or before 2000
+    bad_time: int = 0  # unreadable, before 2000, or not in the years 828 to 3111
     bad_label: int = 0  # a label cannot be filled in
     too_many_keys: int = 0  # the sensor has more series than [limits] keys
     nan: int = 0
@@ -84,6 +84,10 @@ class CheckedSensor:
         """Readings taken and refused since the start, by kind."""
         return self.quality.count.as_dict()
 
+    def give_back(self) -> bool:
+        """End a turn (Quality.give_back). The default removes no series, because the driver may keep their numbers."""
+        return False
+
     def close(self) -> None:
         """Release files and devices. The default has none."""
 
@@ -91,8 +95,8 @@ class CheckedSensor:
 class Quality:
     """Checks the readings of one sensor.
 
-    oldest_us: earlier times are refused; None: any time is allowed (recordings). shows: whether notes for the operator
-    contain refused values; False for files, whose content may be secret.
+    oldest_us: earlier times are refused; None: any time within +-BEYOND_US is allowed (recordings). shows: whether
+    notes for the operator contain refused values; False for files, whose content may be secret.
     """
 
     def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US, shows: bool = True) -> None:
@@ -104,7 +108,7 @@ class Quality:
         self.forgotten: Callable[[], None] = lambda: None  # called when series get new numbers
         self._series: dict[Labels, int] = {}
         self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)  # by series: had a reading in this turn (large tables)
-        self._oldest_us = oldest_us
+        self._oldest_us = -BEYOND_US if oldest_us is None else oldest_us
         self._notes: list[Note] = []
 
     def series(self, labels: Labels) -> int:
@@ -117,15 +121,16 @@ class Quality:
             self.labels.append(labels)
         return number
 
-    def give_back(self) -> bool:
+    def give_back(self, waiting: Ints = NO_INTS) -> bool:
         """End a turn. Returns whether series without a reading in it were removed.
 
         That happens if the table is large and half of its series had no reading, or if it is full. The other series
-        get new numbers in a new table; batches keep the old table.
+        get new numbers in a new table; batches keep the old table. waiting: series of readings not checked yet.
         """
         many = len(self.labels)
         if many <= FEW_SERIES:
             return False
+        self._see(waiting)
         live = np.flatnonzero(self._seen[:many])
         self._seen = np.zeros(many, np.bool_)
         if len(live) > many // 2 and (many < self.most_series or len(live) == many):
@@ -222,9 +227,10 @@ class Quality:
         return steps.astype(np.int64), good
 
     def _good_times(self, time_us: Ints, good: Mask | None, latest_us: int | None) -> Mask | None:
-        if self._oldest_us is not None and int(time_us.min()) < self._oldest_us:
-            good = self._drop(time_us < self._oldest_us, good, "bad_time", time_us)
-        if latest_us is not None and int(time_us.max()) > latest_us + FUTURE_US:
+        latest = int(time_us.max())
+        if int(time_us.min()) < self._oldest_us or latest > BEYOND_US:
+            good = self._drop((time_us < self._oldest_us) | (time_us > BEYOND_US), good, "bad_time", time_us)
+        if latest_us is not None and latest > latest_us + FUTURE_US:
             good = self._drop(time_us > latest_us + FUTURE_US, good, "future", time_us)
         return good
 

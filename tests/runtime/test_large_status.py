@@ -1,0 +1,90 @@
+"""A broker that accepts small packets only: a status that is too large is shortened, and the process serves on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from edge_agent.config import topics
+from edge_agent.config.node_file.node_tables import LimitsTable
+from edge_agent.config.node_file.settings import parse
+from edge_agent.machines.events import Restored
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.ports.mqtt.link import TooLargeError, Up
+from edge_agent.runtime.gateway import GatewayLoop
+from edge_agent.runtime.lander import LanderLoop
+from tests.support.fakes import BEGIN_US
+from tests.support.runtime.scripted import ScriptedConnection, parts
+
+
+class Narrow(ScriptedConnection):
+    """The broker accepts payloads of so many bytes."""
+
+    most_bytes = 1_000
+
+    def publish(
+        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, expiry_s: int | None = None
+    ) -> int:
+        if len(payload) > self.most_bytes:
+            raise TooLargeError(f"{topic}: {len(payload)} bytes")
+        return super().publish(topic, payload)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[GatewayLoop]:
+    settings = NodeSettings("g", parents=("region-1", "region-2"))
+    made, spool = parts(Gateway(settings, Random(1), Restored({})), tmp_path, "region-1")
+    made = replace(made, up=Narrow("g"), others={"region-2": Narrow("g")})
+    loop = GatewayLoop(made, restored={}, limits=LimitsTable(), definitions=())
+    loop.status.sensors = tuple(f"sensor-{n:04}" for n in range(300))
+    loop.status.refused = {"bad": {"count": 1, "example": "x" * 2_000}}
+    yield loop
+    loop.waiter.close()
+    spool.close()
+
+
+def test_a_status_that_its_brokers_do_not_accept_is_published_without_its_long_lists(
+    gateway: GatewayLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "headwater"):
+        for connection in gateway.ways:
+            gateway._hear(connection, BEGIN_US)
+        gateway._settle(BEGIN_US)
+    assert {record.message for record in caplog.records} == {"status.not_published"}
+    assert "bytes" in caplog.records[0].__dict__["why"]
+    for connection in gateway.ways:
+        assert isinstance(connection, Narrow)
+        (status, *_) = map(json.loads, connection.sent(topics.status("g")))
+        assert status["online"]
+        assert not status.keys() & {"sensors", "refused", "failing"}
+    before = len(caplog.records)
+    gateway.publish_status(BEGIN_US)
+    assert len(caplog.records) == before, "an unchanged status is not tried again"
+
+
+def test_a_process_serves_on_though_not_even_a_short_status_or_answer_is_accepted(gateway: GatewayLoop) -> None:
+    connection = gateway.up
+    assert isinstance(connection, Narrow)
+    connection.most_bytes = 60
+    connection.message(topics.commands("g"), b'{"cmd": "diagnose", "id": "x"}')
+    gateway._hear(connection, BEGIN_US)
+    gateway._settle(BEGIN_US)
+    assert connection.sent(topics.status("g")) == connection.sent(topics.answer("g", "x")) == []
+
+
+def test_a_lander_shortens_its_status_too(tmp_path: Path) -> None:
+    text = '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1:9"\n'
+    loop, up = LanderLoop(parse(f'{text}[lander]\nfolder = "{tmp_path}"\n'), "0"), Narrow("root")
+    loop.connection, loop.connections = up, [up]
+    loop._of_root = {"omitted": "x" * 2_000}
+    loop._on_up(up, Up(session_present=True), BEGIN_US)
+    (status,) = map(json.loads, up.sent(topics.status("root")))
+    assert (status["online"], "omitted" in status) == (True, False)
+    loop.close()
