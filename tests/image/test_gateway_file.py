@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 import struct
@@ -13,7 +14,7 @@ import pytest
 from edge_agent.cli.main import main
 from edge_agent.config.node_file.gateway_file import parse_gateway_file
 from edge_agent.config.node_file.settings import load
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.authority import Authority
 from edge_agent.provisioning import fat
 from edge_agent.provisioning.first_boot import apply, report
@@ -193,6 +194,36 @@ def test_configure_puts_a_checked_file_on_an_image(
     config.write_text("[node]")
     assert main(["image", "configure", str(image), "--config", str(config)]) == 2
     assert fat.get(image, "gateway.toml") == WHOLE.encode(), "a bad file changes nothing"
+
+
+def fill(image: Path, left: int) -> None:
+    """Fill the partition of a card, up to `left` bytes."""
+    at = f"{image}@@{2048 * 512}"
+    listing = subprocess.run(["mdir", "-i", at, "::"], capture_output=True, text=True, check=True).stdout
+    (free,) = re.findall(r"([\d ]+) bytes free", listing)
+    big = image.with_name("big")
+    with big.open("wb") as out:
+        out.truncate(int(free.replace(" ", "")) - left)
+    subprocess.run(["mcopy", "-i", at, str(big), "::big"], check=True)
+
+
+def test_a_full_card_keeps_the_file_it_has(image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "gateway.toml"
+    words = ["image", "configure", str(image), "--config", str(config)]
+    config.write_text(SMALL)
+    assert main(words) == 0
+    fill(image, left=0)
+    config.write_text(SMALL + "# longer\n" * 5000)
+    assert main(words) == 3
+    assert f"{image}: the boot partition is full; delete files there" in capsys.readouterr().err
+    assert fat.get(image, "gateway.toml") == SMALL.encode()
+
+
+def test_a_full_card_without_a_file_gets_no_part_of_one(image: Path) -> None:
+    fill(image, left=4096)
+    with pytest.raises(PortError, match="is full"):
+        fat.put(image, b"x" * 30_000)
+    assert fat.find(image, "gateway.toml") is None
 
 
 def test_configure_touches_only_disks_with_our_image(
