@@ -49,15 +49,18 @@ def main(args: argparse.Namespace) -> int:
             print(f"headwater: {args.config.name} applied, node {applied.node}")
         return 0 if not applied.errors else 1
     if args.what == "errors":
-        sys.stdout.write(fat.get(args.disk, ERRORS).decode("utf-8", "replace").replace("\r\n", "\n"))
+        found = fat.find(args.disk, ERRORS)
+        if found is None:
+            print(f"{args.disk}: no {ERRORS}: the gateway found no mistake, or has not booted with this card yet")
+        else:
+            sys.stdout.write(found.decode("utf-8", "replace").replace("\r\n", "\n"))
         return 0
     try:
         payload = args.config.read_bytes()
     except OSError as err:
         why = (err.strerror or str(err)).lower()
         raise ConfigError(f"{args.config}: {why}; `headwater init --for-image` writes one") from err
-    found = parse_gateway_file(payload, str(args.config))
-    node = found.settings.node.id
+    node = parse_gateway_file(payload, str(args.config)).settings.node.id
     if args.what == "check":
         print(f"{args.config}: gateway {node}, all right")
         return 0
