@@ -99,6 +99,17 @@ def test_names_open_no_port_for_neighbours() -> None:
     assert {"LLMNR=no", "MulticastDNS=no"} <= set(lines)
 
 
+def test_the_broker_of_sensors_waits_for_its_address() -> None:
+    """[local_broker] address may be one that the network gives later, and a broker that ended comes again."""
+    drop_in = (SYSTEM / "mosquitto.service.d/10-headwater.conf").read_text()
+    unit, _, service = drop_in.partition("[Service]")
+    assert "StartLimitIntervalSec=0" in unit.splitlines()
+    assert {"Restart=always", "RestartSec=2"} <= set(service.splitlines())
+    kernel = (IMAGE / "overlay/etc/sysctl.d/90-headwater.conf").read_text()
+    for family in ("ipv4", "ipv6"):
+        assert re.search(rf"(?m)^-?net\.{family}\.ip_nonlocal_bind = 1$", kernel)
+
+
 def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
     """sfdisk writes one sector; running it again on a partition that has grown changes nothing."""
     disk = tmp_path / "disk"
