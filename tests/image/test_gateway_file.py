@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import stat
@@ -62,6 +63,12 @@ def test_a_whole_file_is_all_that_a_machine_needs(tmp_path: Path) -> None:
     assert found["/run/headwater/enrol.env"] == "NODE_ID=g1\nCA_URL=https://ca.example:8443\n"
 
 
+def test_every_sign_but_a_colon_may_be_in_the_password_of_sensors() -> None:
+    signs = "".join(map(chr, range(ord("!"), ord("~") + 1))).replace(":", "")
+    found = texts(SMALL + f"[local_broker]\npassword = {json.dumps(signs)}\n")
+    assert f"sensors:{signs}\n" in found["/run/headwater/mosquitto/passwords"]
+
+
 def test_secrets_are_readable_for_those_who_need_them() -> None:
     secret = ("Sensors-1234", "0123456789abcdef", "back\\\\slash", "drawn")
     for each in machine_files(parse_gateway_file(WHOLE.encode()), "drawn"):
@@ -84,6 +91,7 @@ MISTAKES = [
     (SMALL + '[time]\nservers = ["a b"]\n', ["is not a host"]),
     (SMALL + '[ssh]\nkeys = ["-----BEGIN OPENSSH PRIVATE KEY-----"]\n', ["is not an SSH key"]),
     (SMALL + '[local_broker]\npassword = "short"\n', ["8 to 100"]),
+    (SMALL + '[local_broker]\npassword = "with:a-colon"\n', ["no colon"]),
     (SMALL + '[local_broker]\npassword = "longenough"\nuser = "headwater"\n', ["the user name of the gateway"]),
     (SMALL + '[local]\nbroker = "mqtt://x"\n', ["use [local_broker]"]),
     (SMALL + '[spool]\npath = "/boot/spool.db"\n', ["the image keeps the spool"]),

@@ -137,7 +137,9 @@ class LocalBrokerTable:
 
     user: str = setting(Text("a user name", r"[A-Za-z0-9_.-]{1,64}"), "sensors", "user name of the sensors")
     password: str = setting(
-        Text("a password", r"[!-~]{8,100}", "8 to 100 letters, digits and signs"), doc="password of the sensors"
+        # mosquitto_passwd would take a colon for the end of the password
+        Text("a password", r"[!-9;-~]{8,100}", "8 to 100 letters, digits and signs, but no colon"),
+        doc="password of the sensors",
     )
     address: str = setting(
         Address(),
