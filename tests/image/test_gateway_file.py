@@ -115,6 +115,33 @@ def test_a_mistake_is_a_line_with_what_to_do(text: str, parts: list[str]) -> Non
     assert all(line.startswith("gateway.toml") for line in str(caught.value).splitlines())
 
 
+HIDDEN = "p4ss:wörd!"  # as a value wrong everywhere
+SECRETS = [
+    SMALL + f'[local_broker]\npassword = "{HIDDEN}"\n',
+    SMALL + f'[local_broker]\npassword = ["{HIDDEN}"]\n',
+    SMALL + f'[local_broker]\npassword = "{HIDDEN * 100}"\n',
+    SMALL + f'[[local_broker]]\npassword = "{HIDDEN}"\n',
+    f'local_broker = "{HIDDEN}"\n{SMALL}',
+    SMALL + f'[network]\nwifi_ssid = "hall"\nwifi_password = "{HIDDEN}\\n"\nwifi_country = "DE"\n',
+    SMALL + f"[enrol]\nurl = 'https://u:{HIDDEN}@ca'\ntoken = '{HIDDEN}'\nca = '{HIDDEN}'\n",
+    SMALL + f'[ssh]\nkeys = "{HIDDEN}"\n',
+    SMALL + f'[ssh]\nkeys = ["{HIDDEN}"]\n',
+    SMALL + f'[update]\nkeys = ["{HIDDEN}"]\n',
+    SMALL.replace("[uplink]", f'[uplink]\npassword = "{HIDDEN}"'),
+    *(SMALL.replace("mqtt://", f"{scheme}://u:{HIDDEN}@") for scheme in ("mqtt", "https")),
+    SMALL.replace("mqtt://", f"u:{HIDDEN}@"),
+    SMALL.replace("mqtt://", f"mqtt://u:{HIDDEN}@") + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n",
+]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_no_message_repeats_a_secret(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_gateway_file(text.encode())
+    assert HIDDEN not in str(caught.value)
+    assert not any(HIDDEN in str(each) for each in caught.value.problems)
+
+
 def test_a_bad_file_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
     file, root, console = tmp_path / "gateway.toml", tmp_path / "root", list[str]()
     file.write_text(SMALL)
