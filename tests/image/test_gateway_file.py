@@ -63,6 +63,11 @@ def test_a_whole_file_is_all_that_a_machine_needs(tmp_path: Path) -> None:
     assert found["/run/headwater/enrol.env"] == "NODE_ID=g1\nCA_URL=https://ca.example:8443\n"
 
 
+def test_a_network_may_have_a_name_of_32_bytes_and_a_password_of_63_letters() -> None:
+    found = texts(SMALL + wifi("ü" * 16, " ~" + "x" * 61))
+    assert found[f"/var/lib/iwd/={('ü' * 16).encode().hex()}.psk"].endswith("=\\s~" + "x" * 61 + "\n")
+
+
 def test_every_sign_but_a_colon_may_be_in_the_password_of_sensors() -> None:
     signs = "".join(map(chr, range(ord("!"), ord("~") + 1))).replace(":", "")
     found = texts(SMALL + f"[local_broker]\npassword = {json.dumps(signs)}\n")
@@ -76,6 +81,10 @@ def test_secrets_are_readable_for_those_who_need_them() -> None:
             assert each.mode & 0o007 == 0, each.path
 
 
+def wifi(name: str = "hall", password: str = "12345678") -> str:
+    return f'[network]\nwifi_ssid = "{name}"\nwifi_password = "{password}"\nwifi_country = "DE"\n'
+
+
 MISTAKES = [
     (SMALL.replace("g1", "G1"), ["gateway.toml:2  node.id", "is not a node id"]),
     (SMALL + "[netwrk]\n", ['gateway.toml:5  unknown key "netwrk"', "network"]),
@@ -87,6 +96,10 @@ MISTAKES = [
         SMALL + '[network]\nwifi_ssid = "hall\\nKey=x"\nwifi_password = "12345678"\nwifi_country = "DE"\n',
         ["not printable"],
     ),
+    (SMALL + wifi(name="ü" * 17), ["network.wifi_ssid", "longer than 32 bytes"]),
+    (SMALL + wifi(password="1234567"), ["network.wifi_password", "8 to 63 letters"]),
+    (SMALL + wifi(password="x" * 64), ["network.wifi_password", "8 to 63 letters"]),
+    (SMALL + wifi(password="schlüssel"), ["network.wifi_password", "of ASCII"]),
     (SMALL + "[time]\n", ['"servers" is missing']),
     (SMALL + '[time]\nservers = ["a b"]\n', ["is not a host"]),
     (SMALL + '[ssh]\nkeys = ["-----BEGIN OPENSSH PRIVATE KEY-----"]\n', ["is not an SSH key"]),

@@ -27,6 +27,7 @@ IDENTITY: Final = PurePosixPath("/var/lib/headwater-identity")  # folder of `hea
 LOCAL_PASSWORD: Final = PurePosixPath("/run/headwater/local-password")  # of the agent at the local broker
 LOCAL_BROKER: Final = "mqtt://127.0.0.1:1883"
 AGENT_USER: Final = "headwater"
+MOST_SSID_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,18 @@ class Https(AsWritten):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkName(AsWritten):
+    """The name of a Wi-Fi network: at most 32 bytes. Source: IEEE 802.11-2020, 9.4.2.2."""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        name = Text("a network's name").read(value, at, report)
+        if name is not BAD and len(name.encode()) > MOST_SSID_BYTES:
+            why = f"is longer than {MOST_SSID_BYTES} bytes"
+            return report.wrong(at, value, why, "a letter like ü has two bytes, a sign like € three")
+        return name
+
+
 _HOST: Final = Text("a host", r"[A-Za-z0-9.:-]{1,253}", "a name or an address")
 _SSH_KEY: Final = Text(
     "an SSH key",
@@ -111,11 +124,11 @@ class NetworkTable:
     address: str | None = setting(Address(prefix=True), None, "fixed address with prefix; left out: from DHCP")
     router: str | None = setting(Address(), None, "router, with a fixed address")
     dns: tuple[str, ...] = setting(ListOf(Address(), most=3), (), "name servers, with a fixed address")
-    wifi_ssid: str | None = setting(
-        Text("a network's name", longest=32), None, "name of a Wi-Fi network, instead of a cable"
-    )
+    wifi_ssid: str | None = setting(NetworkName(), None, "name of a Wi-Fi network, instead of a cable")
     wifi_password: str | None = setting(
-        Text("a password", r".{8,63}", "8 to 63 characters", secret=True), None, "password of the Wi-Fi network (WPA)"
+        Text("a password", r"[ -~]{8,63}", "8 to 63 letters, digits, signs and blanks of ASCII", secret=True),
+        None,
+        "password of the Wi-Fi network (WPA)",
     )
     wifi_country: str | None = setting(
         Text("a country", "[A-Z]{2}", 'like "DE"'), None, "country, which decides the allowed radio channels"
