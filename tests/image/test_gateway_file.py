@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -302,6 +303,90 @@ def test_configure_touches_only_disks_with_our_image(
         assert word in capsys.readouterr().err
         assert other.read_bytes() == content
     assert main(["image", "configure", str(tmp_path / "none"), "--config", str(config)]) == 2
+
+
+def test_what_the_machine_refuses_is_a_line_and_everything_else_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A card that is full or worn, a folder that is a file, and no mosquitto_passwd."""
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    (root / "var/lib").mkdir(parents=True)
+    for name in ("iwd", "headwater-machine", "headwater-identity"):
+        (root / "var/lib" / name).touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["image", "apply", str(file), "--root", str(root)]) == 1
+    said = capsys.readouterr()
+    assert "gateway.toml applied, node g1" in said.out
+    assert "Traceback" not in said.err
+    lines = said.err.splitlines()
+    (text,) = tmp_path.glob("gateway-errors.txt")
+    for refused in (
+        "/var/lib/iwd/",
+        "/var/lib/headwater-identity/ca.pem",
+        "/var/lib/headwater-machine/",
+        "/passwords: ",
+    ):
+        assert any(refused in line for line in lines), refused
+    assert "was applied, as g1, except for this:" in text.read_text()
+    assert load(root / "run/headwater/headwater.toml").node.id == "g1"
+    assert (root / "run/headwater/authorized_keys").is_file()
+    assert not (root / "run/headwater/mosquitto/passwords").exists(), "never in plain text"
+
+
+def test_a_card_that_takes_no_report_does_not_stop_the_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def worn(*_: object, **__: object) -> None:
+        raise subprocess.CalledProcessError(32, "mount")
+
+    file = tmp_path / "gateway.toml"
+    file.write_text(SMALL.replace("uplink", "uplnk"))
+    monkeypatch.setattr("os.path.ismount", lambda _: True)
+    monkeypatch.setattr("subprocess.run", worn)
+    assert main(["image", "apply", str(file), "--root", str(tmp_path / "root")]) == 1
+    *mistakes, last = capsys.readouterr().err.splitlines()
+    assert any("uplnk" in line for line in mistakes)
+    assert last.startswith("headwater: gateway-errors.txt on the card is not up to date: ")
+
+
+def test_a_full_card_keeps_the_files_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    apply(file, root)
+    before = {each: each.read_bytes() for each in (root / "var").rglob("*") if each.is_file()}
+    file.write_text(WHOLE.replace("back", "front"))
+    monkeypatch.setattr("os.fsync", full)
+    undone = apply(file, root).undone
+    assert len(undone) == 2
+    assert all(line.endswith(": no space left on device") for line in undone)
+    assert {each: each.read_bytes() for each in (root / "var").rglob("*") if each.is_file()} == before
+
+
+def test_a_boot_writes_to_the_card_only_what_changed(tmp_path: Path) -> None:
+    def inodes() -> dict[str, int]:
+        found = [each for each in (root / "var").rglob("*") if each.is_file()]
+        assert len(found) == 3
+        return {each.name: each.stat().st_ino for each in found}
+
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    apply(file, root)
+    with contextlib.ExitStack() as stack:  # so that no inode is used again
+        for each in (root / "var").rglob("*.*"):
+            stack.enter_context(each.open())
+        before = inodes()
+        apply(file, root)
+        assert inodes() == before
+        file.write_text(WHOLE.replace("back", "front"))
+        apply(file, root)
+        assert {name for name, inode in inodes().items() if before[name] != inode} == {
+            "gateway.toml",
+            f"={b'hall; 7'.hex()}.psk",
+        }
 
 
 def test_files_are_never_readable_for_more_than_they_say(tmp_path: Path) -> None:
