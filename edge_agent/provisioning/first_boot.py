@@ -25,6 +25,7 @@ from edge_agent.provisioning.machine_files import PASSWORDS, SECRET, MachineFile
 
 GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # copy of the last file without mistakes
 ERRORS: Final = "gateway-errors.txt"
+WIFI: Final = "var/lib/iwd"  # networks that iwd knows, each a file with its password
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,18 @@ def _write_all(found: GatewayFile, root: Path) -> list[str]:
     undone = list[str]()
     for each in sorted(files, key=lambda each: not each.path.startswith("/run/")):
         undone += _done(each.path, partial(_write, each, root))
+    undone += _done(f"/{WIFI}", partial(_forget_networks, root / WIFI, {Path(each.path).name for each in files}))
     if found.local_broker is not None:
         undone += _done(f"mosquitto_passwd {PASSWORDS}", partial(_hash, root / PASSWORDS.lstrip("/"), root))
     return undone
+
+
+def _forget_networks(folder: Path, named: set[str]) -> None:
+    """Delete the networks that gateway.toml no longer names: iwd would use them again. named: files to keep."""
+    for kind in ("psk", "open", "8021x", "psk.new"):  # the last one: written halfway when the power went
+        for each in folder.glob(f"*.{kind}"):
+            if each.name not in named:
+                each.unlink()
 
 
 def _done(what: str, action: Callable[[], None]) -> list[str]:

@@ -350,6 +350,21 @@ def test_a_card_that_takes_no_report_does_not_stop_the_boot(
     assert last.startswith("headwater: gateway-errors.txt on the card is not up to date: ")
 
 
+def test_a_network_that_is_no_longer_named_is_forgotten(tmp_path: Path) -> None:
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    known = root / "var/lib/iwd"
+    file.write_text(SMALL + wifi("hall"))
+    apply(file, root)
+    for name in ("cafe.open", "=e4.8021x", ".attic.psk.new", ".known_network.freq"):
+        (known / name).touch()
+    file.write_text(SMALL + wifi("yard"))
+    apply(file, root)
+    assert {each.name for each in known.iterdir()} == {"yard.psk", ".known_network.freq"}
+    file.write_text(SMALL)
+    apply(file, root)
+    assert {each.name for each in known.iterdir()} == {".known_network.freq"}
+
+
 def test_a_full_card_keeps_the_files_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
