@@ -22,8 +22,9 @@ from cryptography import x509
 
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.identity import authority as authority_module
 from edge_agent.identity import service as service_module
-from edge_agent.identity.authority import Authority
+from edge_agent.identity.authority import Authority, RefusedError
 from edge_agent.identity.device import Device
 from edge_agent.identity.service import MOST_AT_ONCE, OWN_NAME, EnrolmentService
 
@@ -105,6 +106,15 @@ def test_a_token_is_for_one_name(url: str, authority: Authority, device: Callabl
         device("g2").ensure(url, authority.token("g1"))
 
 
+def test_a_token_tried_on_the_wrong_gateway_stays_good(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    token = authority.token("g1")
+    with pytest.raises(PortError, match="the request is for g2, not for g1"):
+        device("g2").ensure(url, token)
+    assert device("g1").ensure(url, token).startswith("g1 got a certificate")
+
+
 def test_an_answer_that_was_lost_is_asked_for_again(
     url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +163,47 @@ def test_who_is_revoked_is_not_renewed(url: str, authority: Authority, device: C
     crl = x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes())
     assert [each.serial_number for each in crl] == [certificate(gateway).serial_number]
     assert crl.next_update_utc == authority.certificate.not_valid_after_utc
+
+
+@pytest.mark.parametrize("way", ["enrol", "renew"])
+def test_a_revocation_reaches_a_certificate_that_is_being_signed(
+    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    gateway, token = device("g1"), authority.token("g1")
+    _, request = gateway._request(new=True)
+    first = x509.load_pem_x509_certificate(authority.enrol(authority.token("g1"), request))
+    sign, threads = x509.CertificateBuilder.sign, list[threading.Thread]()
+
+    def slowly(*words: object) -> object:
+        threads.append(threading.Thread(target=Authority(authority.folder).revoke, args=("g1",)))
+        threads[0].start()
+        threads[0].join(1.0)  # it waits for this certificate
+        return sign(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(x509.CertificateBuilder, "sign", slowly)
+    if way == "enrol":
+        authority.enrol(token, request)
+    else:
+        authority.renew(f"{first.serial_number:x}", request)
+    threads[0].join()
+    assert [each.revoked is None for each in authority.issued() if each.name == "g1"] == [False, False]
+    assert len(list(x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes()))) == 2
+
+
+def test_nobody_collects_certificates_by_renewing(
+    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, request = device("g1")._request(new=True)
+    first = x509.load_pem_x509_certificate(authority.enrol(authority.token("g1"), request))
+    serial = f"{first.serial_number:x}"
+    for _ in range(5):
+        authority.renew(serial, request)
+    with pytest.raises(RefusedError, match="g1 got 5 renewals within a day; wait a day, or enrol with a new token"):
+        authority.renew(serial, request)
+    assert len(authority.issued()) == 6
+    now = authority_module._now()
+    monkeypatch.setattr(authority_module, "_now", lambda: now + datetime.timedelta(days=1, seconds=1))
+    assert authority.renew(serial, request)
 
 
 def test_without_a_certificate_nobody_renews(
