@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.identity.openssl import openssl
+from edge_agent.identity.openssl import openssl, openssl_agrees
 
 RENEW_AT: Final = 2 / 3  # of a certificate's life; the rest is reserve if the authority cannot be reached
 TIMEOUT_S: Final = 20.0
@@ -52,15 +52,23 @@ class Device:
         self.key_file, self.cert_file = self.current / "key.pem", self.current / "cert.pem"
 
     def validity(self) -> Validity | None:
-        """The period of the current certificate; None without one, or if it is for another node. Raises: PortError."""
+        """The period of the current certificate; None without one that is readable and for this node.
+
+        Raises: PortError.
+        """
         try:
-            if not self.cert_file.exists():
-                return None
+            return self._period(self.cert_file.read_bytes())
+        except FileNotFoundError:
+            return None
         except OSError as err:
             raise PortError(f"{self.cert_file}: {err.strerror}; run as the user who owns {self.folder}") from err
-        output = openssl(
-            "x509", "-in", str(self.cert_file), "-noout", "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253"
-        )
+
+    def _period(self, certificate: bytes) -> Validity | None:
+        """The period of a certificate; None if it is not a certificate, or not for this node. Raises: PortError."""
+        words = ("x509", "-in", "/dev/stdin", "-noout")
+        if not openssl_agrees(*words, stdin=certificate):
+            return None
+        output = openssl(*words, "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253", stdin=certificate)
         fields = dict(line.partition("=")[::2] for line in output.decode().splitlines())
         if fields.get("subject", "").strip() != f"CN={self.node}":
             return None  # the node's id was changed
@@ -85,22 +93,21 @@ class Device:
         body = {"request": request.decode()} | ({} if renews else {"token": str(token)})
         connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._context(present=renews))
         certificate = _post(connection, url, "/renew" if renews else "/enrol", body)
+        validity = self._period(certificate)
+        if validity is None or not _fits(key, certificate):
+            raise PortError(f"{url}: the certificate in the answer is not for {self.node} and its key")
         self._put(key, certificate)
-        validity = self.validity()
-        if validity is None:
-            raise PortError(f"{url}: the certificate in the answer is not for {self.node}")
         return f"{self.node} {'renewed its' if renews else 'got a'} certificate, until {_day(validity.until_s)}"
 
     def _request(self, *, new: bool) -> tuple[bytes, bytes]:
         """(key, certificate request). new: for a renewal. An enrolment reuses its key, which its token is bound to."""
         waiting = self.folder / "enrolling.pem"
         try:
-            if new or not waiting.exists():
+            key = waiting.read_bytes() if waiting.exists() and not new else b""
+            if not openssl_agrees("pkey", "-in", "/dev/stdin", "-passin", "pass:", "-noout", stdin=key):
                 key = openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
                 if not new:
                     _write(waiting, key, 0o600)
-            else:
-                key = waiting.read_bytes()
         except OSError as err:
             raise PortError(
                 f"cannot read or write {waiting}: {err.strerror}; run as the user who owns {self.folder}"
@@ -182,13 +189,27 @@ def _post(connection: http.client.HTTPSConnection, url: str, path: str, body: Ma
     raise PortError(f"{url}: the authority refused: {why}")
 
 
+def _fits(key: bytes, certificate: bytes) -> bool:
+    """Whether a certificate is for the public part of this key. Raises: PortError."""
+    certified = openssl("x509", "-in", "/dev/stdin", "-noout", "-pubkey", stdin=certificate)
+    return certified == openssl("pkey", "-in", "/dev/stdin", "-pubout", stdin=key)
+
+
 def _write(file: Path, content: bytes, mode: int) -> None:
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    """Write a file beside its place and rename it: after a power cut it is whole, or as before."""
+    scratch = file.with_name(f".{file.name}.new")
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as out:
         os.fchmod(out.fileno(), mode)  # because the umask may have removed permissions
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
+    scratch.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _day(seconds: float) -> str:

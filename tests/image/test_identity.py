@@ -129,6 +129,54 @@ def test_an_answer_that_was_lost_is_asked_for_again(
     assert not (gateway.folder / "enrolling.pem").exists()
 
 
+@pytest.mark.parametrize("left", [b"", b"-----BEGIN PRIVATE KEY-----\nMIG", b"\0" * 241])
+def test_half_a_key_does_not_stop_enrolment(
+    url: str, authority: Authority, device: Callable[..., Device], left: bytes
+) -> None:
+    """An earlier version could leave it after a power cut."""
+    gateway = device("g1")
+    (gateway.folder / "enrolling.pem").write_bytes(left)
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
+
+
+@pytest.mark.parametrize("left", [b"", b"-----BEGIN CERTIFICATE-----\nMIG"])
+def test_half_a_certificate_is_none(url: str, authority: Authority, device: Callable[..., Device], left: bytes) -> None:
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    gateway.cert_file.write_bytes(left)
+    assert gateway.validity() is None
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
+
+
+def test_a_key_is_on_disk_before_it_has_its_name(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    gateway, token = device("g1"), authority.token("g1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", cut)
+        with pytest.raises(PortError, match="cannot read or write"):
+            gateway.ensure(url, token)
+    assert not (gateway.folder / "enrolling.pem").exists()
+
+
+@pytest.mark.parametrize("wrong", ["another key", "another name", "no certificate"])
+def test_an_answer_with_another_certificate_leaves_the_identity_in_force(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    gateway, other = device("g1"), "g2" if wrong == "another name" else "g1"
+    gateway.ensure(url, authority.token("g1"))
+    validity, before = gateway.validity(), (gateway.key_file.read_bytes(), gateway.cert_file.read_bytes())
+    assert validity is not None
+    answer = b"x" if wrong == "no certificate" else authority.key_pair(other)[1]
+    monkeypatch.setattr(Authority, "renew", lambda *_: answer)
+    with pytest.raises(PortError, match="the certificate in the answer is not for g1 and its key"):
+        gateway.ensure(url, None, now_s=validity.renew_s + 1)
+    assert (gateway.key_file.read_bytes(), gateway.cert_file.read_bytes()) == before
+
+
 def test_a_certificate_is_renewed_at_two_thirds_of_its_life(
     url: str, authority: Authority, device: Callable[..., Device]
 ) -> None:
