@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -22,40 +22,12 @@ from cryptography import x509
 
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.identity import authority as authority_module
 from edge_agent.identity import service as service_module
-from edge_agent.identity.authority import Authority, RefusedError
+from edge_agent.identity.authority import Authority
 from edge_agent.identity.device import Device
 from edge_agent.identity.service import MOST_AT_ONCE, OWN_NAME, EnrolmentService
 
 SECOND = datetime.timedelta(seconds=1)
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority.create(tmp_path / "ca", "fleet")
-
-
-@pytest.fixture
-def url(authority: Authority) -> Iterator[str]:
-    service = EnrolmentService(authority, "127.0.0.1", 0, ("127.0.0.1",))
-    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"https://127.0.0.1:{service.server_address[1]}"
-    service.shutdown()
-    service.server_close()
-    thread.join()
-
-
-@pytest.fixture
-def device(tmp_path: Path, authority: Authority) -> Callable[..., Device]:
-    def device(node: str, place: str = "") -> Device:
-        folder = tmp_path / (place or node)
-        folder.mkdir(exist_ok=True)
-        (folder / "ca.pem").write_bytes((authority.folder / "ca.pem").read_bytes())
-        return Device(folder, node)
-
-    return device
 
 
 def certificate(device: Device) -> x509.Certificate:
@@ -129,54 +101,6 @@ def test_an_answer_that_was_lost_is_asked_for_again(
     assert not (gateway.folder / "enrolling.pem").exists()
 
 
-@pytest.mark.parametrize("left", [b"", b"-----BEGIN PRIVATE KEY-----\nMIG", b"\0" * 241])
-def test_half_a_key_does_not_stop_enrolment(
-    url: str, authority: Authority, device: Callable[..., Device], left: bytes
-) -> None:
-    """An earlier version could leave it after a power cut."""
-    gateway = device("g1")
-    (gateway.folder / "enrolling.pem").write_bytes(left)
-    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
-
-
-@pytest.mark.parametrize("left", [b"", b"-----BEGIN CERTIFICATE-----\nMIG"])
-def test_half_a_certificate_is_none(url: str, authority: Authority, device: Callable[..., Device], left: bytes) -> None:
-    gateway = device("g1")
-    gateway.ensure(url, authority.token("g1"))
-    gateway.cert_file.write_bytes(left)
-    assert gateway.validity() is None
-    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
-
-
-def test_a_key_is_on_disk_before_it_has_its_name(
-    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    gateway, token = device("g1"), authority.token("g1")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", cut)
-        with pytest.raises(PortError, match="cannot read or write"):
-            gateway.ensure(url, token)
-    assert not (gateway.folder / "enrolling.pem").exists()
-
-
-@pytest.mark.parametrize("wrong", ["another key", "another name", "no certificate"])
-def test_an_answer_with_another_certificate_leaves_the_identity_in_force(
-    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
-    gateway, other = device("g1"), "g2" if wrong == "another name" else "g1"
-    gateway.ensure(url, authority.token("g1"))
-    validity, before = gateway.validity(), (gateway.key_file.read_bytes(), gateway.cert_file.read_bytes())
-    assert validity is not None
-    answer = b"x" if wrong == "no certificate" else authority.key_pair(other)[1]
-    monkeypatch.setattr(Authority, "renew", lambda *_: answer)
-    with pytest.raises(PortError, match="the certificate in the answer is not for g1 and its key"):
-        gateway.ensure(url, None, now_s=validity.renew_s + 1)
-    assert (gateway.key_file.read_bytes(), gateway.cert_file.read_bytes()) == before
-
-
 def test_a_certificate_is_renewed_at_two_thirds_of_its_life(
     url: str, authority: Authority, device: Callable[..., Device]
 ) -> None:
@@ -211,47 +135,6 @@ def test_who_is_revoked_is_not_renewed(url: str, authority: Authority, device: C
     crl = x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes())
     assert [each.serial_number for each in crl] == [certificate(gateway).serial_number]
     assert crl.next_update_utc == authority.certificate.not_valid_after_utc
-
-
-@pytest.mark.parametrize("way", ["enrol", "renew"])
-def test_a_revocation_reaches_a_certificate_that_is_being_signed(
-    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    gateway, token = device("g1"), authority.token("g1")
-    _, request = gateway._request(new=True)
-    first = x509.load_pem_x509_certificate(authority.enrol(authority.token("g1"), request))
-    sign, threads = x509.CertificateBuilder.sign, list[threading.Thread]()
-
-    def slowly(*words: object) -> object:
-        threads.append(threading.Thread(target=Authority(authority.folder).revoke, args=("g1",)))
-        threads[0].start()
-        threads[0].join(1.0)  # it waits for this certificate
-        return sign(*words)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(x509.CertificateBuilder, "sign", slowly)
-    if way == "enrol":
-        authority.enrol(token, request)
-    else:
-        authority.renew(f"{first.serial_number:x}", request)
-    threads[0].join()
-    assert [each.revoked is None for each in authority.issued() if each.name == "g1"] == [False, False]
-    assert len(list(x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes()))) == 2
-
-
-def test_nobody_collects_certificates_by_renewing(
-    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, request = device("g1")._request(new=True)
-    first = x509.load_pem_x509_certificate(authority.enrol(authority.token("g1"), request))
-    serial = f"{first.serial_number:x}"
-    for _ in range(5):
-        authority.renew(serial, request)
-    with pytest.raises(RefusedError, match="g1 got 5 renewals within a day; wait a day, or enrol with a new token"):
-        authority.renew(serial, request)
-    assert len(authority.issued()) == 6
-    now = authority_module._now()
-    monkeypatch.setattr(authority_module, "_now", lambda: now + datetime.timedelta(days=1, seconds=1))
-    assert authority.renew(serial, request)
 
 
 def test_without_a_certificate_nobody_renews(
