@@ -182,7 +182,7 @@ def _write(each: MachineFile, root: Path) -> None:
                 out.flush()
                 os.fsync(handle)
         scratch.replace(path)
-    except OSError:
+    except (OSError, LookupError):
         scratch.unlink(missing_ok=True)
         raise
 
