@@ -35,12 +35,14 @@ TOKEN_LIFE: Final = datetime.timedelta(minutes=15)
 CA_LIFE: Final = datetime.timedelta(days=20 * 365)  # longer than gateways last: replacing it means visiting each
 BACKDATED: Final = datetime.timedelta(hours=1)  # certificates are valid from so long ago, because clocks differ
 MAX_REQUEST_BYTES: Final = 16_384  # a request with a P-256 key has 400 bytes
+MOST_RENEWALS: Final = 5  # of one name within a day: an answer may be lost, but nobody collects certificates
 TOKEN_BYTES: Final = 20  # 160 random bits: cannot be guessed, and short enough to type
 MOST_NAME: Final = 64  # characters of a common name, RFC 5280 appendix A.1
 HOST: Final = re.compile(r"(?=.{1,253}\Z)(?:\*\.)?\w(?:[\w-]{0,62})(?:\.\w[\w-]{0,62})*", re.ASCII)
 _SCHEMA: Final = """
 create table if not exists issued (serial text primary key, name text, until text, revoked text);
 create table if not exists tokens (hash text primary key, name text, until text, key text);
+create table if not exists renewals (name text, at text);
 """
 
 
@@ -113,23 +115,26 @@ class Authority:
 
     # --- issuing ----------------------------------------------------------------------------------------------------
 
-    def sign(self, request: bytes, name: str, life: datetime.timedelta = LIFE) -> bytes:
-        """Issue a certificate for the key in a request (PEM), and for this name, which the request must have, too.
-
-        Everything else in the request is ignored. Raises: RefusedError.
-        """
-        csr = _request(request)
-        requested = [str(each.value) for each in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        if requested != [name]:
-            raise RefusedError(f"the request is for {' and '.join(requested) or 'nobody'}, not for {name}")
-        return self._issue(name, csr.public_key(), life, ())
-
     def key_pair(self, name: str, hosts: tuple[str, ...] = (), life: datetime.timedelta = LIFE) -> tuple[bytes, bytes]:
         """Make (key, certificate), PEM, without enrolment. hosts: names and addresses of a server, () for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
-        return _private(key), self._issue(name, key.public_key(), life, hosts)
+        with self._db() as db:
+            return _private(key), self._issue(db, name, key.public_key(), life, hosts)
 
-    def _issue(self, name: str, key: object, life: datetime.timedelta, hosts: tuple[str, ...]) -> bytes:
+    def _sign(self, db: sqlite3.Connection, csr: x509.CertificateSigningRequest, name: str) -> bytes:
+        """Issue a certificate for the key in a request, and for this name, which the request must have, too.
+
+        Everything else in the request is ignored. Raises: RefusedError.
+        """
+        requested = [str(each.value) for each in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        if requested != [name]:
+            raise RefusedError(f"the request is for {' and '.join(requested) or 'nobody'}, not for {name}")
+        return self._issue(db, name, csr.public_key(), LIFE, ())
+
+    def _issue(
+        self, db: sqlite3.Connection, name: str, key: object, life: datetime.timedelta, hosts: tuple[str, ...]
+    ) -> bytes:
+        """Issue a certificate, in the transaction that found that it may be: a revocation comes before or after."""
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
             raise RefusedError("wanted a request with a key of the curve P-256")
         now, serial = _now(), x509.random_serial_number()
@@ -153,8 +158,7 @@ class Authority:
                 x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
             )
         certificate = builder.sign(self._key, hashes.SHA256())
-        with self._db() as db:
-            db.execute("insert into issued values (?, ?, ?, null)", (f"{serial:x}", name, _text(until)))
+        db.execute("insert into issued values (?, ?, ?, null)", (f"{serial:x}", name, _text(until)))
         return certificate.public_bytes(serialization.Encoding.PEM)
 
     # --- tokens -----------------------------------------------------------------------------------------------------
@@ -172,7 +176,8 @@ class Authority:
 
         The same key may use the token again while it is valid, because an answer may be lost. Raises: RefusedError.
         """
-        digest = hashlib.sha256(_public(_request(request))).hexdigest()
+        csr = _request(request)
+        digest = hashlib.sha256(_public(csr)).hexdigest()
         with self._db() as db:
             row = db.execute("select name, until, key from tokens where hash = ?", (_hash(token),)).fetchone()
             if row is None or row[1] < _text(_now()):
@@ -182,17 +187,27 @@ class Authority:
                 raise RefusedError(f"the token of {name} was used by another device")
             # In one transaction with the look-up, so that only one of two concurrent devices can use the token.
             db.execute("update tokens set key = ? where hash = ?", (digest, _hash(token)))
-        return self.sign(request, name)
+            return self._sign(db, csr, name)
 
     def renew(self, serial: str, request: bytes) -> bytes:
-        """Issue a new certificate to the holder of the one with this serial. Raises: RefusedError if it is revoked."""
+        """Issue a new certificate to the holder of the one with this serial.
+
+        Raises: RefusedError if that one is revoked, or if there were MOST_RENEWALS of its name within a day.
+        """
+        csr = _request(request)
         with self._db() as db:
             row = db.execute(
                 "select name, revoked from issued where serial = ?", (serial.lower().lstrip("0"),)
             ).fetchone()
-        if row is None or row[1] is not None:
-            raise RefusedError("the certificate is revoked or of another authority; enrol again with a new token")
-        return self.sign(request, str(row[0]))
+            if row is None or row[1] is not None:
+                raise RefusedError("the certificate is revoked or of another authority; enrol again with a new token")
+            name, now = str(row[0]), _now()
+            db.execute("delete from renewals where at < ?", (_text(now - datetime.timedelta(days=1)),))
+            (count,) = db.execute("select count(*) from renewals where name = ?", (name,)).fetchone()
+            if count >= MOST_RENEWALS:
+                raise RefusedError(f"{name} got {count} renewals within a day; wait a day, or enrol with a new token")
+            db.execute("insert into renewals values (?, ?)", (name, _text(now)))
+            return self._sign(db, csr, name)
 
     # --- revoking ---------------------------------------------------------------------------------------------------
 
@@ -216,21 +231,21 @@ class Authority:
             .last_update(now - BACKDATED)
             .next_update(self.certificate.not_valid_after_utc)
         )
-        for each in self.issued():
-            if each.revoked is not None and each.until > now:  # expired certificates need no entry
-                revoked = x509.RevokedCertificateBuilder().serial_number(int(each.serial, 16))
-                builder = builder.add_revoked_certificate(revoked.revocation_date(each.revoked).build())
-        crl = builder.sign(self._key, hashes.SHA256())
-        try:
-            write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
-        except OSError as err:
-            raise PortError(f"{self.folder}/crl.pem: {err.strerror}") from err
+        with self._db() as db:  # held until the file is written, so that no older list replaces a newer one
+            for each in _issued(db):
+                if each.revoked is not None and each.until > now:  # expired certificates need no entry
+                    revoked = x509.RevokedCertificateBuilder().serial_number(int(each.serial, 16))
+                    builder = builder.add_revoked_certificate(revoked.revocation_date(each.revoked).build())
+            crl = builder.sign(self._key, hashes.SHA256())
+            try:
+                write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
+            except OSError as err:
+                raise PortError(f"{self.folder}/crl.pem: {err.strerror}") from err
 
     def issued(self) -> list[Issued]:
         """All issued certificates, sorted by name and end of validity."""
         with self._db() as db:
-            rows = db.execute("select serial, name, until, revoked from issued order by name, until").fetchall()
-        return [Issued(serial, name, _time(until), _time(gone) if gone else None) for serial, name, until, gone in rows]
+            return _issued(db)
 
     @contextmanager
     def _db(self) -> Iterator[sqlite3.Connection]:
@@ -255,6 +270,11 @@ class Authority:
                 db.execute("commit")
         except sqlite3.Error as err:
             raise PortError(f"{file}: {err}; is the disk full, or is the file another user's?") from err
+
+
+def _issued(db: sqlite3.Connection) -> list[Issued]:
+    rows = db.execute("select serial, name, until, revoked from issued order by name, until").fetchall()
+    return [Issued(serial, name, _time(until), _time(gone) if gone else None) for serial, name, until, gone in rows]
 
 
 def check_name(name: str) -> str:

@@ -7,6 +7,7 @@ certificate. The command `openssl` makes keys and requests, so a gateway needs n
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -21,12 +22,17 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.identity.openssl import openssl
+from edge_agent.identity.openssl import openssl, openssl_agrees
 
 RENEW_AT: Final = 2 / 3  # of a certificate's life; the rest is reserve if the authority cannot be reached
 TIMEOUT_S: Final = 20.0
 MOST_ANSWER_BYTES: Final = 65_536
+NOTE: Final = "tried-token"  # file beside the certificate: which token was tried last, by its digest
 KEY_MODE: Final = 0o640  # readable for the folder's group: the node's process runs as another user than the owner
+
+
+class _RefusedError(PortError):
+    """The authority said no: asking again does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +58,23 @@ class Device:
         self.key_file, self.cert_file = self.current / "key.pem", self.current / "cert.pem"
 
     def validity(self) -> Validity | None:
-        """The period of the current certificate; None without one, or if it is for another node. Raises: PortError."""
+        """The period of the current certificate; None without one that is readable and for this node.
+
+        Raises: PortError.
+        """
         try:
-            if not self.cert_file.exists():
-                return None
+            return self._period(self.cert_file.read_bytes())
+        except FileNotFoundError:
+            return None
         except OSError as err:
             raise PortError(f"{self.cert_file}: {err.strerror}; run as the user who owns {self.folder}") from err
-        output = openssl(
-            "x509", "-in", str(self.cert_file), "-noout", "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253"
-        )
+
+    def _period(self, certificate: bytes) -> Validity | None:
+        """The period of a certificate; None if it is not a certificate, or not for this node. Raises: PortError."""
+        words = ("x509", "-in", "/dev/stdin", "-noout")
+        if not openssl_agrees(*words, stdin=certificate):
+            return None
+        output = openssl(*words, "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253", stdin=certificate)
         fields = dict(line.partition("=")[::2] for line in output.decode().splitlines())
         if fields.get("subject", "").strip() != f"CN={self.node}":
             return None  # the node's id was changed
@@ -68,39 +82,88 @@ class Device:
         return Validity(seconds(fields["notBefore"]), seconds(fields["notAfter"]))
 
     def ensure(self, url: str, token: str | None, now_s: float | None = None) -> str:
-        """Enrol if there is no valid certificate; renew it if it is time. Returns one line that says what was done.
+        """Enrol if there is no valid certificate or a new token; renew the certificate if it is time.
 
-        url: of the authority's service. token: for enrolment. An expired certificate cannot be renewed: the node must
-        enrol again. Raises: ConfigError, PortError.
+        Returns one line that says what was done. url: of the authority's service. token: for enrolment. An expired
+        certificate cannot be renewed, and a revoked one neither, which the node cannot know: with a new token it enrols
+        again. Raises: ConfigError, PortError.
         """
         now_s = time.time() if now_s is None else now_s
-        host, port = _host_and_port(url)
+        _host_and_port(url)
         validity = self.validity()
-        if validity is not None and now_s < validity.renew_s:
-            return f"{self.node}: certificate until {_day(validity.until_s)}, renewed from {_day(validity.renew_s)} on"
-        renews = validity is not None and now_s < validity.until_s
-        if not renews and not token:
-            raise ConfigError(f"{self.node} has no valid certificate and no token; `headwater ca token` makes one")
-        key, request = self._request(new=renews)
-        body = {"request": request.decode()} | ({} if renews else {"token": str(token)})
-        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._context(present=renews))
-        certificate = _post(connection, url, "/renew" if renews else "/enrol", body)
-        self._put(key, certificate)
-        validity = self.validity()
+        if validity is not None and now_s >= validity.until_s:
+            validity = None
+        if token and (validity is None or self._tried(token) is None):
+            try:
+                return self._enrol(url, token)
+            except _RefusedError as err:
+                if validity is None:
+                    raise
+                self._note(token, str(err))  # so that it is tried once
         if validity is None:
-            raise PortError(f"{url}: the certificate in the answer is not for {self.node}")
-        return f"{self.node} {'renewed its' if renews else 'got a'} certificate, until {_day(validity.until_s)}"
+            raise ConfigError(f"{self.node} has no valid certificate and no token; `headwater ca token` makes one")
+        if now_s >= validity.renew_s:
+            return self._renew(url)
+        said = f"{self.node}: certificate until {_day(validity.until_s)}, renewed from {_day(validity.renew_s)} on"
+        refusal = self._tried(token) if token else None
+        return f"{said}; the token was not used: {refusal}" if refusal else said
+
+    def _enrol(self, url: str, token: str) -> str:
+        key, request = self._request(new=False)
+        certificate = self._post(url, "/enrol", {"request": request.decode(), "token": token})
+        until_s = self._accept(url, key, certificate, _note_of(token, ""))
+        return f"{self.node} got a certificate, until {_day(until_s)}"
+
+    def _renew(self, url: str) -> str:
+        key, request = self._request(new=True)
+        certificate = self._post(url, "/renew", {"request": request.decode()}, present=True)
+        until_s = self._accept(url, key, certificate, self._noted())
+        return f"{self.node} renewed its certificate, until {_day(until_s)}"
+
+    def _post(self, url: str, path: str, body: Mapping[str, str], *, present: bool = False) -> bytes:
+        """Ask the authority for a certificate. present: with the certificate in force. Raises: PortError."""
+        host, port = _host_and_port(url)
+        context = self._context(present=present)
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
+        return _post(connection, url, path, body)
+
+    def _accept(self, url: str, key: bytes, certificate: bytes, note: bytes) -> float:
+        """Put a certificate into force if it is for this node and key. Returns its end. Raises: PortError."""
+        validity = self._period(certificate)
+        if validity is None or not _fits(key, certificate):
+            raise PortError(f"{url}: the certificate in the answer is not for {self.node} and its key")
+        self._put(key, certificate, note)
+        return validity.until_s
+
+    def _tried(self, token: str) -> str | None:
+        """Why the authority refused this token, '' if it did not; None if it was not tried. Raises: PortError."""
+        digest, _, refusal = self._noted().decode("utf-8", "replace").partition("\n")
+        return refusal.strip() if digest == _digest(token) else None
+
+    def _noted(self) -> bytes:
+        """The note about the last token, beside the certificate; empty if there is none. Raises: PortError."""
+        try:
+            return (self.current / NOTE).read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as err:
+            raise PortError(f"{self.current / NOTE}: {err.strerror}; run as the user who owns {self.folder}") from err
+
+    def _note(self, token: str, refusal: str) -> None:
+        try:
+            _write(self.current / NOTE, _note_of(token, refusal), 0o600)
+        except OSError as err:
+            raise PortError(f"{self.current / NOTE}: {err.strerror}; run as the user who owns {self.folder}") from err
 
     def _request(self, *, new: bool) -> tuple[bytes, bytes]:
         """(key, certificate request). new: for a renewal. An enrolment reuses its key, which its token is bound to."""
         waiting = self.folder / "enrolling.pem"
         try:
-            if new or not waiting.exists():
+            key = waiting.read_bytes() if waiting.exists() and not new else b""
+            if not openssl_agrees("pkey", "-in", "/dev/stdin", "-passin", "pass:", "-noout", stdin=key):
                 key = openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
                 if not new:
                     _write(waiting, key, 0o600)
-            else:
-                key = waiting.read_bytes()
         except OSError as err:
             raise PortError(
                 f"cannot read or write {waiting}: {err.strerror}; run as the user who owns {self.folder}"
@@ -119,13 +182,14 @@ class Device:
             raise PortError(f"cannot use {files}: {err.strerror or err}") from err
         return context
 
-    def _put(self, key: bytes, certificate: bytes) -> None:
-        """Put key and certificate into force atomically, by moving the link once both files are on disk."""
+    def _put(self, key: bytes, certificate: bytes, note: bytes) -> None:
+        """Put key and certificate into force atomically, by moving the link once the files are on disk."""
         try:
             folder = Path(tempfile.mkdtemp(prefix="identity-", dir=self.folder))
             folder.chmod(0o750)
             _write(folder / "key.pem", key, KEY_MODE)
             _write(folder / "cert.pem", certificate, 0o644)
+            _write(folder / NOTE, note, 0o600)
             group = self.folder.stat().st_gid  # the group of the node's process
             for each in (folder, folder / "key.pem"):
                 if each.stat().st_gid != group:  # checked first, because the sandbox of headwater-enrol forbids chown
@@ -156,7 +220,10 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _post(connection: http.client.HTTPSConnection, url: str, path: str, body: Mapping[str, str]) -> bytes:
-    """Send a request to the authority. Returns the certificate in its answer. Raises: PortError."""
+    """Send a request to the authority. Returns the certificate in its answer.
+
+    Raises: _RefusedError for its no, PortError for whatever else comes between.
+    """
     try:
         try:
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -179,16 +246,40 @@ def _post(connection: http.client.HTTPSConnection, url: str, path: str, body: Ma
         ) from err
     except (http.client.HTTPException, ValueError, KeyError, TypeError) as err:
         raise PortError(f"{url}: wanted the answer of an authority, got another one; is the URL right?") from err
-    raise PortError(f"{url}: the authority refused: {why}")
+    refused = f"{url}: the authority refused: {why}"
+    raise _RefusedError(refused) if answer.status == 403 else PortError(refused)
+
+
+def _fits(key: bytes, certificate: bytes) -> bool:
+    """Whether a certificate is for the public part of this key. Raises: PortError."""
+    certified = openssl("x509", "-in", "/dev/stdin", "-noout", "-pubkey", stdin=certificate)
+    return certified == openssl("pkey", "-in", "/dev/stdin", "-pubout", stdin=key)
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    """Write a file beside its place and rename it: after a power cut it is whole, or as before."""
+    scratch = file.with_name(f".{file.name}.new")
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as out:
         os.fchmod(out.fileno(), mode)  # because the umask may have removed permissions
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
+    scratch.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _note_of(token: str, refusal: str) -> bytes:
+    """What is kept of a token that was tried: its digest, and why the authority refused it."""
+    return f"{_digest(token)}\n{refusal}\n".encode()
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _day(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 from pathlib import Path
@@ -37,21 +38,71 @@ def boot_partition(disk: Path) -> int:
 
 
 def put(disk: Path, payload: bytes) -> None:
-    """Write gateway.toml; an existing one is replaced. Raises: ConfigError, PortError."""
-    at = f"{disk}@@{boot_partition(disk)}"
-    _mtools("mcopy", "-n", "-o", "-i", at, "-", f"::{NAME}", stdin=payload)
+    """Write gateway.toml; an existing one is replaced. Whatever fails, the existing one stays.
+
+    mcopy deletes the file that it replaces first, and ends with 0 on a full partition: so what it wrote is read again.
+    Raises: ConfigError, PortError.
+    """
+    at = _at(disk)
+    before = _read(at, NAME)
+    failure = PortError(f"{disk}: the boot partition is full; delete files there")
+    try:
+        _write(at, payload)
+        if _read(at, NAME) == payload:
+            return
+    except PortError as err:
+        failure = err
+    _put_back(at, before)
+    raise failure
 
 
 def get(disk: Path, name: str) -> bytes:
     """Read a file of the partition. Raises: ConfigError, PortError."""
-    return _mtools("mtype", "-i", f"{disk}@@{boot_partition(disk)}", f"::{name}")
+    found = find(disk, name)
+    if found is None:
+        raise PortError(f"{disk}: there is no {name} on the boot partition")
+    return found
 
 
-def _mtools(*words: str, stdin: bytes = b"") -> bytes:
+def find(disk: Path, name: str) -> bytes | None:
+    """Read a file of the partition; None if it is not there. Raises: ConfigError, PortError."""
+    return _read(_at(disk), name)
+
+
+def _at(disk: Path) -> str:
+    """The partition as mtools names it."""
+    return f"{disk}@@{boot_partition(disk)}"
+
+
+def _read(at: str, name: str) -> bytes | None:
+    done = _run("mtype", "-i", at, f"::{name}")
+    if done.returncode and done.stderr.rstrip().endswith(b"not found"):
+        return None
+    return _output(done)
+
+
+def _write(at: str, payload: bytes) -> None:
+    _output(_run("mcopy", "-n", "-o", "-i", at, "-", f"::{NAME}", stdin=payload))
+
+
+def _put_back(at: str, before: bytes | None) -> None:
+    """Undo a write that failed. before: the contents until then; None: there was no file."""
+    if before is not None:
+        _write(at, before)
+    elif _read(at, NAME) is not None:
+        _output(_run("mdel", "-i", at, f"::{NAME}"))
+
+
+def _run(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     try:
-        done = subprocess.run(words, input=stdin, capture_output=True, check=False)
+        return subprocess.run(words, input=stdin, capture_output=True, check=False, env=os.environ | {"LC_ALL": "C"})
     except FileNotFoundError as err:
         raise PortError("mtools is not installed: apt install mtools") from err
+
+
+def _output(done: subprocess.CompletedProcess[bytes]) -> bytes:
+    """Raises: PortError with the last line of the command's messages if it failed."""
     if done.returncode:
-        raise PortError(f"{words[0]}: {done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]}")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason"]
+        raise PortError(f"{done.args[0]}: {lines[-1]}")
     return done.stdout

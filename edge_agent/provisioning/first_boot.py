@@ -1,7 +1,8 @@
 """Applies gateway.toml at every boot.
 
 A file with mistakes is not applied: the last valid file stays in force. Every mistake is written to the console and to
-`gateway-errors.txt` beside the file. If there never was a valid file, the machine starts without the gateway.
+`gateway-errors.txt` beside the file. If there never was a valid file, the machine starts without the gateway. A file of
+the machine that cannot be written is such a line too, and the others are written.
 """
 
 from __future__ import annotations
@@ -9,31 +10,40 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from edge_agent.config.node_file.gateway_file import GatewayFile, parse_gateway_file
 from edge_agent.errors import ConfigError
-from edge_agent.provisioning.machine_files import PASSWORDS, MachineFile, machine_files
+from edge_agent.provisioning.machine_files import PASSWORDS, SECRET, MachineFile, machine_files
 
 GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # copy of the last file without mistakes
 ERRORS: Final = "gateway-errors.txt"
+WIFI: Final = "var/lib/iwd"  # networks that iwd knows, each a file with its password
 
 
 @dataclass(frozen=True, slots=True)
 class BootOutcome:
     """Result of applying gateway.toml. node: id of the gateway; '' if no file is valid.
 
-    errors: mistakes, one line each. kept: an earlier file is in force.
+    errors: mistakes, one line each. kept: an earlier file is in force. undone: what the machine refused, one line each.
     """
 
     node: str = ""
     errors: tuple[str, ...] = ()
     kept: bool = False
+    undone: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Everything that is wrong."""
+        return (*self.errors, *self.undone)
 
 
 def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
@@ -48,39 +58,43 @@ def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
             kept = parse_gateway_file(good.read_bytes(), good.name)
         except (ConfigError, OSError):
             return BootOutcome(errors=errors)
-        _write_all(kept, root)
-        return BootOutcome(kept.settings.node.id, errors, kept=True)
-    _write_all(found, root)
-    good.parent.mkdir(parents=True, exist_ok=True)
-    scratch = good.with_suffix(".new")
-    with scratch.open("wb") as out:
-        out.write(payload)
-        out.flush()
-        os.fsync(out.fileno())
-    scratch.chmod(0o600)
-    scratch.replace(good)
-    return BootOutcome(found.settings.node.id)
+        return BootOutcome(kept.settings.node.id, errors, kept=True, undone=tuple(_write_all(kept, root)))
+    copy = MachineFile(f"/{GOOD}", payload.decode(), SECRET)
+    undone = [*_write_all(found, root), *_done(copy.path, partial(_write, copy, root))]
+    return BootOutcome(found.settings.node.id, undone=tuple(undone))
 
 
 def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None:
-    """Show mistakes on the console, by `say`, and in ERRORS beside gateway.toml. Without mistakes delete that file."""
-    for line in applied.errors:
+    """Show mistakes on the console, by `say`, and in ERRORS beside gateway.toml. Without mistakes delete that file.
+
+    Raises: OSError and subprocess.SubprocessError if the card cannot be written, after all lines were said.
+    """
+    for line in applied.lines:
         say(line)
     text = file.with_name(ERRORS)
-    if applied.errors:
-        state = (
-            f"The last good file is in force, as {applied.node}."
-            if applied.kept
-            else "The gateway does not run until the file is valid."
-        )
-        lines = [f"{file.name} was not applied. {state}", *applied.errors, ""]
-        content = "\r\n".join(lines)  # line ends for editors on Windows
+    if applied.lines:
+        content = "\r\n".join([*_told(applied, file), ""])  # line ends for editors on Windows
         if not text.exists() or text.read_bytes() != content.encode():
             with _writable(file.parent):
                 text.write_bytes(content.encode())
     elif text.exists():
         with _writable(file.parent):
             text.unlink()
+
+
+def _told(applied: BootOutcome, file: Path) -> Iterator[str]:
+    """The lines of ERRORS."""
+    if applied.errors:
+        kept, none = (
+            f"The last good file is in force, as {applied.node}.",
+            "The gateway does not run until the file is valid.",
+        )
+        yield f"{file.name} was not applied. {kept if applied.kept else none}"
+        yield from applied.errors
+    if applied.undone:
+        what = "The last good file" if applied.kept else file.name
+        yield f"{what} was applied, as {applied.node}, except for this:"
+        yield from applied.undone
 
 
 @contextmanager
@@ -97,28 +111,89 @@ def _writable(folder: Path) -> Iterator[None]:
             subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
 
 
-def _write_all(found: GatewayFile, root: Path) -> None:
-    for each in machine_files(found, secrets.token_urlsafe(24)):
-        _write(each, root)
+def _write_all(found: GatewayFile, root: Path) -> list[str]:
+    """Write the files of the machine. Returns what could not be done, one line each.
+
+    Those in memory (/run) come first: with them the gateway runs, whatever is wrong with the card.
+    """
+    files = machine_files(found, secrets.token_urlsafe(24))
+    undone = list[str]()
+    for each in sorted(files, key=lambda each: not each.path.startswith("/run/")):
+        undone += _done(each.path, partial(_write, each, root))
+    undone += _done(f"/{WIFI}", partial(_forget_networks, root / WIFI, {Path(each.path).name for each in files}))
     if found.local_broker is not None:
-        passwords = root / PASSWORDS.lstrip("/")
+        undone += _done(f"mosquitto_passwd {PASSWORDS}", partial(_hash, root / PASSWORDS.lstrip("/"), root))
+    return undone
+
+
+def _forget_networks(folder: Path, named: set[str]) -> None:
+    """Delete the networks that gateway.toml no longer names: iwd would use them again. named: files to keep."""
+    for kind in ("psk", "open", "8021x", "psk.new"):  # the last one: written halfway when the power went
+        for each in folder.glob(f"*.{kind}"):
+            if each.name not in named:
+                each.unlink()
+
+
+def _done(what: str, action: Callable[[], None]) -> list[str]:
+    """Do something. Returns a line that says why it could not be done, if so."""
+    try:
+        action()
+    except (OSError, subprocess.SubprocessError, LookupError) as err:  # LookupError: no such user
+        return [f"{what}: {refusal(err)}"]
+    return []
+
+
+def refusal(err: Exception) -> str:
+    """Why something could not be done, without the name of the file."""
+    return (err.strerror or str(err)).lower() if isinstance(err, OSError) else str(err)
+
+
+def _hash(passwords: Path, root: Path) -> None:
+    """Hash the passwords of the local broker in their file, which is deleted if this fails."""
+    try:
         subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
         if root == Path("/"):
             shutil.chown(passwords, "mosquitto", "mosquitto")  # the command needs root as owner, the broker itself
         passwords.chmod(0o600)
+    except BaseException:
+        passwords.unlink(missing_ok=True)
+        raise
 
 
 def _write(each: MachineFile, root: Path) -> None:
-    """Write a file with its owner and mode, without more permissions than that at any moment."""
-    path = root / each.path.lstrip("/")
+    """Write a file with its owner and mode, without more permissions than that at any moment.
+
+    A file on the card (/var) is written only if it changed. Whatever fails, the one that is there stays.
+    """
+    path, content, on_card = root / each.path.lstrip("/"), each.text.encode(), each.path.startswith("/var/")
+    if on_card and _has(path, content):
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, each.mode & 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        if os.geteuid() == 0 and root == Path("/"):
-            shutil.chown(path, each.owner if each.mode & 0o040 == 0 else "root", each.owner)
-        os.fchmod(out.fileno(), each.mode)
-        out.write(each.text)
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.unlink(missing_ok=True)
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, each.mode & 0o600)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            if os.geteuid() == 0 and root == Path("/"):
+                shutil.chown(handle, each.owner if each.mode & 0o040 == 0 else "root", each.owner)
+            os.fchmod(handle, each.mode)
+            out.write(content)
+            if on_card:
+                out.flush()
+                os.fsync(handle)
+        scratch.replace(path)
+    except (OSError, LookupError):
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def _has(path: Path, content: bytes) -> bool:
+    """Whether this is a regular file with this content. A link does not count: another user may have put it there."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
 
 
 def _lines(err: ConfigError | OSError, file: Path) -> tuple[str, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 import shutil
 import stat
 import struct
@@ -13,7 +16,7 @@ import pytest
 from edge_agent.cli.main import main
 from edge_agent.config.node_file.gateway_file import parse_gateway_file
 from edge_agent.config.node_file.settings import load
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.authority import Authority
 from edge_agent.provisioning import fat
 from edge_agent.provisioning.first_boot import apply, report
@@ -61,11 +64,26 @@ def test_a_whole_file_is_all_that_a_machine_needs(tmp_path: Path) -> None:
     assert found["/run/headwater/enrol.env"] == "NODE_ID=g1\nCA_URL=https://ca.example:8443\n"
 
 
+def test_a_network_may_have_a_name_of_32_bytes_and_a_password_of_63_letters() -> None:
+    found = texts(SMALL + wifi("ü" * 16, " ~" + "x" * 61))
+    assert found[f"/var/lib/iwd/={('ü' * 16).encode().hex()}.psk"].endswith("=\\s~" + "x" * 61 + "\n")
+
+
+def test_every_sign_but_a_colon_may_be_in_the_password_of_sensors() -> None:
+    signs = "".join(map(chr, range(ord("!"), ord("~") + 1))).replace(":", "")
+    found = texts(SMALL + f"[local_broker]\npassword = {json.dumps(signs)}\n")
+    assert f"sensors:{signs}\n" in found["/run/headwater/mosquitto/passwords"]
+
+
 def test_secrets_are_readable_for_those_who_need_them() -> None:
     secret = ("Sensors-1234", "0123456789abcdef", "back\\\\slash", "drawn")
     for each in machine_files(parse_gateway_file(WHOLE.encode()), "drawn"):
         if any(word in each.text for word in secret):
             assert each.mode & 0o007 == 0, each.path
+
+
+def wifi(name: str = "hall", password: str = "12345678") -> str:
+    return f'[network]\nwifi_ssid = "{name}"\nwifi_password = "{password}"\nwifi_country = "DE"\n'
 
 
 MISTAKES = [
@@ -79,10 +97,15 @@ MISTAKES = [
         SMALL + '[network]\nwifi_ssid = "hall\\nKey=x"\nwifi_password = "12345678"\nwifi_country = "DE"\n',
         ["not printable"],
     ),
+    (SMALL + wifi(name="ü" * 17), ["network.wifi_ssid", "longer than 32 bytes"]),
+    (SMALL + wifi(password="1234567"), ["network.wifi_password", "8 to 63 letters"]),
+    (SMALL + wifi(password="x" * 64), ["network.wifi_password", "8 to 63 letters"]),
+    (SMALL + wifi(password="schlüssel"), ["network.wifi_password", "of ASCII"]),
     (SMALL + "[time]\n", ['"servers" is missing']),
     (SMALL + '[time]\nservers = ["a b"]\n', ["is not a host"]),
     (SMALL + '[ssh]\nkeys = ["-----BEGIN OPENSSH PRIVATE KEY-----"]\n', ["is not an SSH key"]),
     (SMALL + '[local_broker]\npassword = "short"\n', ["8 to 100"]),
+    (SMALL + '[local_broker]\npassword = "with:a-colon"\n', ["no colon"]),
     (SMALL + '[local_broker]\npassword = "longenough"\nuser = "headwater"\n', ["the user name of the gateway"]),
     (SMALL + '[local]\nbroker = "mqtt://x"\n', ["use [local_broker]"]),
     (SMALL + '[spool]\npath = "/boot/spool.db"\n', ["the image keeps the spool"]),
@@ -104,6 +127,33 @@ def test_a_mistake_is_a_line_with_what_to_do(text: str, parts: list[str]) -> Non
     for part in parts:
         assert part in str(caught.value)
     assert all(line.startswith("gateway.toml") for line in str(caught.value).splitlines())
+
+
+HIDDEN = "p4ss:wörd!"  # as a value wrong everywhere
+SECRETS = [
+    SMALL + f'[local_broker]\npassword = "{HIDDEN}"\n',
+    SMALL + f'[local_broker]\npassword = ["{HIDDEN}"]\n',
+    SMALL + f'[local_broker]\npassword = "{HIDDEN * 100}"\n',
+    SMALL + f'[[local_broker]]\npassword = "{HIDDEN}"\n',
+    f'local_broker = "{HIDDEN}"\n{SMALL}',
+    SMALL + f'[network]\nwifi_ssid = "hall"\nwifi_password = "{HIDDEN}\\n"\nwifi_country = "DE"\n',
+    SMALL + f"[enrol]\nurl = 'https://u:{HIDDEN}@ca'\ntoken = '{HIDDEN}'\nca = '{HIDDEN}'\n",
+    SMALL + f'[ssh]\nkeys = "{HIDDEN}"\n',
+    SMALL + f'[ssh]\nkeys = ["{HIDDEN}"]\n',
+    SMALL + f'[update]\nkeys = ["{HIDDEN}"]\n',
+    SMALL.replace("[uplink]", f'[uplink]\npassword = "{HIDDEN}"'),
+    *(SMALL.replace("mqtt://", f"{scheme}://u:{HIDDEN}@") for scheme in ("mqtt", "https")),
+    SMALL.replace("mqtt://", f"u:{HIDDEN}@"),
+    SMALL.replace("mqtt://", f"mqtt://u:{HIDDEN}@") + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n",
+]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_no_message_repeats_a_secret(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_gateway_file(text.encode())
+    assert HIDDEN not in str(caught.value)
+    assert not any(HIDDEN in str(each) for each in caught.value.problems)
 
 
 def test_a_bad_file_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
@@ -195,6 +245,46 @@ def test_configure_puts_a_checked_file_on_an_image(
     assert fat.get(image, "gateway.toml") == WHOLE.encode(), "a bad file changes nothing"
 
 
+def fill(image: Path, left: int) -> None:
+    """Fill the partition of a card, up to `left` bytes."""
+    at = f"{image}@@{2048 * 512}"
+    listing = subprocess.run(["mdir", "-i", at, "::"], capture_output=True, text=True, check=True).stdout
+    (free,) = re.findall(r"([\d ]+) bytes free", listing)
+    big = image.with_name("big")
+    with big.open("wb") as out:
+        out.truncate(int(free.replace(" ", "")) - left)
+    subprocess.run(["mcopy", "-i", at, str(big), "::big"], check=True)
+
+
+def test_a_full_card_keeps_the_file_it_has(image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "gateway.toml"
+    words = ["image", "configure", str(image), "--config", str(config)]
+    config.write_text(SMALL)
+    assert main(words) == 0
+    fill(image, left=0)
+    config.write_text(SMALL + "# longer\n" * 5000)
+    assert main(words) == 3
+    assert f"{image}: the boot partition is full; delete files there" in capsys.readouterr().err
+    assert fat.get(image, "gateway.toml") == SMALL.encode()
+
+
+def test_a_full_card_without_a_file_gets_no_part_of_one(image: Path) -> None:
+    fill(image, left=4096)
+    with pytest.raises(PortError, match="is full"):
+        fat.put(image, b"x" * 30_000)
+    assert fat.find(image, "gateway.toml") is None
+
+
+def test_a_card_without_mistakes_says_so(image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["image", "errors", str(image)]) == 0
+    assert "the gateway found no mistake, or has not booted" in capsys.readouterr().out
+    said = tmp_path / "gateway-errors.txt"
+    said.write_bytes(b"one\r\ntwo\r\n")
+    subprocess.run(["mcopy", "-i", f"{image}@@{2048 * 512}", str(said), "::"], check=True)
+    assert main(["image", "errors", str(image)]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
 def test_configure_touches_only_disks_with_our_image(
     image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +303,105 @@ def test_configure_touches_only_disks_with_our_image(
         assert word in capsys.readouterr().err
         assert other.read_bytes() == content
     assert main(["image", "configure", str(tmp_path / "none"), "--config", str(config)]) == 2
+
+
+def test_what_the_machine_refuses_is_a_line_and_everything_else_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A card that is full or worn, a folder that is a file, and no mosquitto_passwd."""
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    (root / "var/lib").mkdir(parents=True)
+    for name in ("iwd", "headwater-machine", "headwater-identity"):
+        (root / "var/lib" / name).touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["image", "apply", str(file), "--root", str(root)]) == 1
+    said = capsys.readouterr()
+    assert "gateway.toml applied, node g1" in said.out
+    assert "Traceback" not in said.err
+    lines = said.err.splitlines()
+    (text,) = tmp_path.glob("gateway-errors.txt")
+    for refused in (
+        "/var/lib/iwd/",
+        "/var/lib/headwater-identity/ca.pem",
+        "/var/lib/headwater-machine/",
+        "/passwords: ",
+    ):
+        assert any(refused in line for line in lines), refused
+    assert "was applied, as g1, except for this:" in text.read_text()
+    assert load(root / "run/headwater/headwater.toml").node.id == "g1"
+    assert (root / "run/headwater/authorized_keys").is_file()
+    assert not (root / "run/headwater/mosquitto/passwords").exists(), "never in plain text"
+
+
+def test_a_card_that_takes_no_report_does_not_stop_the_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def worn(*_: object, **__: object) -> None:
+        raise subprocess.CalledProcessError(32, "mount")
+
+    file = tmp_path / "gateway.toml"
+    file.write_text(SMALL.replace("uplink", "uplnk"))
+    monkeypatch.setattr("os.path.ismount", lambda _: True)
+    monkeypatch.setattr("subprocess.run", worn)
+    assert main(["image", "apply", str(file), "--root", str(tmp_path / "root")]) == 1
+    *mistakes, last = capsys.readouterr().err.splitlines()
+    assert any("uplnk" in line for line in mistakes)
+    assert last.startswith("headwater: gateway-errors.txt on the card is not up to date: ")
+
+
+def test_a_network_that_is_no_longer_named_is_forgotten(tmp_path: Path) -> None:
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    known = root / "var/lib/iwd"
+    file.write_text(SMALL + wifi("hall"))
+    apply(file, root)
+    for name in ("cafe.open", "=e4.8021x", ".attic.psk.new", ".known_network.freq"):
+        (known / name).touch()
+    file.write_text(SMALL + wifi("yard"))
+    apply(file, root)
+    assert {each.name for each in known.iterdir()} == {"yard.psk", ".known_network.freq"}
+    file.write_text(SMALL)
+    apply(file, root)
+    assert {each.name for each in known.iterdir()} == {".known_network.freq"}
+
+
+def test_a_full_card_keeps_the_files_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    apply(file, root)
+    before = {each: each.read_bytes() for each in (root / "var").rglob("*") if each.is_file()}
+    file.write_text(WHOLE.replace("back", "front"))
+    monkeypatch.setattr("os.fsync", full)
+    undone = apply(file, root).undone
+    assert len(undone) == 2
+    assert all(line.endswith(": no space left on device") for line in undone)
+    assert {each: each.read_bytes() for each in (root / "var").rglob("*") if each.is_file()} == before
+
+
+def test_a_boot_writes_to_the_card_only_what_changed(tmp_path: Path) -> None:
+    def inodes() -> dict[str, int]:
+        found = [each for each in (root / "var").rglob("*") if each.is_file()]
+        assert len(found) == 3
+        return {each.name: each.stat().st_ino for each in found}
+
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    apply(file, root)
+    with contextlib.ExitStack() as stack:  # so that no inode is used again
+        for each in (root / "var").rglob("*.*"):
+            stack.enter_context(each.open())
+        before = inodes()
+        apply(file, root)
+        assert inodes() == before
+        file.write_text(WHOLE.replace("back", "front"))
+        apply(file, root)
+        assert {name for name, inode in inodes().items() if before[name] != inode} == {
+            "gateway.toml",
+            f"={b'hall; 7'.hex()}.psk",
+        }
 
 
 def test_files_are_never_readable_for_more_than_they_say(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -28,33 +28,6 @@ from edge_agent.identity.device import Device
 from edge_agent.identity.service import MOST_AT_ONCE, OWN_NAME, EnrolmentService
 
 SECOND = datetime.timedelta(seconds=1)
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority.create(tmp_path / "ca", "fleet")
-
-
-@pytest.fixture
-def url(authority: Authority) -> Iterator[str]:
-    service = EnrolmentService(authority, "127.0.0.1", 0, ("127.0.0.1",))
-    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"https://127.0.0.1:{service.server_address[1]}"
-    service.shutdown()
-    service.server_close()
-    thread.join()
-
-
-@pytest.fixture
-def device(tmp_path: Path, authority: Authority) -> Callable[..., Device]:
-    def device(node: str, place: str = "") -> Device:
-        folder = tmp_path / (place or node)
-        folder.mkdir(exist_ok=True)
-        (folder / "ca.pem").write_bytes((authority.folder / "ca.pem").read_bytes())
-        return Device(folder, node)
-
-    return device
 
 
 def certificate(device: Device) -> x509.Certificate:
@@ -103,6 +76,15 @@ def test_a_token_is_good_once_and_not_for_long(url: str, authority: Authority, d
 def test_a_token_is_for_one_name(url: str, authority: Authority, device: Callable[..., Device]) -> None:
     with pytest.raises(PortError, match="the request is for g2, not for g1"):
         device("g2").ensure(url, authority.token("g1"))
+
+
+def test_a_token_tried_on_the_wrong_gateway_stays_good(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    token = authority.token("g1")
+    with pytest.raises(PortError, match="the request is for g2, not for g1"):
+        device("g2").ensure(url, token)
+    assert device("g1").ensure(url, token).startswith("g1 got a certificate")
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(

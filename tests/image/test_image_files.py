@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +99,17 @@ def test_names_open_no_port_for_neighbours() -> None:
     assert {"LLMNR=no", "MulticastDNS=no"} <= set(lines)
 
 
+def test_the_broker_of_sensors_waits_for_its_address() -> None:
+    """[local_broker] address may be one that the network gives later, and a broker that ended comes again."""
+    drop_in = (SYSTEM / "mosquitto.service.d/10-headwater.conf").read_text()
+    unit, _, service = drop_in.partition("[Service]")
+    assert "StartLimitIntervalSec=0" in unit.splitlines()
+    assert {"Restart=always", "RestartSec=2"} <= set(service.splitlines())
+    kernel = (IMAGE / "overlay/etc/sysctl.d/90-headwater.conf").read_text()
+    for family in ("ipv4", "ipv6"):
+        assert re.search(rf"(?m)^-?net\.{family}\.ip_nonlocal_bind = 1$", kernel)
+
+
 def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
     """sfdisk writes one sector; running it again on a partition that has grown changes nothing."""
     disk = tmp_path / "disk"
@@ -115,6 +128,50 @@ def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
     third = tables[0].splitlines()[-1]
     start, size = (int(n) for n in re.findall(r"(?:start|size)=\s*(\d+)", third))
     assert start + size == 64 * 2**20 // 512, "to the end"
+
+
+@pytest.fixture
+def host_key(tmp_path: Path) -> Callable[..., int]:
+    """Runs the script that makes the host key, with its folders in tmp_path. more: where commands are found first."""
+
+    def run(*more: Path) -> int:
+        script = (IMAGE / "overlay/usr/lib/headwater-image/ssh-keys").read_text()
+        script = script.replace("/var/lib/headwater-machine", str(tmp_path)).replace(
+            "/run/sshd", str(tmp_path / "sshd")
+        )
+        path = os.pathsep.join([*map(str, more), os.environ["PATH"]])
+        command = ["sh", "-c", script]
+        return subprocess.run(
+            command, env=os.environ | {"PATH": path}, stdin=subprocess.DEVNULL, check=False, timeout=60
+        ).returncode
+
+    return run
+
+
+@pytest.mark.parametrize("left", ["", ".new"])
+def test_a_host_key_is_made_where_a_power_cut_left_none(
+    tmp_path: Path, host_key: Callable[..., int], left: str
+) -> None:
+    key = tmp_path / "ssh_host_ed25519_key"
+    Path(f"{key}{left}").touch(0o600)
+    assert host_key() == 0
+    public = subprocess.run(["ssh-keygen", "-y", "-f", key], capture_output=True, text=True, check=True).stdout
+    assert key.with_name(f"{key.name}.pub").read_text() == public
+    assert not list(tmp_path.glob("*.new*"))
+    first = key.read_bytes()
+    assert host_key() == 0
+    assert key.read_bytes() == first, "made once"
+
+
+def test_a_host_key_is_on_disk_before_it_has_its_name(tmp_path: Path, host_key: Callable[..., int]) -> None:
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    (commands / "sync").write_text("#!/bin/sh\nexit 1\n")  # the power goes here
+    (commands / "sync").chmod(0o755)
+    assert host_key(commands) == 1
+    assert not (tmp_path / "ssh_host_ed25519_key").exists()
+    assert host_key() == 0
+    assert (tmp_path / "ssh_host_ed25519_key").exists()
 
 
 def test_a_bill_of_materials_and_an_entry_for_the_imager_are_published(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import os
 import re
 import tarfile
 import time
@@ -17,7 +18,7 @@ from edge_agent.cli.fleet import update
 from edge_agent.cli.main import main
 from edge_agent.cli.support.spool_form import OWN, form_of
 from edge_agent.config.node_file.gateway_file import parse_gateway_file
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.signatures import make_key, public_key, sign, signed
 from edge_agent.ports.service_manager import parent_answers
 from edge_agent.ports.spool import Spool
@@ -122,6 +123,20 @@ def test_gateway_toml_names_whose_updates_count(tmp_path: Path) -> None:
     assert UPDATE_KEYS not in {each.path for each in machine_files(parse_gateway_file(SMALL.encode()), "")}
     with pytest.raises(ConfigError, match="is not a key"):
         parse_gateway_file((SMALL + table(base64.b64encode(b"short").decode())).encode())
+
+
+def test_a_command_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "systemctl"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(update, "SYSTEMD_S", 0.05)
+    monkeypatch.setattr(update, "REHEARSAL_S", 0.05)
+    monkeypatch.setattr(update, "USER", None)
+    with pytest.raises(PortError, match=r"spool-form: no answer within 0\.05 s"):
+        update._as_user([str(slow), "spool-form"], os.environ, tmp_path)
+    with pytest.raises(PortError, match=r"systemctl show: no answer within 0\.05 s"):
+        update._systemctl("show")
 
 
 def table(public: str) -> str:

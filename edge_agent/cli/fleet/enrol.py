@@ -11,7 +11,8 @@ from edge_agent.identity.device import Device
 
 HELP = (
     "Make a key on this node and get a certificate for it with a one-time token; later, renew it at two thirds of its "
-    "life. Does nothing while there is nothing to do: run it at start and once a day."
+    "life. With a new token it enrols again at once, as after a revocation. Does nothing while there is nothing to do: "
+    "run it at start and once a day."
 )
 EXAMPLES = """\
   headwater enrol /var/lib/headwater-identity --id press-1 --url https://ca.example:8443 --token-file token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from pathlib import Path
 
@@ -36,28 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run one of its commands. Raises: ConfigError, PortError."""
     from edge_agent.provisioning import fat
-    from edge_agent.provisioning.first_boot import ERRORS, apply, report
+    from edge_agent.provisioning.first_boot import ERRORS
 
     if args.what == "apply":
-        applied = apply(args.config, args.root)
-        report(applied, args.config, lambda line: print(f"headwater: {line}", file=sys.stderr))
-        if not applied.node:
-            print("headwater: no gateway")
-        elif applied.kept:
-            print(f"headwater: the last good {args.config.name} stays in force, node {applied.node}")
-        else:
-            print(f"headwater: {args.config.name} applied, node {applied.node}")
-        return 0 if not applied.errors else 1
+        return _apply(args.config, args.root)
     if args.what == "errors":
-        sys.stdout.write(fat.get(args.disk, ERRORS).decode("utf-8", "replace").replace("\r\n", "\n"))
+        found = fat.find(args.disk, ERRORS)
+        if found is None:
+            print(f"{args.disk}: no {ERRORS}: the gateway found no mistake, or has not booted with this card yet")
+        else:
+            sys.stdout.write(found.decode("utf-8", "replace").replace("\r\n", "\n"))
         return 0
     try:
         payload = args.config.read_bytes()
     except OSError as err:
         why = (err.strerror or str(err)).lower()
         raise ConfigError(f"{args.config}: {why}; `headwater init --for-image` writes one") from err
-    found = parse_gateway_file(payload, str(args.config))
-    node = found.settings.node.id
+    node = parse_gateway_file(payload, str(args.config)).settings.node.id
     if args.what == "check":
         print(f"{args.config}: gateway {node}, all right")
         return 0
@@ -67,3 +63,25 @@ def main(args: argparse.Namespace) -> int:
         raise PortError(f"{args.disk}: {err.strerror}") from err
     print(f"{args.disk}: {NAME} of {node}; at its next boot the gateway applies it")
     return 0
+
+
+def _apply(config: Path, root: Path) -> int:
+    """Apply gateway.toml at boot. Returns 1 if anything is wrong, which is said; whatever it is, the boot goes on."""
+    from edge_agent.provisioning.first_boot import ERRORS, apply, refusal, report
+
+    def say(line: str) -> None:
+        print(f"headwater: {line}", file=sys.stderr)
+
+    applied = apply(config, root)
+    if not applied.node:
+        print("headwater: no gateway")
+    elif applied.kept:
+        print(f"headwater: the last good {config.name} stays in force, node {applied.node}")
+    else:
+        print(f"headwater: {config.name} applied, node {applied.node}")
+    try:
+        report(applied, config, say)
+    except (OSError, subprocess.SubprocessError) as err:
+        say(f"{ERRORS} on the card is not up to date: {refusal(err)}")
+        return 1
+    return 1 if applied.lines else 0

@@ -41,6 +41,7 @@ UNIT: Final = "headwater-gateway.service"
 WATCHER: Final = "headwater-trial.service"
 EVERY_S: Final = 2.0  # interval at which `watch` looks at the service
 REHEARSAL_S: Final = 180.0  # time limit of a command run as the gateway's user
+SYSTEMD_S: Final = 60.0  # time limit of a command of systemd
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -266,25 +267,31 @@ def _spool_form() -> SpoolForm | None:
 
 
 def _as_user(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command as the gateway's user, if this process is root."""
+    """Run a command as the gateway's user, if this process is root. Raises: PortError if it takes too long."""
     user, groups = (USER, list[str]()) if USER and os.geteuid() == 0 else (None, None)
-    return subprocess.run(
-        command,
-        user=user,
-        group=user,
-        extra_groups=groups,
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=REHEARSAL_S,
-    )
+    try:
+        return subprocess.run(
+            command,
+            user=user,
+            group=user,
+            extra_groups=groups,
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=REHEARSAL_S,
+        )
+    except subprocess.TimeoutExpired as err:
+        raise PortError(f"{' '.join(command[1:])}: no answer within {REHEARSAL_S:g} s") from err
 
 
 def _systemctl(*words: str) -> str:
-    done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False, timeout=60.0)
+    try:
+        done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False, timeout=SYSTEMD_S)
+    except subprocess.TimeoutExpired as err:
+        raise PortError(f"systemctl {words[0]}: no answer within {SYSTEMD_S:g} s") from err
     if done.returncode:
         raise PortError(f"systemctl {words[0]}: {done.stderr.strip()}")
     return done.stdout

@@ -123,7 +123,8 @@ def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, 
     whole: unknown keys are mistakes even if the report is lenient.
     """
     if not isinstance(value, Mapping):
-        report.wrong(at, value, f"wanted a table, got {type_of(value)}")
+        secret = any(is_secret(key.kind) for key in keys)
+        report.wrong(at, None if secret else value, f"wanted a table, got {type_of(value)}")
         return {key.name: BAD for key in keys}
     known = {key.name: key for key in keys}
     strange = [] if report.lenient and not whole else [str(name) for name in value if name not in known]
@@ -142,6 +143,11 @@ def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, 
         else:
             found[key.name] = key.kind.read(value[key.name], (*at, key.name), report)
     return found
+
+
+def is_secret(kind: ValueType) -> bool:
+    """Whether values of this type may be in no message, not even wrong ones."""
+    return bool(getattr(kind, "secret", False))
 
 
 def complete(values: Mapping[str, Any]) -> bool:

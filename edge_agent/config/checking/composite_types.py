@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_agent.config.checking.checker import BAD, Key, Report, ValueType, type_of
+from edge_agent.config.checking.checker import BAD, Key, Report, ValueType, is_secret, type_of
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.value_types import AsWritten, Number, Text
 
@@ -20,9 +20,15 @@ class ListOf(AsWritten):
     most: int = 1000
     unique: bool = True
 
+    @property
+    def secret(self) -> bool:
+        """As of the values."""
+        return is_secret(self.kind)
+
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, list | tuple):
-            return report.wrong(at, value, f"wanted a list, got {type_of(value)}", "write it in brackets: [...]")
+            got = None if self.secret else value
+            return report.wrong(at, got, f"wanted a list, got {type_of(value)}", "write it in brackets: [...]")
         if not self.least <= len(value) <= self.most:
             return report.wrong(at, len(value), f"wanted {self.least} to {self.most} entries, got {len(value)}")
         read = [self.kind.read(item, (*at, n), report) for n, item in enumerate(value)]
@@ -31,7 +37,8 @@ class ListOf(AsWritten):
         if self.unique:
             for n, item in enumerate(read):
                 if item in read[:n]:
-                    return report.wrong((*at, n), value[n], "is in the list twice", "delete one")
+                    got = None if self.secret else value[n]
+                    return report.wrong((*at, n), got, "is in the list twice", "delete one")
         return tuple(read)
 
     def write(self, value: Any) -> object:

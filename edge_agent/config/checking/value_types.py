@@ -34,23 +34,28 @@ class Anything(AsWritten):
 
 @dataclass(frozen=True, slots=True)
 class Text(AsWritten):
-    """A text. what: its name in messages, with article. pattern: regular expression for the whole text."""
+    """A text. what: its name in messages, with article. pattern: regular expression for the whole text.
+
+    secret: a password or the like, which messages about mistakes do not repeat.
+    """
 
     what: str = "a text"
     pattern: str = ""
     hint: str = ""
     longest: int = 1000
     empty: bool = False
+    secret: bool = False
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
+        got = None if self.secret else value
         if not isinstance(value, str):
-            return report.wrong(at, value, f"wanted {self.what}, got {type_of(value)}", self.hint)
+            return report.wrong(at, got, f"wanted {self.what}, got {type_of(value)}", self.hint)
         if len(value) > self.longest or (not value and not self.empty) or any(c < " " for c in value):
             long = len(value) > self.longest
             why = f"longer than {self.longest} characters" if long else "is empty or not printable"
-            return report.wrong(at, value, why, self.hint)
+            return report.wrong(at, got, why, self.hint)
         if self.pattern and value and not re.fullmatch(self.pattern, value):
-            return report.wrong(at, value, f"is not {self.what}", self.hint or f"must match {self.pattern}")
+            return report.wrong(at, got, f"is not {self.what}", self.hint or f"must match {self.pattern}")
         return value
 
 
@@ -158,28 +163,35 @@ class Url(AsWritten):
     """The address of a broker, mqtt://host[:port] or mqtts://host[:port]; read with the port."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
+        got = without_credentials(value)
         hint = 'like "mqtt://127.0.0.1:1883" or "mqtts://broker.example:8883"'
         if not isinstance(value, str):
-            return report.wrong(at, value, f"wanted the address of a broker, got {type_of(value)}", hint)
+            return report.wrong(at, got, f"wanted the address of a broker, got {type_of(value)}", hint)
         try:
             url = urlsplit(value)
             port = url.port
         except ValueError:
-            return report.wrong(at, value, "not the address of a broker: the port must be 1 to 65535", hint)
+            return report.wrong(at, got, "not the address of a broker: the port must be 1 to 65535", hint)
         if url.scheme not in {"mqtt", "mqtts"} or not url.hostname:
-            return report.wrong(at, value, "not the address of a broker", hint)
+            return report.wrong(at, got, "not the address of a broker", hint)
         if ":" not in url.hostname and not all(
             0 < len(part) < 64 for part in url.hostname.removesuffix(".").split(".")
         ):
-            return report.wrong(at, value, "not a host name: each part between dots must have 1 to 63 characters", hint)
+            return report.wrong(at, got, "not a host name: each part between dots must have 1 to 63 characters", hint)
         if url.username is not None or url.password is not None:
-            return report.wrong(
-                at, f"{url.scheme}://…", "an address must not contain credentials", "use user and password_file"
-            )
+            return report.wrong(at, got, "an address must not contain credentials", "use user and password_file")
         if url.path not in {"", "/"} or url.query or url.fragment or port == 0:
-            return report.wrong(at, value, "an address has only scheme, host and port", hint)
+            return report.wrong(at, got, "an address has only scheme, host and port", hint)
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         return f"{url.scheme}://{host}:{port or (8883 if url.scheme == 'mqtts' else 1883)}"
+
+
+def without_credentials(value: object) -> object:
+    """An address as messages may show it: its scheme only, if it may contain a password."""
+    if not isinstance(value, str) or "@" not in value:
+        return value
+    scheme, mark, _ = value.partition("://")
+    return f"{scheme}://…" if mark and "@" not in scheme else "…"
 
 
 def _numeric(text: str) -> bool:

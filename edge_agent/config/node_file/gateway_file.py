@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from edge_agent.config.checking.checker import BAD, Report, complete, line_of, read_table, type_of
 from edge_agent.config.checking.composite_types import ListOf
 from edge_agent.config.checking.documents import Path, read
-from edge_agent.config.checking.value_types import AsWritten, Text
+from edge_agent.config.checking.value_types import AsWritten, Text, without_credentials
 from edge_agent.config.node_file.node_tables import keys_of, setting
 from edge_agent.config.node_file.settings import MAX_FILE_BYTES, Settings, read_settings
 from edge_agent.errors import ConfigError
@@ -27,6 +27,7 @@ IDENTITY: Final = PurePosixPath("/var/lib/headwater-identity")  # folder of `hea
 LOCAL_PASSWORD: Final = PurePosixPath("/run/headwater/local-password")  # of the agent at the local broker
 LOCAL_BROKER: Final = "mqtt://127.0.0.1:1883"
 AGENT_USER: Final = "headwater"
+MOST_SSID_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,21 @@ class Https(AsWritten):
         except ValueError:
             fits = False
         plain = isinstance(value, str) and re.fullmatch(r"https://[A-Za-z0-9.:\[\]-]{1,300}/?", value)
-        return value if fits and plain else report.wrong(at, value, "is not an https address", hint)
+        return (
+            value if fits and plain else report.wrong(at, without_credentials(value), "is not an https address", hint)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkName(AsWritten):
+    """The name of a Wi-Fi network: at most 32 bytes. Source: IEEE 802.11-2020, 9.4.2.2."""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        name = Text("a network's name").read(value, at, report)
+        if name is not BAD and len(name.encode()) > MOST_SSID_BYTES:
+            why = f"is longer than {MOST_SSID_BYTES} bytes"
+            return report.wrong(at, value, why, "a letter like ü has two bytes, a sign like € three")
+        return name
 
 
 _HOST: Final = Text("a host", r"[A-Za-z0-9.:-]{1,253}", "a name or an address")
@@ -82,10 +97,11 @@ _SSH_KEY: Final = Text(
     r"(ssh-ed25519|ecdsa-sha2-nistp\d+|ssh-rsa|sk-[a-z0-9@.-]+) [A-Za-z0-9+/=]+( .*)?",
     "a line of id_*.pub",
     4000,
+    secret=True,  # somebody may write the private key here
 )
 
 
-_UPDATE_KEY: Final = Text("a key", r"[A-Za-z0-9+/]{43}=", "`headwater update key` prints it")
+_UPDATE_KEY: Final = Text("a key", r"[A-Za-z0-9+/]{43}=", "`headwater update key` prints it", secret=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +110,9 @@ class EnrolTable:
 
     url: str = setting(Https(), doc="the authority's service, https://host:port")
     token: str | None = setting(
-        Text("a token", r"[A-Za-z0-9_-]{8,200}"), None, "one-time token; not needed once enrolled"
+        Text("a token", r"[A-Za-z0-9_-]{8,200}", "`headwater ca token` prints it", secret=True),
+        None,
+        "one-time token; not needed once enrolled",
     )
     ca: str = setting(Pem(), doc="certificate of the authority, PEM")
 
@@ -106,11 +124,11 @@ class NetworkTable:
     address: str | None = setting(Address(prefix=True), None, "fixed address with prefix; left out: from DHCP")
     router: str | None = setting(Address(), None, "router, with a fixed address")
     dns: tuple[str, ...] = setting(ListOf(Address(), most=3), (), "name servers, with a fixed address")
-    wifi_ssid: str | None = setting(
-        Text("a network's name", longest=32), None, "name of a Wi-Fi network, instead of a cable"
-    )
+    wifi_ssid: str | None = setting(NetworkName(), None, "name of a Wi-Fi network, instead of a cable")
     wifi_password: str | None = setting(
-        Text("a password", r".{8,63}", "8 to 63 characters"), None, "password of the Wi-Fi network (WPA)"
+        Text("a password", r"[ -~]{8,63}", "8 to 63 letters, digits, signs and blanks of ASCII", secret=True),
+        None,
+        "password of the Wi-Fi network (WPA)",
     )
     wifi_country: str | None = setting(
         Text("a country", "[A-Z]{2}", 'like "DE"'), None, "country, which decides the allowed radio channels"
@@ -137,7 +155,9 @@ class LocalBrokerTable:
 
     user: str = setting(Text("a user name", r"[A-Za-z0-9_.-]{1,64}"), "sensors", "user name of the sensors")
     password: str = setting(
-        Text("a password", r"[!-~]{8,100}", "8 to 100 letters, digits and signs"), doc="password of the sensors"
+        # mosquitto_passwd would take a colon for the end of the password
+        Text("a password", r"[!-9;-~]{8,100}", "8 to 100 letters, digits and signs, but no colon", secret=True),
+        doc="password of the sensors",
     )
     address: str = setting(
         Address(),
@@ -220,7 +240,9 @@ def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: R
             files = {"ca_file": "ca.pem", "cert_file": "current/cert.pem", "key_file": "current/key.pem"}
             tables["uplink"] = dict(uplink) | {word: str(IDENTITY / file) for word, file in files.items()}
         elif ours.get("enrol") is not None:
-            report.wrong(("uplink", "broker"), uplink.get("broker"), "[enrol] needs TLS", "use mqtts://...")
+            report.wrong(
+                ("uplink", "broker"), without_credentials(uplink.get("broker")), "[enrol] needs TLS", "use mqtts://..."
+            )
     if "local" in tables:
         report.wrong(("local",), None, "the image has its own broker", "use [local_broker]")
     elif ours.get("local_broker") is not None:

@@ -1,0 +1,163 @@
+"""Enrolment after power cuts, wrong answers and revocations, and revocations that meet a signature."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+from cryptography import x509
+
+from edge_agent.errors import PortError
+from edge_agent.identity import authority as authority_module
+from edge_agent.identity.authority import Authority, RefusedError
+from edge_agent.identity.device import Device
+
+SECOND = datetime.timedelta(seconds=1)
+
+
+def certificate(device: Device) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(device.cert_file.read_bytes())
+
+
+@pytest.mark.parametrize("left", [b"", b"-----BEGIN PRIVATE KEY-----\nMIG", b"\0" * 241])
+def test_half_a_key_does_not_stop_enrolment(
+    url: str, authority: Authority, device: Callable[..., Device], left: bytes
+) -> None:
+    """An earlier version could leave it after a power cut."""
+    gateway = device("g1")
+    (gateway.folder / "enrolling.pem").write_bytes(left)
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
+
+
+@pytest.mark.parametrize("left", [b"", b"-----BEGIN CERTIFICATE-----\nMIG"])
+def test_half_a_certificate_is_none(url: str, authority: Authority, device: Callable[..., Device], left: bytes) -> None:
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    gateway.cert_file.write_bytes(left)
+    assert gateway.validity() is None
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
+
+
+def test_a_key_is_on_disk_before_it_has_its_name(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    gateway, token = device("g1"), authority.token("g1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", cut)
+        with pytest.raises(PortError, match="cannot read or write"):
+            gateway.ensure(url, token)
+    assert not (gateway.folder / "enrolling.pem").exists()
+
+
+@pytest.mark.parametrize("wrong", ["another key", "another name", "no certificate"])
+def test_an_answer_with_another_certificate_leaves_the_identity_in_force(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    gateway, other = device("g1"), "g2" if wrong == "another name" else "g1"
+    gateway.ensure(url, authority.token("g1"))
+    validity, before = gateway.validity(), (gateway.key_file.read_bytes(), gateway.cert_file.read_bytes())
+    assert validity is not None
+    answer = b"x" if wrong == "no certificate" else authority.key_pair(other)[1]
+    monkeypatch.setattr(Authority, "renew", lambda *_: answer)
+    with pytest.raises(PortError, match="the certificate in the answer is not for g1 and its key"):
+        gateway.ensure(url, None, now_s=validity.renew_s + 1)
+    assert (gateway.key_file.read_bytes(), gateway.cert_file.read_bytes()) == before
+
+
+@pytest.mark.parametrize("way", ["enrol", "renew"])
+def test_a_revocation_reaches_a_certificate_that_is_being_signed(
+    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    gateway, token = device("g1"), authority.token("g1")
+    _, request = gateway._request(new=True)
+    first = x509.load_pem_x509_certificate(authority.enrol(authority.token("g1"), request))
+    sign, threads = x509.CertificateBuilder.sign, list[threading.Thread]()
+
+    def slowly(*words: object) -> object:
+        threads.append(threading.Thread(target=Authority(authority.folder).revoke, args=("g1",)))
+        threads[0].start()
+        threads[0].join(1.0)  # it waits for this certificate
+        return sign(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(x509.CertificateBuilder, "sign", slowly)
+    if way == "enrol":
+        authority.enrol(token, request)
+    else:
+        authority.renew(f"{first.serial_number:x}", request)
+    threads[0].join()
+    assert [each.revoked is None for each in authority.issued() if each.name == "g1"] == [False, False]
+    assert len(list(x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes()))) == 2
+
+
+def test_nobody_collects_certificates_by_renewing(
+    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, request = device("g1")._request(new=True)
+    first = x509.load_pem_x509_certificate(authority.enrol(authority.token("g1"), request))
+    serial = f"{first.serial_number:x}"
+    for _ in range(5):
+        authority.renew(serial, request)
+    with pytest.raises(RefusedError, match="g1 got 5 renewals within a day; wait a day, or enrol with a new token"):
+        authority.renew(serial, request)
+    assert len(authority.issued()) == 6
+    now = authority_module._now()
+    monkeypatch.setattr(authority_module, "_now", lambda: now + datetime.timedelta(days=1, seconds=1))
+    assert authority.renew(serial, request)
+
+
+def test_with_a_new_token_a_revoked_device_enrols_again_at_once(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    """It cannot know that its certificate is revoked, which is not expired yet."""
+    gateway, first = device("g1"), authority.token("g1")
+    gateway.ensure(url, first)
+    before = certificate(gateway).serial_number
+    authority.revoke("g1")
+    second = authority.token("g1")
+    assert gateway.ensure(url, second).startswith("g1 got a certificate")
+    after = certificate(gateway).serial_number
+    assert after != before
+    assert gateway.ensure(url, second).startswith("g1: certificate until"), "used"
+    validity = gateway.validity()
+    assert validity is not None
+    assert gateway.ensure(url, second, now_s=validity.renew_s + 1).startswith("g1 renewed its certificate")
+    renewed = certificate(gateway).serial_number
+    assert gateway.ensure(url, second).startswith("g1: certificate until"), "a renewal does not make it new"
+    assert certificate(gateway).serial_number == renewed
+
+
+def test_a_token_that_is_refused_does_not_harm_a_certificate_that_is_good(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of gateway.toml, used by an earlier version, which did not remember it."""
+    gateway, old = device("g1"), authority.token("g1", -SECOND)
+    gateway.ensure(url, authority.token("g1"))
+    before = certificate(gateway).serial_number
+    for _ in range(2):
+        said = gateway.ensure(url, old)
+        assert said.startswith("g1: certificate until")
+        assert "the token was not used: " in said
+        assert "unknown or expired" in said
+        monkeypatch.setattr(Authority, "enrol", lambda *_: pytest.fail("asked again"))
+    assert certificate(gateway).serial_number == before
+    validity = gateway.validity()
+    assert validity is not None
+    assert gateway.ensure(url, old, now_s=validity.renew_s + 1).startswith("g1 renewed its certificate")
+
+
+def test_a_new_token_waits_for_an_authority_that_is_away(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    before, token = certificate(gateway).serial_number, authority.token("g1")
+    with pytest.raises(PortError, match="cannot reach the authority"):
+        gateway.ensure("https://127.0.0.1:9", token)
+    assert gateway.ensure(url, token).startswith("g1 got a certificate")
+    assert certificate(gateway).serial_number != before
