@@ -128,6 +128,23 @@ def test_a_query_starts_at_the_latest_of_its_members_and_ends_when_all_removed_i
     assert family.serving(0) == {("q", 1): Serving("q", 1, 8 * S, None, 60 * S)}
 
 
+def test_a_query_ends_where_its_members_say_also_if_all_of_them_are_left_out() -> None:
+    """protocol 6.3; found by seed 33886 of the simulation: rows behind the end were complete."""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.member(node).promise(10 * S, 10 * S)
+    family.member("a").change(Members(0, serving=(Serving("q", 1), Serving("new", 1))))
+    family.member("b").change(Members(0, serving=(Serving("p", 1),)))
+    family.advance_frontier(10 * S, loud(family))
+    family.serving(10 * S)
+    assert family.serving(10 * S + GRACE)["q", 1] == Serving("q", 1)
+    family.advance_frontier(10 * S + GRACE, {"a": True, "b": False})
+    family.member("a").change(Members(0, serving=(Serving("q", 1, None, None, 50 * S), Serving("later", 1))))
+    found = family.serving(11 * S + GRACE)
+    assert found["q", 1] == Serving("q", 1, None, None, 50 * S)
+    assert ("later", 1) not in found, "it waits until its member is back"
+
+
 def test_a_query_is_told_when_all_members_serve_it_or_a_grace_time_after_the_first() -> None:
     """protocol 6.3: one that came to a node late starts there, one meant for some nodes only does not wait for ever."""
     family = family_of("a", "b")

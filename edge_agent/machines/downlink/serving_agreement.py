@@ -29,11 +29,15 @@ class ServingAgreement:
 
         A query is announced once all counted members serve it, or a grace time after the first did. So its first window
         starts where the last of them begins, and a query for some nodes only does not wait for ever. A revision ends
-        for all members where it ends for any member, left out or not. A query is removed when every member that served
-        it has removed it. counted: members not left out. every: all members.
+        for all members where it ends for any member, left out or not; so it does if all that serve it are left out. A
+        query is removed when every member that served it has removed it. counted: members not left out. every: all.
         """
         by_query, by_any = _by_query(counted), _by_query(every)
-        narrowed = {key: _narrowest(key, servings, by_any[key]) for key, servings in by_query.items()}
+        narrowed = {
+            key: _narrowest(key, by_query.get(key, []), servings)
+            for key, servings in by_any.items()
+            if key in by_query or key in self._start_us
+        }
         for key, servings in by_query.items():
             since_us = self._since.setdefault(key, now_us)
             if key not in self._start_us and (len(servings) == len(counted) or now_us - since_us >= self.grace_us):
