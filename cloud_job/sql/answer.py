@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from edge_agent.config.checking.foreign_json import printable
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -132,7 +134,7 @@ def _text(name: str, value: Any) -> str:
         value = time_text(value)
     if isinstance(value, float):
         return f"{value:.{DIGITS}g}"
-    text = _cell(value)
+    text = printable(_cell(value))  # labels come from devices
     return text.replace(".000000Z", "Z").replace("T", " ", 1) if TIME.fullmatch(text) else text
 
 

@@ -31,7 +31,7 @@ def ask(sql: str, folder: str, spark: SparkSession) -> QueryAnswer:
         for name, path in found.items():
             spark.sql(f"create schema if not exists {name.split('.')[0]}")
             spark.sql(f"drop table if exists {name}")  # drops only the catalog's entry, which may be of another folder
-            spark.sql(f"create table {name} using delta location '{path}'")
+            spark.sql(f"create table {name} using delta location '{_in_quotes(str(path))}'")
         for query, select in views(of_arrow(spark.sql(DEFINITIONS).toArrow())):
             spark.sql(f"create or replace temporary view {quoted(query)} as {select}")
             queries.append(query)
@@ -40,3 +40,8 @@ def ask(sql: str, folder: str, spark: SparkSession) -> QueryAnswer:
         raise mistake(str(err).strip().partition("\n")[0], sql, found, queries) from err
     finally:
         spark.conf.set(DOUBLE_QUOTES, before or "false")
+
+
+def _in_quotes(text: str) -> str:
+    """A text within quotes of a statement of Spark, which reads backslashes."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")

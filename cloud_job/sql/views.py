@@ -124,9 +124,9 @@ def view(query: str, by: Iterable[str], aggregates: Iterable[str]) -> str:
     for source, names in (("labels", by), ("values", aggregates)):
         for name in names:
             shown = name
-            while shown in taken:
+            while shown.lower() in taken:  # Spark does not distinguish names by case
                 shown += "_"
-            taken.add(shown)
+            taken.add(shown.lower())
             columns.append(f"{quoted(source)}[{text(name)}] as {quoted(shown)}")
     columns += [quoted(name) for name in AFTER]
     rows = f"query = {text(query)} and not withdrawn"

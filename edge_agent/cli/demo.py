@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from edge_agent.cli import audit
+from edge_agent.cli.support.option_values import seconds
 from edge_agent.ports.mqtt.link import Link
 
 if TYPE_CHECKING:
@@ -37,16 +38,22 @@ MOST_GATEWAYS: Final = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gateways", type=int, default=8, metavar="N", help="gateways, one of them real (8)")
-    parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="how long the tree runs (120)")
+    parser.add_argument("--gateways", type=gateways, default=8, metavar="N", help="gateways, one of them real (8)")
+    parser.add_argument("--seconds", type=seconds, default=120.0, metavar="S", help="how long the tree runs (120)")
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="kill nothing")
     parser.add_argument("--keep", action="store_true", help="keep everything, not only the tables")
     parser.add_argument("--picture", type=Path, default=Path("demo.png"), metavar="FILE", help="(demo.png)")
 
 
+def gateways(text: str) -> int:
+    """Parse --gateways. Raises: ArgumentTypeError."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and LEAST_GATEWAYS <= int(text) <= MOST_GATEWAYS):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from {LEAST_GATEWAYS} to {MOST_GATEWAYS}")
+    return int(text)
+
+
 def main(args: argparse.Namespace) -> int:
     """Run the demo and print its results. Returns 1 if a window differs or the books do not balance."""
-    gateways = min(max(args.gateways, LEAST_GATEWAYS), MOST_GATEWAYS)
     check()
     from edge_agent.demo.runner import DemoRun
 
@@ -55,9 +62,9 @@ def main(args: argparse.Namespace) -> int:
     def audited(tables: Path, brokers: list[Link]) -> None:
         found.append(audit.audited(str(tables), brokers, AUDIT_S))
 
-    run = DemoRun(gateways, args.seconds, lambda text: print(text, flush=True), kill=args.kill, audit=audited)
+    run = DemoRun(args.gateways, args.seconds, lambda text: print(text, flush=True), kill=args.kill, audit=audited)
     print(f"everything is in {run.folder}")
-    print("starting 3 brokers, lander, Spark root, 2 regions and", gateways, "gateways; Spark takes half a minute")
+    print("starting 3 brokers, lander, Spark root, 2 regions and", args.gateways, "gateways; Spark takes half a minute")
     verdict = run.run()
     report(run, verdict)
     picture(run, args.picture)

@@ -96,15 +96,11 @@ class Verb(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Prints errors on standard error. Returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] not in VERBS:
-        return _front(words)
+    if sys.stdout is None:  # it was closed
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
-        verb = load(words[0])
-        args = parser_of(words[0], verb).parse_args(words[1:])
-        needs_packages = words[0] not in WITHOUT_PACKAGES
-        code = _with_packages(verb, args, edge=words[0] in NODES) if needs_packages else verb.main(args)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # here, so that a full disk or a closed pipe is met below
+        code = _verb(words) if words and words[0] in VERBS else _front(words)
+        sys.stdout.flush()  # here, so that a full disk or a closed pipe is met below
         return code
     except ConfigError as err:
         return complain(str(err), MISUSED)
@@ -125,6 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(f"{what}: {(err.strerror or str(err)).lower()}; free some space", UNAVAILABLE)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _verb(words: Sequence[str]) -> int:
+    verb = load(words[0])
+    args = parser_of(words[0], verb).parse_args(words[1:])
+    needs_packages = words[0] not in WITHOUT_PACKAGES
+    return _with_packages(verb, args, edge=words[0] in NODES) if needs_packages else verb.main(args)
 
 
 def _drop_output() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from edge_agent.cli.support.option_values import wait_s
 from edge_agent.errors import ConfigError, PortError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object per row")
     parser.set_defaults(form="table")
     parser.add_argument("--wide", action="store_true", help="print all columns of `select *`, not only the main ones")
-    parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait up to S seconds for a first row")
+    parser.add_argument("--wait", type=wait_s, default=0.0, metavar="S", help="wait up to S seconds for a first row")
     parser.add_argument("--engine", choices=("delta", "spark"), default="delta", help="delta-rs (no JVM), or Spark")
 
 

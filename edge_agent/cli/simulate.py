@@ -18,6 +18,7 @@ from edge_agent.cli.main import DONE, UNAVAILABLE
 from edge_agent.cli.support.message_rendering import clock
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.cli.support.progress import Progress
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.settings import DEFAULT_FILE
@@ -97,7 +98,8 @@ def main(args: argparse.Namespace) -> int:
             if args.live:
                 sys.stdout.flush()
     except KeyboardInterrupt:
-        pass  # the usual end of --live
+        if not args.live:
+            raise  # its windows come at the end only
     for name, counts in gateway.counters().items():
         text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         print(f"headwater: {name}: {text or 'no readings'}", file=sys.stderr)
@@ -241,4 +243,4 @@ def text_of(row: dict[str, Any]) -> str:
     if row.get("by") == "position":
         where = f"{row['start']} to {row['end']}"
     mark = "" if row["complete"] else ", not complete"
-    return f"{row['query']}{key}  {where}  {values}  ({row['readings']} readings{mark})"
+    return printable(f"{row['query']}{key}  {where}  {values}  ({row['readings']} readings{mark})")

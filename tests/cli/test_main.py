@@ -112,3 +112,13 @@ def test_help_loads_nothing_that_a_gateway_pays_for() -> None:
 def test_python_m_edge_agent_is_the_same_front() -> None:
     done = subprocess.run([sys.executable, "-m", "edge_agent", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"headwater {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["init", "-"], ["--help"]])
+def test_a_closed_or_full_output_gives_no_traceback(words: list[str]) -> None:
+    command = f"exec {sys.executable} -m edge_agent {' '.join(words)}"
+    for to, codes in ((">&-", {0}), (">/dev/full", {0, 3})):
+        done = subprocess.run(["sh", "-c", f"{command} {to}"], capture_output=True, text=True, check=False)
+        assert done.returncode in codes, done.stderr
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.splitlines()) == (done.returncode != 0)

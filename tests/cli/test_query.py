@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cloud_job.sql.answer import time_text
-from cloud_job.sql.views import mistake, tables_in
+from cloud_job.sql.answer import QueryAnswer, time_text, write
+from cloud_job.sql.views import mistake, tables_in, view
 from edge_agent.cli.main import main
 from edge_agent.errors import PortError
 
@@ -170,6 +172,28 @@ def test_a_table_of_everything_is_narrow_and_its_times_are_readable(
     _, out, _ = answered(folder, capsys, "--json", 'select * from "host-1m"')
     found = json.loads(out)
     assert (found["avg"], found["start"], found["window_start"]) == (0.1 + 0.2, START, "2027-01-15T08:00:00.000000Z")
+
+
+def test_labels_of_devices_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    write(QueryAnswer(("key",), (("m=a\x1b[31mRED\nnext\u202e",),)), "table", sys.stdout)
+    out = capsys.readouterr().out
+    assert out.splitlines()[2] == "m=a [31mRED next"
+    assert "\u202e" not in out
+
+
+def test_labels_that_differ_only_in_case_are_two_columns_in_both_engines() -> None:
+    """Spark does not distinguish names by case."""
+    select = view("q", ["Key", "Site", "site"], ["avg"])
+    names = re.findall(r'as "([^"]+)"', select)
+    assert names == ["Key_", "Site", "site_", "avg"]
+
+
+@pytest.mark.parametrize("value", ["nan", "-5", "1e12", "soon"])
+def test_a_time_to_wait_that_is_none_is_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["query", f"--wait={value}", "select 1"])
+    assert left.value.code == 2
+    assert "is not a number of seconds, 0 to 1e9" in capsys.readouterr().err
 
 
 def test_a_table_without_a_first_commit_is_not_there_yet(tmp_path: Path) -> None:

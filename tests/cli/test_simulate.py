@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from edge_agent.cli import simulate
 from edge_agent.cli.main import main
-from edge_agent.cli.simulate import Simulated
+from edge_agent.cli.simulate import Simulated, text_of
 from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.ports.sensors.simulated import Simulation
 from tests.support.config.parsing import parse_query
@@ -83,6 +85,33 @@ def test_text_is_a_line_a_window(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["simulate", *files(tmp_path, SENSOR, query)]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first == "boiler-10s  2026-11-21T09:00:00.000Z +30s  count=18000  (18000 readings)"
+
+
+def test_labels_of_devices_control_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        "query": "q",
+        "key": "m=a\x1b[31mRED\nnext",
+        "start": 0,
+        "end": 1,
+        "values": {},
+        "readings": 1,
+        "complete": True,
+    }
+    assert "\x1b" not in text_of(row)
+    assert len(text_of(row).splitlines()) == 1
+
+
+def test_an_interruption_before_the_windows_are_there_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Iterator[dict[str, Any]]:
+        raise KeyboardInterrupt
+        yield {}
+
+    monkeypatch.setattr(simulate, "fast", interrupted)
+    monkeypatch.setattr(simulate, "live", interrupted)
+    assert main(["simulate", *files(tmp_path, SENSOR, QUERY)]) == 130
+    assert main(["simulate", *files(tmp_path, SENSOR, QUERY), "--live"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -228,3 +228,17 @@ def test_the_id_may_be_said_and_must_then_agree() -> None:
     assert parse_definition("query", "", query(id="x")).id == "x"
     with pytest.raises(ConfigError, match='the topic or table has the id "x"'):
         parse_query("x", query(id="y"))
+
+
+@pytest.mark.parametrize("many", range(14, 34))
+@pytest.mark.parametrize("of", ["not ", "not(", "("])
+def test_what_is_taken_is_taken_again_from_its_canonical_text(many: int, of: str) -> None:
+    """Nodes parse the canonical text; one that they refused would end each of them at every start."""
+    asked = {"source": "s", "window": {"type": "tumbling", "length": "1s"}, "aggregates": ["avg"], "revision": 1}
+    where = of * many + "value > 1" + ")" * (many if of.endswith("(") else 0)
+    why, found = "", None
+    try:
+        found = parse_query("q", json.dumps({**asked, "where": where}))
+    except ConfigError as err:
+        why = str(err)
+    assert "nested deeper" in why or (found is not None and parse_query("q", canonical_query(found)) == found)

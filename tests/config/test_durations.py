@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,8 @@ from edge_agent.config.checking.durations import (
     parse_duration,
     parse_size,
 )
+from edge_agent.config.definitions.definitions import parse_definition
+from edge_agent.errors import ConfigError
 
 
 @given(st.integers(0, 10**15))
@@ -56,3 +60,22 @@ def test_anything_else_is_no_duration(text: str) -> None:
 @pytest.mark.parametrize(("us", "text"), [(0, "0s"), (5_400_000_000, "90m"), (604_800_000_000, "7d"), (1500, "1500us")])
 def test_canonical_text_takes_the_longest_unit_that_divides(us: int, text: str) -> None:
     assert format_duration(us) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "why", "hint"),
+    [
+        ("0.3333333s", "has more than 6 decimals", "0.333333s"),
+        ("1.0000000s", "has more than 6 decimals", "1s"),
+        ("99999999999999999s", "longer than 366d", "366d"),
+        ("٣s", "not a number with a unit", ""),
+    ],
+)
+def test_a_duration_of_many_digits_is_refused_for_what_is_wrong_with_it(value: str, why: str, hint: str) -> None:
+    window = {"type": "tumbling", "length": value}
+    query = {"source": "s", "window": window, "aggregates": ["avg"], "revision": 1}
+    with pytest.raises(ConfigError) as caught:
+        parse_definition("query", "q", json.dumps(query))
+    (problem,) = caught.value.problems
+    assert why in problem.why
+    assert hint in (problem.hint or "")

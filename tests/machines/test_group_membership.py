@@ -6,6 +6,7 @@ import pytest
 
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Members, Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -137,12 +138,12 @@ def test_a_query_ends_where_its_members_say_also_if_all_of_them_are_left_out() -
     family.member("b").change(Members(0, serving=(Serving("p", 1),)))
     family.advance_frontier(10 * S, loud(family))
     family.serving(10 * S)
-    assert family.serving(10 * S + GRACE)["q", 1] == Serving("q", 1)
+    assert family.serving(10 * S + GRACE)[QueryKey("q", 1)] == Serving("q", 1)
     family.advance_frontier(10 * S + GRACE, {"a": True, "b": False})
     family.member("a").change(Members(0, serving=(Serving("q", 1, None, None, 50 * S), Serving("later", 1))))
     found = family.serving(11 * S + GRACE)
-    assert found["q", 1] == Serving("q", 1, None, None, 50 * S)
-    assert ("later", 1) not in found, "it waits until its member is back"
+    assert found[QueryKey("q", 1)] == Serving("q", 1, None, None, 50 * S)
+    assert QueryKey("later", 1) not in found, "it waits until its member is back"
 
 
 def test_a_query_is_told_when_all_members_serve_it_or_a_grace_time_after_the_first() -> None:

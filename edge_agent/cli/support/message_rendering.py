@@ -11,6 +11,7 @@ from edge_agent.algebra.frame import HORIZON_US, LOST, NEVER_US, Frame, Gap, Gro
 from edge_agent.algebra.query.query import Group
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 
@@ -195,11 +196,6 @@ def text_of(payload: bytes) -> str:
     except UnicodeDecodeError:
         return payload[:SHOWN_BYTES].hex() + ("…" if len(payload) > SHOWN_BYTES else "")
     return " ".join(printable(text).split())
-
-
-def printable(text: str) -> str:
-    """The text with blanks in place of characters that could control a terminal."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 def json_of(payload: bytes) -> object:

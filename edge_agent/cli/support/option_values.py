@@ -11,13 +11,25 @@ MOST_PORT: Final = 65_535
 
 def seconds(text: str) -> float:
     """Parse --seconds. Raises: ArgumentTypeError unless it is above 0 and at most MOST_S."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = _number(text)
     if not 0 < value <= MOST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0, at most 1e9")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0, at most 1e9")
     return value
+
+
+def wait_s(text: str) -> float:
+    """Parse --wait. Raises: ArgumentTypeError unless it is at least 0 and at most MOST_S."""
+    value = _number(text)
+    if not 0 <= value <= MOST_S:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds, 0 to 1e9")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
 
 
 def count(text: str) -> int:

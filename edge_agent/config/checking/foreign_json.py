@@ -17,6 +17,11 @@ MAX_DIGITS: Final = 40  # per number; 128 bits have 39
 _PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # an unterminated string is one piece
 
 
+def printable(text: str) -> str:
+    """A text from a network with blanks in place of characters that could control a terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+
+
 def parse(payload: bytes | str, *, most_bytes: int = MAX_BYTES, most_depth: int = MAX_DEPTH) -> Any:
     """Parse a JSON text. Raises only ValueError, with the reason, or its subclass json.JSONDecodeError with the place.
 

@@ -45,7 +45,11 @@ class Duration:
         except ValueError as err:
             hint = _unit_hint(value)
             if hint and hint == value:  # only its many digits are wrong
-                return self._longer(at, value, report)
+                decimals = re.fullmatch(r"([0-9]{1,16}\.[0-9]{6})[0-9]+([a-zµ]+)", value)
+                if decimals is None:
+                    return self._longer(at, value, report)
+                hint = f"{decimals[1].rstrip('0').rstrip('.')}{decimals[2]}"
+                return report.wrong(at, value, "has more than 6 decimals", hint)
             return report.wrong(at, value, "not a number with a unit" if hint else str(err), hint)
         if report.unbounded:
             return us
@@ -160,7 +164,7 @@ _UNIT_WORDS: Final = {  # unit -> other words for it
 
 
 def _unit_hint(text: str) -> str:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*", text)
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*", text)
     if not found:
         return ""
     said = {found[2], found[2].lower()}

@@ -30,6 +30,7 @@ class Condition(AsWritten):
             return BAD if text is BAD else ""
         try:
             canonical = str(where_parser.parse(str(text)))
+            where_parser.parse(canonical)  # nodes parse this text; with its brackets it may be nested too deep
         except ConfigError as err:
             return report.wrong(at, value, str(err), "like \"value > 0 and site = 'a'\"")
 
