@@ -106,7 +106,6 @@ def test_an_interruption_before_the_windows_are_there_is_no_success(
 ) -> None:
     def interrupted(*_: object) -> Iterator[dict[str, Any]]:
         raise KeyboardInterrupt
-        yield {}
 
     monkeypatch.setattr(simulate, "fast", interrupted)
     monkeypatch.setattr(simulate, "live", interrupted)
