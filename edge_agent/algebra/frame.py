@@ -22,6 +22,7 @@ from edge_agent.errors import WireError
 
 LATEST_US: Final = 2**61  # later than every event time
 NEVER_US: Final = -(2**62)  # a frontier of minus infinity: no reading yet
+ROW_LIMIT_US: Final = 2**60  # bound of |time| of rows: differences, and sums with gaps and frontiers, fit 64 bits
 KINDS: Final = ("slice", "window", "session", "raw", "marker")
 HORIZON_US: Final = 7 * 86_400_000_000  # the horizon if a receipt contains none; the default of `[root] horizon`
 MAX_HORIZON_US: Final = 366 * 86_400_000_000  # upper bound of `[root] horizon`

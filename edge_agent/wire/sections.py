@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from cbor2 import CBORTag
 
-from edge_agent.algebra.frame import MAX_COLUMNS, MAX_KEYS, NEVER_US, Section, Seen
+from edge_agent.algebra.frame import MAX_COLUMNS, MAX_KEYS, NEVER_US, ROW_LIMIT_US, Section, Seen
 from edge_agent.algebra.partials.arrays import Array, Ints, repeated
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.columns import forms, numeric
-from edge_agent.wire.fields import MAX_PLANS, TIME_LIMIT_US
+from edge_agent.wire.fields import MAX_PLANS
 
 SECOND_US: Final = 1_000_000
 # Usual window lengths. The largest that divides all ranges is used, so that a range is one small number.
@@ -70,8 +70,9 @@ def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:
     low, high = int(start.min()), int(start.max())
     length = end - start
     shortest, longest = int(length.min()), int(length.max())
-    if shortest <= 0 or low < -TIME_LIMIT_US or high + longest > TIME_LIMIT_US:
-        raise ValueError(f"a range ends before it begins, or is outside +-{TIME_LIMIT_US} us")
+    beyond = high + longest > ROW_LIMIT_US and int(end.max()) > ROW_LIMIT_US  # the first is cheap, and mostly false
+    if shortest <= 0 or low < -ROW_LIMIT_US or beyond:
+        raise ValueError(f"a range ends before it begins, or is outside +-{ROW_LIMIT_US} us")
     if low == high:
         step = gcd(low, shortest if shortest == longest else int(np.gcd.reduce(length)))
     elif shortest == longest and not (start % shortest).any():
@@ -157,7 +158,7 @@ def _decode_keys(item: object, room: int) -> tuple[Ints, int]:
 
 def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Ints, bool]:
     """(starts, ends, whether all rows have the same range), in us."""
-    limit = TIME_LIMIT_US // tick
+    limit = ROW_LIMIT_US // tick
     if type(item) is int:  # all rows have the same range of one tick
         start = an_int(item + base, -limit, limit - 1, "range") * tick
         return repeated(start, n), repeated(start + tick, n), True
@@ -170,7 +171,9 @@ def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Int
     lengths = numeric.decode_ints(length, n, "range length")
     low, high = int(starts.min()) + base, int(starts.max()) + base
     longest = int(lengths.max())
-    if int(lengths.min()) < 1 or low < -limit or high + longest > limit:
-        raise WireError(f"a range ends before it begins, or is outside +-{TIME_LIMIT_US} us")
+    if low < -limit or high > limit or int(lengths.min()) < 1 or longest > 2 * limit:
+        raise WireError(f"a range ends before it begins, or is outside +-{ROW_LIMIT_US} us")
+    if high + longest > limit and int((starts + base + lengths).max()) > limit:
+        raise WireError(f"a range ends after {ROW_LIMIT_US} us")
     begin = (starts + base) * tick
     return begin, begin + lengths * tick, False

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Leaf, Members, Plan, Section, Serving
+from edge_agent.algebra.frame import Birth, Define, Frame, Gap, GroupPart, Leaf, Members, Plan, Section, Serving
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
+from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Restored, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.region import heard
@@ -26,10 +26,18 @@ class Region:
     """A merger of gateways, fed with bytes; what it sends is read as its parent reads it."""
 
     def __init__(self, *, gateways_only: bool | None = True) -> None:
-        self.merger = Merger(NodeSettings("m"), Random(1), grace_us=60 * S, gateways_only=gateways_only)
         self.sent: list[Frame] = []
         self.quarantined: list[str] = []
         self.now_us = NOW_US
+        self.state: dict[str, object] = {}  # the slots of the spool
+        self._gateways_only, self._random = gateways_only, Random(1)
+        self.start()
+
+    def start(self) -> None:
+        """Begin a process with the slots of the one before."""
+        restored = Restored(dict(self.state))
+        settings = NodeSettings("m")
+        self.merger = Merger(settings, self._random, restored, grace_us=60 * S, gateways_only=self._gateways_only)
         self.feed(LowerLink(up=True))
 
     def feed(self, event: Any) -> None:
@@ -37,6 +45,8 @@ class Region:
         while events:
             for action in self.merger.handle(events.pop(0), self.now_us):
                 if isinstance(action, Commit):
+                    kept = {**self.state, **action.state}
+                    self.state = {row: value for row, value in kept.items() if value is not None}
                     for frame in action.frames:
                         decoded = frames.decode(frames.encode(frame))
                         assert isinstance(decoded, Frame)
@@ -56,6 +66,16 @@ class Region:
         for n in range(seq, seq + 6):
             self.now_us += 20 * S
             self.hears(child, Frame(7, n, groups=(GroupPart(0, self.now_us),)))
+
+    def gives(self, child: str, payload: bytes) -> None:
+        self.feed(Arrived(((child, heard(payload), None),)))
+
+    def waits(self, seconds: int = 2) -> None:
+        self.now_us += seconds * S
+        self.feed(Tick())
+
+    def losses(self) -> list[Gap]:
+        return [gap for frame in self.sent for gap in frame.gaps]
 
     def readings(self) -> int:
         return sum(frame.readings for frame in self.sent)

@@ -109,6 +109,7 @@ GROWS: dict[type, dict[str, str]] = {
     PartialStore: {
         "plans": "partial_store.MOST_PLANS beside those with rows",
         "touched": COMMIT,
+        "lost": COMMIT,
         "_stores": "rows of children, until their frontier",
         "_late": COMMIT,
         "_raw": COMMIT,

@@ -304,7 +304,7 @@ class Merger(Node):
         return Step(tuple(GroupStep(group, rows=rows) for group, rows in late if rows), gaps=self._losses())
 
     def _losses(self) -> tuple[Gap, ...]:
-        gaps, self._gaps = tuple(self._gaps), []
+        gaps, self._gaps, self.store.lost = (*self._gaps, *self.store.lost), [], []
         return gaps
 
     def _withhold(self, step: Step) -> Step:

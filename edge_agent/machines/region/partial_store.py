@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
-from edge_agent.algebra.frame import Plan, Section
+from edge_agent.algebra.frame import ROW_LIMIT_US, Gap, Plan, Section
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat, readings_in, with_names
 from edge_agent.algebra.partials.sessions import SessionStore
@@ -31,11 +31,15 @@ from edge_agent.machines.uplink.step import Hints, StepRows
 
 PlanKey = tuple[Group, bytes]
 MOST_PLANS: Final = 100_000  # plans without open rows are forgotten beyond this number
+BEYOND_TIME: Final = "a row has impossible times"  # reason of a gap record
 MOST_KEYS: Final = 2**18  # beyond so many texts of keys and nodes, those of no open row are forgotten
 
 
 class PartialStore:
-    """Open rows of every plan. tidied: how often unused texts were forgotten. touched: plans to commit."""
+    """Open rows of every plan. tidied: how often unused texts were forgotten. touched: plans to commit.
+
+    lost: gap records for rows that were taken out, until the owner takes them.
+    """
 
     def __init__(self) -> None:
         self._numbers = Renumbering()
@@ -43,6 +47,7 @@ class PartialStore:
         self.plans: dict[PlanKey, Plan] = {}
         self.tidied = 0
         self.touched: set[PlanKey] = set()
+        self.lost: list[Gap] = []
         self._stores: dict[PlanKey, Store | SessionStore] = {}
         self._late: dict[PlanKey, list[Partials]] = {}
         # (node, epoch, plan number, late) -> rows as they came: one numpy call names and renumbers those of many frames
@@ -231,5 +236,13 @@ class PartialStore:
             assert plan is not None
             key = (found.group, plan.hash)
             self.plans[key] = plan
-            self._store(key).add(self._numbered(found.rows, plan))
+            self._store(key).add(self._in_time(self._numbered(found.rows, plan)))
             self.touched.add(key)
+
+    def _in_time(self, rows: Partials) -> Partials:
+        """The rows that can be sent. Others, which only earlier versions stored, are declared lost."""
+        inside = (rows.start >= -ROW_LIMIT_US) & (rows.end <= ROW_LIMIT_US) & (rows.start < rows.end)
+        if inside.all():
+            return rows
+        self.lost.append(Gap((), 0, 0, -1, (), BEYOND_TIME))
+        return rows.take(inside)
