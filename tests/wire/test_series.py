@@ -8,11 +8,12 @@ from typing import Any
 import cbor2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.partials.arrays import Array
-from edge_agent.algebra.partials.series import Series
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.series import Series, combine
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, snapshot
 from edge_agent.wire.columns import series
@@ -113,7 +114,7 @@ def but(at: int, item: object) -> list[Any]:
         (but(4, [0]), "wanted an array of 2"),
         (but(4, [2**62, 1]), "beyond 61 bits"),
         (but(4, [0, TAG]), "wanted 1 rows"),
-        ([True, 2, 0, [1, 0, 0], [0, 0], [None, [1, 2]]], "not in the order"),
+        ([True, 2, 0, [1, 0, 0], [0, -1], [None, [1, 2]]], "not in the order"),
         ([True, 1, 0, [1, 0, 1], [0, 0], [None, 1]], "no row has two readings"),
         (but(5, 7), "wanted floats"),
         (but(5, [86, deflated(bytes(17))]), "wanted exactly 16 bytes"),
@@ -129,3 +130,56 @@ def test_what_is_no_column_of_series_is_refused_with_a_reason(item: list[Any], w
     with pytest.raises(WireError, match=why):
         series.decode(item, 1, ROOM, "x")
     assert series.decode(GOOD, 1, ROOM, "x")[1] == 2
+
+
+MOST = series.LIMIT - 1
+FAR = st.one_of(st.integers(-MOST, MOST), st.sampled_from([-MOST, MOST, 0, 1, MOST // 3_600_000_000 * 3_600_000_000]))
+READINGS = st.lists(st.tuples(FAR, FAR, st.integers(0, 3), FAR), min_size=1, max_size=6)
+
+
+def again(column: Array, start: Array | None = None) -> Array:
+    item = cbor.loads(cbor.dumps(series.encode(column, start)), "x")
+    return series.decode(item, len(column), ROOM, "x", start)[0]
+
+
+@given(st.lists(READINGS, min_size=1, max_size=4), st.booleans())
+@example([[(0, MOST * (-1) ** n, 0, MOST * (-1) ** n) for n in range(6)]], True)
+@example([[(MOST // 3_600_000_000 * 3_600_000_000, 0, 0, 0)]], True)
+@example([[(5, 1, 0, 7)], [(5, 2, 0, 7)]], True)
+def test_all_series_that_decode_can_be_merged_and_encoded_and_decoded_again(
+    found: list[list[tuple[int, int, int, int]]], whole: bool
+) -> None:
+    """A merger keeps merged series in its spool and sends them: neither its start nor its parent may refuse them."""
+    cells = []
+    for cell in found:
+        time, value, node, order = (
+            np.array(each) for each in zip(*sorted(cell, key=lambda r: (r[0], r[2], r[3])), strict=True)
+        )
+        # a child may send values without differences, and times in the smallest tick
+        first = [int(time[0]), _steps(time)], [int(order[0]), _steps(order)]
+        item = [True, len(time), _plain(node), [1, *first[0]], first[1], [None, _plain(value)]]
+        column, _ = series.decode(cbor.loads(cbor.dumps(item), "x"), 1, ROOM, "x")
+        assert same_array(again(column), column)
+        cells.append(column)
+    merged = combine(np.concatenate(cells), Segments.runs(np.zeros(1, np.int64), len(cells)), None)
+    column = merged if whole else np.concatenate([merged, *cells])
+    assert same_array(again(column), column)
+    assert same_array(snapshot.loads(snapshot.dumps({"series": column}))["series"], column)
+
+
+def _plain(numbers: Array) -> object:
+    return int(numbers[0]) if len(numbers) == 1 else numbers.tolist()
+
+
+def _steps(numbers: Array) -> object:
+    return 0 if len(numbers) == 1 else _plain(np.diff(numbers))
+
+
+@pytest.mark.parametrize("at", [4, 5])
+def test_differences_that_leave_61_bits_in_between_are_refused(at: int) -> None:
+    """Wrapping around they would come back within the limit."""
+    steps = cbor2.CBORTag(79, np.array([2**62, 2**62, 2**62, 2**62], "<i8").tobytes())
+    item = [True, 5, 0, [1, 0, 1], [0, 1], [None, 0, 0]]
+    item[at] = [0, steps] if at == 4 else [None, 0, steps]
+    with pytest.raises(WireError, match="beyond 61 bits"):
+        series.decode(item, 1, ROOM, "x")

@@ -103,11 +103,11 @@ def decode(item: object, n: int, room: int, what: str, start: Ints | None = None
         if start is None or (start % tick).any():
             raise WireError(f"{what}: no first times, and starts of rows that are unknown or no whole ticks")
         steps = [start // tick, steps[1]]
-    time = _along(steps, sizes, LIMIT // tick, f"{what}, times") * tick
+    time = _along(steps, sizes, (LIMIT - 1) // tick + 1, f"{what}, times") * tick
     order = _along(an_array(order_item, f"{what}, arrivals", 2, 2), sizes, LIMIT, f"{what}, arrivals")
     found = FlatSeries(time, _decode_values(value_item, sizes, what), node, order, sizes)
     same = time[1:] == time[:-1]
-    falls = (time[1:] < time[:-1]) | (same & (node[1:] == node[:-1]) & (order[1:] <= order[:-1]))
+    falls = (time[1:] < time[:-1]) | (same & (node[1:] == node[:-1]) & (order[1:] < order[:-1]))
     if bool((falls & found.inner()[1:]).any()):
         raise WireError(f"{what}: readings are not in the order of time and arrival")
     return found.column(), k
@@ -140,7 +140,11 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Array:
 
 
 def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
-    """Numbers from the first number of each row and the differences in a row (item). All must be within +-limit."""
+    """Numbers from the first number of each row and the differences in a row (item). All must be within +-limit.
+
+    A sum that wraps around is found: from a number within +-limit, a difference of at most twice that leads to at most
+    3 * limit, which fits 64 bits, and is beyond +-limit itself. So all numbers within it come back, in any order.
+    """
     first = item[0] if isinstance(item[0], np.ndarray) else unpack_ints(item[0], len(sizes), what)
     k = int(sizes.sum())
     starts = np.cumsum(sizes) - sizes
@@ -149,9 +153,7 @@ def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
         steps[inner(starts, k)] = unpack_ints(item[1], k - len(sizes), what)
     elif type(item[1]) is not int or item[1] != 0:
         raise WireError(f"{what}: wanted 0 as steps, because no row has two readings")
-    reach = np.repeat(first.astype(np.float64), sizes)
-    far = np.add.reduceat(np.abs(steps.astype(np.float64)), starts)
-    if max(-float(reach.min()), float(reach.max())) > limit or float(far.max()) > 2.0 * limit:
+    if max(-int(first.min()), int(first.max())) > limit or max(-int(steps.min()), int(steps.max())) > 2 * limit:
         raise WireError(f"{what}: a number is beyond 61 bits")
     along = np.cumsum(steps, dtype=np.uint64)  # may wrap around; differences within a row are right nevertheless
     numbers: Ints = np.repeat(first, sizes) + (along - np.repeat(along[starts], sizes)).astype(np.int64)
