@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from edge_agent.algebra.frame import KINDS, LOST, MAX_COLUMNS, MAX_KEYS, Birth, Define, Plan
 from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import LATE_POLICIES, Group
@@ -65,7 +67,7 @@ def _predecessor(value: object) -> tuple[int, int]:
 # --- definitions --------------------------------------------------------------------------------------------------
 
 
-def define_item(define: Define) -> object:
+def define_item(define: Define) -> list[list[Any]]:
     """[[first key, texts], [first node, texts], groups, plans, queries, sensors]."""
     return [
         [define.keys[0], list(define.keys[1])],

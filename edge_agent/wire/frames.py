@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, Flush, Frame, GroupPart, Heartbeat, Section
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, Define, Flush, Frame, GroupPart, Heartbeat, Section
 from edge_agent.errors import WireError
 from edge_agent.wire import definitions, fields, members, sections
 from edge_agent.wire.cbor import ARRAY, UINT, an_array, an_int, dumps, head, loads, string
 from edge_agent.wire.cbor import BYTES as BYTE_STRING
 
 VERSION: Final = 1
+MAX_ITEM_BYTES: Final = 108 * 1024  # of a definition or a gap record: a frame has room for one beside its headers
 _NULL: Final = b"\xf6"  # CBOR null: the seq of a heartbeat
 # Bits of the first item of `extras`: which items follow, in this order.
 BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS, CHANGES = (1 << bit for bit in range(9))
@@ -113,10 +114,9 @@ def decode(payload: bytes) -> Frame | Heartbeat:
 
 def decode_body(envelope: Envelope) -> Frame | Heartbeat:
     """The second step of `decode`: separate, as frames with invalid bodies can be receipted. Raises: WireError."""
-    body = _body(envelope)
     if envelope.seq is None:
-        return _heartbeat(envelope.epoch, body)
-    return _frame(envelope.epoch, envelope.seq, body)[0]
+        return _heartbeat(envelope.epoch, _body(envelope))
+    return sections_of(envelope)[0]
 
 
 def run_of(envelope: Envelope) -> int:
@@ -143,7 +143,18 @@ def sections_of(envelope: Envelope) -> tuple[Frame, list[tuple[int, sections.Dec
     envelope: that of a frame, not of a heartbeat. Raises: WireError.
     """
     assert envelope.seq is not None
-    return _frame(envelope.epoch, envelope.seq, _body(envelope))
+    found = _frame(envelope.epoch, envelope.seq, _body(envelope))
+    if len(envelope.body) > MAX_ITEM_BYTES:
+        _check_sizes(found[0])
+    return found
+
+
+def _check_sizes(frame: Frame) -> None:
+    """Refuse definitions and gap records that fill a frame, because the next node could not pass them on (2.1)."""
+    keys, nodes, groups, plans, queries, sensors = definitions.define_item(frame.define or Define())
+    for item in (*keys[1], *nodes[1], *groups, *plans, *queries, *sensors, *members.gaps_item(frame.gaps)):
+        if (size := len(dumps(item))) > MAX_ITEM_BYTES:
+            raise WireError(f"a definition or gap record of {size} bytes, at most {MAX_ITEM_BYTES} are allowed")
 
 
 def _body(envelope: Envelope) -> list[Any]:

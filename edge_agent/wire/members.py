@@ -35,7 +35,7 @@ T = TypeVar("T")
 # --- members ------------------------------------------------------------------------------------------------------
 
 
-def members_item(members: Sequence[Members]) -> object:
+def members_item(members: Sequence[Members]) -> list[list[Any]]:
     """[[group, leaves, dropped, serving], ...]."""
     return [
         [
@@ -86,7 +86,7 @@ def _serving(value: object) -> Serving:
 # --- gap records --------------------------------------------------------------------------------------------------
 
 
-def gaps_item(gaps: Sequence[Gap]) -> object:
+def gaps_item(gaps: Sequence[Gap]) -> list[list[Any]]:
     """[[groups, start, end, readings, nodes, reason, run, detail], ...]."""
     return [
         [

@@ -26,7 +26,6 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink import size_bounds
 
-LEAF_BYTES: Final = 16  # size of a listed leaf without its name
 LISTED_BYTES: Final = 104  # usual largest size of a leaf with its exception, or of a serving range
 
 
@@ -65,17 +64,14 @@ class FramePacker:
     def exceeds(self, size_bytes: int) -> bool:
         """Whether so many bytes exceed the quarter reserved for headers, or the last draft together with them."""
         third = self._budget_bytes // 3
-        return size_bytes > third or self._all[-1].size_bytes + size_bytes > self._budget_bytes + third
+        last_bytes = self._all[-1].size_bytes
+        room = third if last_bytes <= self._budget_bytes else third - third // 16  # beside a part above the budget
+        return size_bytes > third or last_bytes + size_bytes > self._budget_bytes + room
 
     def end_frame(self) -> None:
         """Begin a new frame with the next part."""
         if self._all[-1].size_bytes:
             self._all.append(DraftFrame())
-
-    @property
-    def _listed(self) -> int:
-        """Most leaves or serving ranges in one list, so that the list fits into a frame."""
-        return max(self._budget_bytes // LISTED_BYTES, 1)
 
     # --- definitions --------------------------------------------------------------------------------------------
 
@@ -100,18 +96,18 @@ class FramePacker:
 
     def list_leaves(self, number: int, leaves: Sequence[Leaf], *, excepted: bool = False) -> None:
         """Add leaves of the group `number`. excepted: reserve room to state each leaf as an exception too (2.3)."""
-        for start in range(0, len(leaves), self._listed):
-            some = tuple(leaves[start : start + self._listed])
-            size_bytes = sum(len(leaf.node) + LEAF_BYTES for leaf in some)
-            size_bytes += sum(size_bounds.of_exception(leaf.node) for leaf in some) if excepted else 0
-            self._fit(size_bytes).members.append(Members(number, some))
+
+        def size_of(leaf: Leaf) -> int:
+            return size_bounds.of_leaf(leaf.node, excepted=excepted)
+
+        for some in size_bounds.chunks(leaves, lambda leaf: max(size_of(leaf), LISTED_BYTES), self._budget_bytes):
+            self._fit(sum(map(size_of, some))).members.append(Members(number, some))
 
     def list_serving(self, number: int, serving: Sequence[Serving]) -> None:
         """Add serving ranges of queries of the group `number`."""
-        for start in range(0, len(serving), self._listed):
-            some = tuple(serving[start : start + self._listed])
-            size_bytes = sum(map(size_bounds.of_serving, some))
-            self._fit(size_bytes).members.append(Members(number, (), (), some))
+        size_of = size_bounds.of_serving
+        for some in size_bounds.chunks(serving, lambda each: max(size_of(each), LISTED_BYTES), self._budget_bytes):
+            self._fit(sum(map(size_of, some))).members.append(Members(number, (), (), some))
 
     def add_rows(self, number: int, plan_number: int, plan: Plan, rows: Partials, *, late: bool) -> None:
         """Add rows of a plan of the group `number`, with keys and nodes already numbered for the epoch."""

@@ -9,7 +9,7 @@ the frontier, and ended ones may go after it. No frame exceeds its size limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -96,14 +96,14 @@ def pages(
         own_bytes = GROUP_BYTES + exception_bytes(whole or ()) + REGISTER_BYTES * len(own)
         own_bytes = own_bytes if _states(each) or own else 0
         ranges: Sequence[Serving] = each.serving if each.drops else ()
-        chunks = list(_chunks(each.dropped, _name_bytes, max(most_bytes - own_bytes, 1)))
+        chunks = list(size_bounds.chunks(each.dropped, _name_bytes, max(most_bytes - own_bytes, 1)))
         chunks += [()] if ranges else []
         for some in chunks[:-1]:
             page(_names_bytes(some)).members.append(Members(number, (), some))
-        for few in _chunks(ranges, size_bounds.of_serving, most_bytes):
+        for few in size_bounds.chunks(ranges, size_bounds.of_serving, most_bytes):
             page(sum(map(size_bounds.of_serving, few))).members.append(Members(number, (), (), few))
         room = most_bytes - GROUP_BYTES
-        for more in _chunks(changes.ahead, _exception_bytes, room):
+        for more in size_bounds.chunks(changes.ahead, _exception_bytes, room):
             before = page(GROUP_BYTES + exception_bytes(more))
             before.parts[number] = replace(before.part(number), more=more)
         last = chunks[-1] if chunks else ()
@@ -114,11 +114,11 @@ def pages(
                 with_it.parts[number] = replace(part, frontier_us=each.frontier_us, exceptions=whole, registers=own)
             if last:
                 with_it.members.append(Members(number, (), last))
-        for more in _chunks(changes.risen, _exception_bytes, room):
+        for more in size_bounds.chunks(changes.risen, _exception_bytes, room):
             after = page(GROUP_BYTES + exception_bytes(more))
             part = after.part(number)
             after.parts[number] = replace(part, more=_joined(part.more, more))
-        for ended in _chunks(changes.ended, _name_bytes, room):
+        for ended in size_bounds.chunks(changes.ended, _name_bytes, room):
             after = page(GROUP_BYTES + _names_bytes(ended))
             after.parts[number] = replace(after.part(number), ended=ended)
     return out
@@ -175,18 +175,3 @@ def _cut(gap: Gap, most_bytes: int) -> Iterator[Gap]:
         first, second = replace(gap, groups=gap.groups[:of]), replace(gap, groups=gap.groups[of:])
     yield from _cut(first, most_bytes)
     yield from _cut(replace(second, readings=min(gap.readings, 0), run=0, detail=""), most_bytes)
-
-
-def _chunks(items: Sequence[T], bytes_of: Callable[[T], int], most_bytes: int) -> Iterator[tuple[T, ...]]:
-    """Split items into runs of at most most_bytes each."""
-    some: list[T] = []
-    size_bytes = 0
-    for item in items:
-        more_bytes = bytes_of(item)
-        if some and size_bytes + more_bytes > most_bytes:
-            yield tuple(some)
-            some, size_bytes = [], 0
-        some.append(item)
-        size_bytes += more_bytes
-    if some:
-        yield tuple(some)

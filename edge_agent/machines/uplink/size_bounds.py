@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -16,10 +17,33 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.query.row_sizes import ROW_BYTES
 
+T = TypeVar("T")
+LEAF_BYTES: Final = 16  # size of a listed leaf without its name
+
 
 def of_texts(texts: Iterable[str]) -> int:
     """Size of texts, each with its CBOR head."""
     return sum(len(text.encode()) + 3 for text in texts)
+
+
+def chunks(items: Sequence[T], bytes_of: Callable[[T], int], most_bytes: int) -> Iterator[tuple[T, ...]]:
+    """Split items into runs of at most most_bytes each."""
+    some: list[T] = []
+    size_bytes = 0
+    for item in items:
+        more_bytes = bytes_of(item)
+        if some and size_bytes + more_bytes > most_bytes:
+            yield tuple(some)
+            some, size_bytes = [], 0
+        some.append(item)
+        size_bytes += more_bytes
+    if some:
+        yield tuple(some)
+
+
+def of_leaf(name: str, *, excepted: bool) -> int:
+    """Size of a listed leaf. excepted: with its exception."""
+    return len(name) + LEAF_BYTES + (of_exception(name) if excepted else 0)
 
 
 def of_exception(name: str) -> int:
@@ -29,17 +53,19 @@ def of_exception(name: str) -> int:
 
 def of_serving(serving: Serving) -> int:
     """Size of a serving range: its query and leaf, a revision and three times."""
-    return len(serving.query) + len(serving.node) + 40
+    return len(serving.query.encode()) + len(serving.node.encode()) + 40
 
 
 def of_group(group: Group) -> int:
     """Size of the definition of a group."""
-    return 24 + of_texts((group.source, group.where, *group.by, group.late))
+    more = (group.node, group.cut.text) if group.node or group.cut.text else ()
+    return 24 + of_texts((group.source, group.where, *group.by, group.late, *more))
 
 
 def of_plan(plan: Plan) -> int:
     """Size of the definition of a plan."""
-    return 48 + sum(len(name) + 2 for name in plan.basis) + sum(len(query) + 8 for query, _ in plan.queries)
+    names = sum(len(name.encode()) + 2 for name in plan.basis)
+    return 48 + names + sum(len(query.encode()) + (8 if revision < 1 << 16 else 13) for query, revision in plan.queries)
 
 
 def of_row(basis: Iterable[str]) -> int:
