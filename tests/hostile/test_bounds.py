@@ -111,6 +111,7 @@ GROWS: dict[type, dict[str, str]] = {
         "touched": COMMIT,
         "lost": COMMIT,
         "_stores": "rows of children, until their frontier",
+        "_claimed": "of `_stores`",
         "_late": COMMIT,
         "_raw": COMMIT,
         "_dictionaries": LINES,

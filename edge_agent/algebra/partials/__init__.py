@@ -3,6 +3,7 @@
 - arrays: types of arrays
 - multisets, series: columns whose cells contain values or readings
 - partial: rows of states by range and key; combines rows, assigns them to windows
+- row_counts: how many readings rows claim to have together
 - row_splitting: splits rows that do not fit a frame
 - row_validation: checks foreign rows against their plan
 - segments: sums, minima, maxima and row picks per group of rows

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge_agent.algebra.frame import GroupPart
+from edge_agent.algebra.frame import LEAF_READINGS, GroupPart, Plan, Section
+from edge_agent.algebra.partials.row_counts import claimed_together
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.member import Member
@@ -43,6 +44,20 @@ def check_room(
                 raise WireError(f"more than {most} {what} of one child in a group")
     if new and new + sum(node in each.members for each in memberships.values()) > MOST_GROUPS:
         raise WireError(f"more than {MOST_GROUPS} groups of one child")
+
+
+def check_together(section: Section, plan: Plan, leaves: int) -> None:
+    """Refuse rows of one range and key that have too many readings together: their sum would not fit (7.1).
+
+    A node that takes such rows out itself stays below half of this bound. leaves: gateways below the sender. Raises:
+    WireError.
+    """
+    rows = section.rows(plan.basis)
+    most = 2 * LEAF_READINGS * leaves
+    if len(rows) and float(claimed_together(rows, plan.basis).max()) > most:
+        raise WireError(
+            f"plan {section.plan}: more than {most} readings in rows of one range and key of {leaves} gateways"
+        )
 
 
 def _check_exceptions(member: Member, part: GroupPart) -> None:

@@ -60,7 +60,7 @@ from edge_agent.machines.node import Node, refuse
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.partial_store import PartialStore
-from edge_agent.machines.region.sent_upward import SentGroup, SentUpward, until_the_last_frame
+from edge_agent.machines.region.sent_upward import SentGroup, SentUpward, known_leaves, until_the_last_frame
 from edge_agent.machines.uplink.step import GroupStep, Step
 
 
@@ -95,7 +95,7 @@ class Merger(Node):
             self.outbox.predecessor = LOST
         self.parent = ChildFrames(self.journal, grace_us, named, gateways_only=gateways_only)
         self.parent.children.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
-        self.store = PartialStore()
+        self.store = PartialStore(lambda of: known_leaves(self.sent, self.parent.children.memberships, of))
         self._pack = pack
         self._owed: set[EpochKey] = set()  # epochs to receipt after the next commit
         self._receipts: list[Action] = []  # receipts to send after the commit under way

@@ -7,7 +7,7 @@ rows that a child sent as late, leave as late rows (4.2, 4.4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
-from edge_agent.algebra.frame import ROW_LIMIT_US, Gap, Plan, Section
+from edge_agent.algebra.frame import LEAF_READINGS, MAX_LEAVES, ROW_LIMIT_US, Gap, Plan, Section
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat, readings_in, with_names
+from edge_agent.algebra.partials.row_counts import claimed
 from edge_agent.algebra.partials.sessions import SessionStore
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey, QueryKey
@@ -27,6 +28,7 @@ from edge_agent.machines.checkpoint.slots import PLAN, STORE, NamedRows, StoreSt
 from edge_agent.machines.downlink.epochs.counting import ALL, Counting
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.renumbering import Renumbering
+from edge_agent.machines.region import overfull
 from edge_agent.machines.uplink.step import Hints, StepRows
 
 PlanKey = tuple[Group, bytes]
@@ -41,7 +43,9 @@ class PartialStore:
     lost: gap records for rows that were taken out, until the owner takes them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: Callable[[Group], int] = lambda group: MAX_LEAVES) -> None:
+        """leaves: how many gateways the parent knows below this node."""
+        self._leaves = leaves
         self._numbers = Renumbering()
         self.keys, self.nodes = self._numbers.keys, self._numbers.nodes
         self.plans: dict[PlanKey, Plan] = {}
@@ -49,6 +53,7 @@ class PartialStore:
         self.touched: set[PlanKey] = set()
         self.lost: list[Gap] = []
         self._stores: dict[PlanKey, Store | SessionStore] = {}
+        self._claimed: dict[PlanKey, float] = {}  # at least the readings in open rows
         self._late: dict[PlanKey, list[Partials]] = {}
         # (node, epoch, plan number, late) -> rows as they came: one numpy call names and renumbers those of many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
@@ -82,13 +87,29 @@ class PartialStore:
             after_us = group.cut.gap_us  # a session is complete when the frontier is above last + gap
             behind = np.ones(len(rows), np.bool_) if late else rows.end + after_us <= published.get(group, -(2**62))
             if not behind.any():
-                self._store(key).add(rows)
+                self._open(key, rows)
             elif behind.all():
                 self._late.setdefault(key, []).append(rows)
             else:
                 self._late.setdefault(key, []).append(rows.take(behind))
-                self._store(key).add(rows.take(~behind))
+                self._open(key, rows.take(~behind))
         self._raw.clear()
+
+    def _open(self, key: PlanKey, rows: Partials) -> None:
+        """Add open rows. Those that claim too many readings are taken out before their sums leave 64 bits."""
+        store = self._store(key)
+        store.add(rows)
+        self._claimed[key] = self._claimed.get(key, 0.0) + claimed(rows, store.basis)
+        if self._claimed[key] > LEAF_READINGS:
+            kept = self._bounded(key, store.view())
+            store.restore(kept)
+            self._claimed[key] = claimed(kept, store.basis)
+
+    def _bounded(self, key: PlanKey, rows: Partials) -> Partials:
+        """The rows that the parent takes; others are declared lost."""
+        kept, taken = overfull.split(rows, self.plans[key].basis, lambda: self._leaves(key[0]))
+        self.lost += () if taken is None else overfull.losses(key[0], taken)
+        return kept
 
     def forget(self, epoch: EpochKey) -> None:
         """Drop the dictionary of a child's epoch that has ended."""
@@ -138,6 +159,8 @@ class PartialStore:
                 rows = NOTHING
             if len(rows):
                 self.touched.add(key)
+                rows = self._bounded(key, rows)
+            if len(rows):
                 out.append(StepRows(self.plans[key], False, rows, self.keys.texts, self.nodes.texts))
             out += self._late_of(key)
         return tuple(out)
@@ -150,7 +173,8 @@ class PartialStore:
         if key not in self._late:
             return []
         self.touched.add(key)
-        return [StepRows(self.plans[key], True, concat(self._late.pop(key)), self.keys.texts, self.nodes.texts)]
+        rows = self._bounded(key, concat(self._late.pop(key)))
+        return [StepRows(self.plans[key], True, rows, self.keys.texts, self.nodes.texts)] if len(rows) else []
 
     def flush(self, group: Group) -> tuple[StepRows, ...]:
         """Remove and return all rows of a group, closed or not."""
@@ -183,6 +207,7 @@ class PartialStore:
             store = self._stores.get(key)
             if store is None or not len(store):
                 self._stores.pop(key, None)
+                self._claimed.pop(key, None)
                 out |= STORE.write(None, name)  # the plan stays, because more rows of it are likely
                 continue
             out |= PLAN.write(self.plans[key], name)  # in a slot of its own: it may have thousands of queries

@@ -100,6 +100,12 @@ class SentUpward:
             sent.frontier_us = min(sent.frontier_us, membership.published_us)
 
 
+def known_leaves(sent: SentUpward, memberships: Memberships, group: Group) -> int:
+    """How many gateways the parent knows below this node in a group, at least; after a start, those of the slots."""
+    stated = sent.groups[group].leaves if group in sent.groups else {}
+    return len(stated) or (len(memberships[group].leaves()) if group in memberships else 0)
+
+
 def until_the_last_frame(
     before: tuple[ExcludedLeaf, ...], leaves: Mapping[str, Leaf], known: Mapping[str, Leaf]
 ) -> tuple[ExcludedLeaf, ...]:
