@@ -36,6 +36,7 @@ from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.losses.let_go import WAIT_US, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
@@ -87,6 +88,7 @@ GROWS: dict[type, dict[str, str]] = {
         "changed_dictionaries": COMMIT,
         "_beats": OWN_ID,
     },
+    LetGo: {"_waited_us": f"ranges between frames that wait: {WAITING}", "_heard_us": OWN_ID},
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
     GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
     Member: {
@@ -181,6 +183,8 @@ def made(of: type) -> Any:
             return Inbox(1)
         case "ChildFrames":
             return ChildFrames(1, 60 * S)
+        case "LetGo":
+            return LetGo(Inbox(1))
         case "LostPasts":
             return LostPasts(Children(60 * S), Inbox(1))
         case "GroupMembership":
@@ -244,6 +248,28 @@ def test_definitions_of_an_epoch_have_a_bound_and_the_frame_beyond_it_is_settled
         with pytest.raises(WireError, match="at most 5000 are kept"):
             known.learn(Define(keys=(1, ("y" * 4_000,))))
         assert len(known.keys) == 1
+
+
+def test_what_a_child_says_is_missing_takes_an_entry_for_each_frame_that_waits() -> None:
+    """protocol 1.2, 1.3: births of 65 536 frames of which the first came, and births that name one epoch."""
+    region = Fed()
+    region.births(1, None)
+    for epoch in range(2, 12):
+        birth = Birth(epoch << 32, region.merger.journal, (1, 0), "1", 65_536)
+        region.hears("c", Frame(epoch, 0, birth), Frame(epoch, 7, groups=(GroupPart(0, NOW_US),)))
+    for epoch in range(12, 30):
+        birth = Birth(epoch << 32, region.merger.journal, (1, 99), "1")
+        region.hears("c", Frame(epoch, 0, birth), Frame(1, 2 * epoch, groups=(GroupPart(0, NOW_US),)))
+    let_go = region.merger.parent.let_go
+    between = 18 + 1
+    assert len(list(let_go._holes("c", None))) <= 2 * 10 + 2 * between
+    assert len(let_go._waited_us["c"]) <= between  # only of the epoch in force, which speaks
+    region.now_us += WAIT_US
+    for _ in range(20):  # the epoch in force is silent
+        region.now_us += 10 * S
+        region.hears("c", Frame(12, 1, groups=(GroupPart(0, NOW_US),)))
+    assert len(let_go._waited_us["c"]) <= 2 * 10 + between
+    region.merger.parent.inbox.check()
 
 
 @pytest.mark.parametrize("what", ["leaves", "queries", "groups"])
