@@ -31,6 +31,7 @@ from edge_agent.machines.downlink import inbox, moves, room, serving_agreement
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs import ended_epochs, epoch_dictionary
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
@@ -78,6 +79,7 @@ GROWS: dict[type, dict[str, str]] = {
         "flushes": "ended_epochs.MOST_FLUSHES for each child, each with MOST_CONTESTED numbers",
         "changed": COMMIT,
     },
+    DefinitionsAhead: {"_of": WAITING},
     EpochFrames: {"waiting": WAITING, "quarantined": "the newest 16 are kept over a commit; one for each frame sent"},
     EpochDictionary: {
         **dict.fromkeys(("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused in `refused`"),

@@ -17,6 +17,7 @@ from edge_agent.algebra.frame import LOST, Frame
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.child_epochs import ChildEpochs
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.epoch_frames import (
     AFTER_FLUSH,
     ANOTHER_FLUSH,
@@ -34,10 +35,10 @@ UNEXPLAINED: Final = 100  # a frame with unknown numbers is settled as bad once 
 MOST_LOST: Final = 1_000  # most epochs of older lines of one child; beyond this the oldest end
 MOST_LINES: Final = 1_000  # most epochs of one child with waiting frames; a crash loop makes two frames per epoch
 
-Explains = Callable[[EpochKey, Frame, Mapping[int, Frame | BadFrame]], bool]
+Explains = Callable[[EpochKey, Frame, DefinitionsAhead], bool]
 
 
-def _always(_key: EpochKey, _frame: Frame, _waiting: Mapping[int, Frame | BadFrame]) -> bool:
+def _always(_key: EpochKey, _frame: Frame, _ahead: DefinitionsAhead) -> bool:
     return True
 
 
@@ -119,7 +120,7 @@ class Inbox(ChildEpochs):
             frames is not None
             and 0 < frame.seq == frames.applied.next
             and not (frames.waiting or frames.lost or frames.refuses(frame))
-            and self._explains(key, frame, frames.waiting)
+            and self._explains(key, frame, frames.ahead)
         )
 
     def _pass(self, key: EpochKey, frame: Frame, received_us: int) -> Effect:
@@ -166,7 +167,8 @@ class Inbox(ChildEpochs):
             why = frames.refuses(frame)
             if why:
                 message = BadFrame(message.epoch, seq, why, b"", since_us=_since(frame, why))
-        frames.waiting[seq] = message
+        frames.waiting[seq], frames.looked = message, False
+        frames.ahead.add(message)
         self.waiting.add(key, message)
         self.changed.add(key)
         if seq == 0:
@@ -198,6 +200,7 @@ class Inbox(ChildEpochs):
 
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
         message = frames.waiting.pop(seq)
+        frames.ahead.remove(seq)
         self.waiting.remove(key, message)
         self.changed.add(key)
         return message
@@ -379,7 +382,7 @@ class Inbox(ChildEpochs):
         """Yield the waiting frames whose turn has come. force: do not let a frame with unknown numbers wait."""
         while frames.applied.next in frames.waiting:
             message = frames.waiting[frames.applied.next]
-            if isinstance(message, Frame) and not force and not self._explains(key, message, frames.waiting):
+            if isinstance(message, Frame) and not force and not self._explains(key, message, frames.ahead):
                 frames.blocked = True
                 if len(frames.waiting) <= UNEXPLAINED:
                     return
@@ -397,9 +400,12 @@ class Inbox(ChildEpochs):
         return False
 
     def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
+        if frames.looked:
+            return
+        frames.looked = True
         for seq in sorted(frames.waiting) if frames.born else ():  # without a birth it may be for another journal
             message = frames.waiting[seq]
-            if isinstance(message, Frame) and not self._explains(key, message, frames.waiting):
+            if isinstance(message, Frame) and not self._explains(key, message, frames.ahead):
                 continue  # it waits for earlier frames, which define its numbers
             effect = self._effect(key, frames, seq, stale=True)
             frames.applied.add(seq)

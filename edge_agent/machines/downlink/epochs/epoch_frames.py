@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from edge_agent.algebra.frame import Flush, Frame
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
@@ -71,6 +72,8 @@ class EpochFrames:
     unheard: bool = False  # declared lost before any frame of it took effect
     readings: int | None = 0
     refused: int = 0
+    ahead: DefinitionsAhead = field(default_factory=DefinitionsAhead, compare=False)  # what `waiting` defines
+    looked: bool = False  # declared lost, and no frame has come since those that wait were looked at
 
     def __contains__(self, seq: int) -> bool:
         return seq in self.applied or seq in self.waiting
@@ -175,7 +178,7 @@ class EpochFrames:
     @classmethod
     def restore(cls, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> EpochFrames:
         """Continue from the result of `snapshot` and the waiting frames."""
-        return cls(
+        frames = cls(
             ReceivedSeqs(state.next, set(state.applied)),
             dict(waiting),
             state.predecessor,
@@ -192,6 +195,9 @@ class EpochFrames:
             readings=state.readings,
             refused=state.refused,
         )
+        for message in waiting.values():
+            frames.ahead.add(message)
+        return frames
 
 
 def earliest(frame: Frame) -> int | None:
