@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -43,7 +44,7 @@ from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
-from edge_agent.machines.events import Arrived, Tick
+from edge_agent.machines.events import Arrived, BadFrame, Tick
 from edge_agent.machines.region import merger as of_merger
 from edge_agent.machines.region import partial_store, sent_upward
 from edge_agent.machines.region.child_alarms import ChildAlarms
@@ -241,6 +242,41 @@ def test_epochs_that_a_birth_says_are_held_or_lost_are_bounded() -> None:
         assert region.merger.counters()["beyond_bounds"]["epochs"] == box.forgotten > 0
         assert len(region.merger.parent.dictionaries) <= 33
         assert box.current["c"] == 149
+
+
+def test_epochs_that_wait_at_the_root_are_bounded_and_what_comes_beyond_is_declared_lost() -> None:
+    """protocol 1.4, 2.2: the lander has receipted them; a birth that the line in force leads to takes effect."""
+    with mock.patch.object(inbox, "MOST_EPOCHS", 30):
+        root, heard_us = ChildFrames(1, 60 * S, bounded=False), NOW_US
+        first = Fed().birth("c", COUNTED)
+        assert first.birth is not None
+        root.take("c", replace(first, birth=replace(first.birth, journal=1)), heard_us)
+        for epoch in range(1_000, 1_100):
+            root.take("c", BadFrame(epoch, 0, "unreadable", b""), heard_us + S)
+        root.inbox.check()
+        assert len(root.inbox.epochs) == 30
+        assert root.inbox.forgotten == 71
+        assert len(root.dictionaries) == 1
+        for epoch in (2_000, 1_099):  # an epoch that is new, and one that is known to be too many
+            (lost,) = root.take("c", replace(counted(1, 5), epoch=epoch), heard_us + S)
+            assert [gap.nodes for gap in lost.losses] == [("c",)]
+        (born,) = root.take("c", Frame(8, 0, Birth(8 << 32, 1, (7, 0), "1")), heard_us + S)
+        assert (born.effect.epoch, len(root.inbox.epochs)) == (8, 30)
+        (born,) = root.take("c", Frame(9, 0, Birth(9 << 32, 1, LOST, "1")), heard_us + S)
+        assert born.effect.epoch == 9
+
+
+def test_births_of_which_frames_are_missing_are_bounded_also_if_all_follow_the_line_in_force() -> None:
+    """protocol 2.2: they are turned away, and come again; a birth that takes effect at once has room."""
+    with mock.patch.object(inbox, "MOST_EPOCHS", 30):
+        region = Fed()
+        region.births(1, None)
+        for epoch in range(2, 100):
+            region.hears("c", Frame(epoch, 0, Birth(epoch << 32, region.merger.journal, (1, 0), "1", 2)))
+        box = region.merger.parent.inbox
+        assert (len(box.epochs), box.refused) == (30, 69)
+        region.births(100, (1, 0))
+        assert box.current["c"] == 100
 
 
 def test_definitions_of_an_epoch_have_a_bound_and_the_frame_beyond_it_is_settled() -> None:

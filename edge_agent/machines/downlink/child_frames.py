@@ -171,10 +171,10 @@ class ChildFrames:
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
-        dictionary = self._dictionary(key)
         frame = effect.frame
-        if frame is None:
-            return self._settled(effect, dictionary, message, received_us)
+        if frame is None:  # its epoch may have ended, or be one too many: then nothing is kept of it
+            return self._settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
+        dictionary = self._dictionary(key)
         came = frame
         if frame.gaps:
             frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, frame.gaps, received_us)))

@@ -34,6 +34,7 @@ from edge_agent.machines.events import BadFrame
 UNEXPLAINED: Final = 100  # a frame with unknown numbers is settled as bad once so many wait; its node could define them
 MOST_LOST: Final = 1_000  # most epochs of older lines of one child; beyond this the oldest end
 MOST_LINES: Final = 1_000  # most epochs of one child with waiting frames; a crash loop makes two frames per epoch
+MOST_EPOCHS: Final = MOST_LOST + 2 * MOST_LINES  # beyond so many of one child only a birth opens one that ends another
 
 Explains = Callable[[EpochKey, Frame, DefinitionsAhead], bool]
 
@@ -89,6 +90,11 @@ class Inbox(ChildEpochs):
             yield from self._after_end(key, message)
             return
         known = self.epochs.get(key)
+        if known is None and not self.bounded and self._crowded(node, message):
+            self.ended.add(key, 0)  # it has been receipted, so nobody sends it again: its content is declared lost
+            self._forgotten += 1
+            yield from self._after_end(key, message)
+            return
         frames = known if known is not None else EpochFrames()
         if self.current.get(node) == message.epoch:
             self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
@@ -216,16 +222,22 @@ class Inbox(ChildEpochs):
         predecessor = frames.predecessor if birth is None else birth.predecessor
         upto = frames.birth_frames if birth is None else birth.frames
         if not current and (seq == 0 or frames.born) and seq < upto and self._settled(key.node, predecessor):
-            return True
+            return key in self.epochs or not self._crowded(key.node, message)
         if key not in self.epochs and len(self._lines.get(key.node, ())) >= MOST_LINES:
             return False
         return self.waiting.room(key.node)
 
-    def _settled(self, node: str, predecessor: tuple[int, int] | str | None) -> bool:
-        if not isinstance(predecessor, tuple):
-            return predecessor == LOST or node not in self.current
-        before = self.epochs.get(EpochKey(node, predecessor[0]))
-        return before is not None and before.applied.next == predecessor[1] + 1
+    def _crowded(self, node: str, message: Frame | BadFrame) -> bool:
+        """Whether a child has too many epochs for one more, unless a birth takes effect at once and ends another."""
+        if len(self._lines.get(node, ())) < MOST_EPOCHS:
+            return False
+        birth = message.birth if isinstance(message, Frame) else None
+        if birth is None or birth.frames > 1:
+            return True
+        if not isinstance(birth.predecessor, tuple):
+            return birth.predecessor != LOST  # which ends those beyond MOST_LOST
+        before = self.epochs.get(EpochKey(node, birth.predecessor[0]))
+        return before is None or not before.leads_to(message, birth.predecessor[1])
 
     def _after_end(self, key: EpochKey, message: Frame | BadFrame) -> Iterator[Effect]:
         """Take a frame of an epoch with a successor: a duplicate, or of another line that began with that epoch.
@@ -354,29 +366,6 @@ class Inbox(ChildEpochs):
         for epoch in lost[:-MOST_LOST]:  # later frames of these are declared lost
             self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
             self._forgotten += 1
-
-    def _continues(self, node: str, frames: EpochFrames) -> bool:
-        """Whether an epoch without effect continues an epoch that took effect, through epochs that are known here.
-
-        If not, it may be of a copy of the spool.
-        """
-        seen = set[int]()
-        while frames.unheard:
-            if not frames.born:
-                return False
-            if not isinstance(frames.predecessor, tuple):
-                return True  # it begins a life of the node without a past
-            epoch, last = frames.predecessor
-            if EpochKey(node, epoch) in self.ended:
-                return self.ended.of[node][epoch] <= last + 1
-            before = self._lines[node].get(epoch)
-            if before is None or epoch in seen:
-                return False
-            if not before.unheard:
-                return before.applied.next <= last + 1
-            seen.add(epoch)
-            frames = before
-        return True
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
         """Yield the waiting frames whose turn has come. force: do not let a frame with unknown numbers wait."""
