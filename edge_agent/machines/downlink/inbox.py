@@ -78,7 +78,7 @@ class Inbox(ChildEpochs):
         key = EpochKey(node, message.epoch)
         if isinstance(message, Frame) and self._is_next(key, message):
             effect = self._pass(key, message, received_us)
-            return [effect, *self._advance(node, received_us)] if node in self._unborn else [effect]
+            return [effect, *self._advance(node, received_us)] if self._awaited(key, effect.seq) else [effect]
         return list(self._take(node, message, received_us))
 
     def _take(self, node: str, message: Frame | BadFrame, received_us: int) -> Iterator[Effect]:
@@ -113,8 +113,9 @@ class Inbox(ChildEpochs):
         if self.current.get(node) != message.epoch or frames.lost:
             yield from self._advance(node, received_us)
         elif seq == frames.applied.next or frames.blocked:
+            since = frames.applied.next
             yield from self._run(key, frames)
-            if node in self._unborn:
+            if self._awaited(key, since) or (frames.blocked and node in self._unborn):
                 yield from self._advance(node, received_us)
 
     def _is_next(self, key: EpochKey, frame: Frame) -> bool:
@@ -252,6 +253,17 @@ class Inbox(ChildEpochs):
         if self.ended.pass_over(key, seq, run_of(message)) or not self.bounded:
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
             yield Effect(*key, seq, None, stale=True, why=SECOND_LINE)
+
+    def _awaited(self, key: EpochKey, since: int) -> bool:
+        """Whether a birth may wait for the frames of an epoch from seq `since` on that took effect.
+
+        Others wait for silence of the line in force, which just spoke.
+        """
+        if key.node not in self._unborn:
+            return False
+        named = (frames.predecessor for frames in self._lines[key.node].values())
+        upto = self.epochs[key].applied.next
+        return any(isinstance(of, tuple) and of[0] == key.epoch and since <= of[1] < upto for of in named)
 
     # --- order ----------------------------------------------------------------------------------------------------
 
