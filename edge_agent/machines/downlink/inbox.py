@@ -110,8 +110,10 @@ class Inbox(ChildEpochs):
             return
         self._open(key, frames)
         self._put(key, frames, message)
-        if self.current.get(node) != message.epoch or frames.lost:
+        if frames.lost or (self.current.get(node) != message.epoch and frames.completed_by(seq)):
             yield from self._advance(node, received_us)
+        elif self.current.get(node) != message.epoch:
+            self._unborn.add(node)
         elif seq == frames.applied.next or frames.blocked:
             since = frames.applied.next
             yield from self._run(key, frames)
@@ -176,6 +178,7 @@ class Inbox(ChildEpochs):
                 message = BadFrame(message.epoch, seq, why, b"", since_us=_since(frame, why))
         frames.waiting[seq], frames.looked = message, False
         frames.ahead.add(message)
+        frames.touched(seq)
         self.waiting.add(key, message)
         self.changed.add(key)
         if seq == 0:
@@ -208,6 +211,7 @@ class Inbox(ChildEpochs):
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
         message = frames.waiting.pop(seq)
         frames.ahead.remove(seq)
+        frames.touched(seq)
         self.waiting.remove(key, message)
         self.changed.add(key)
         return message
