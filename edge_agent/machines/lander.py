@@ -100,7 +100,8 @@ class FramesAhead:
     """Counts the frames of each child that the root cannot apply yet (2.2).
 
     A frame is counted if a frame before it in its epoch is missing, or if its whole epoch waits. An epoch waits if its
-    birth names frames of the epoch before that are missing or wait themselves.
+    birth names frames of the epoch before that are missing or wait themselves. An epoch counts alone, without its
+    frames, if frame 0 does not say what it follows, although its child was heard: the root may keep it for long (1.4).
 
     Seqs up to the highest that an earlier run received, and those before the first frame of an epoch in this run, do
     not count as missing: a gap record covers them, or their receipt is no longer known, or they arrive soon. For the
@@ -116,6 +117,7 @@ class FramesAhead:
         self._waits: dict[EpochKey, tuple[EpochKey, int]] = {}  # waiting epoch -> (epoch before it, last seq of that)
         self._awaited: dict[EpochKey, list[EpochKey]] = {}  # epoch -> epochs that wait for it
         self._heard: set[str] = set()  # children from which a frame has landed in this run
+        self._apart: dict[str, set[int]] = {}  # node -> epochs that do not say what they follow, although it was heard
 
     def take(self, key: EpochKey, message: LanderMessage, birth: Birth | None) -> bool:
         """Count a new frame. Returns False if the frame exceeds the bound and must not land.
@@ -127,6 +129,11 @@ class FramesAhead:
             line = self._new_line(key, seq)
         if seq < line.next:
             return True
+        if seq == 0 and key.node in self._heard and (birth is None or birth.predecessor is None):
+            apart = self._apart.setdefault(key.node, set())
+            if key.epoch not in apart and len(apart) >= MOST_EPOCHS:
+                return False
+            apart.add(key.epoch)
         before = None if birth is None or key in self._waits else self._lacks(key.node, birth)
         waits = before is not None or key in self._waits
         if (seq > line.next or waits) and not self._room(key, 2 if seq < line.top else 1):

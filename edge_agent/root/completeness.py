@@ -357,7 +357,7 @@ class Decider:
 
     def take_beyond(self) -> dict[str, int]:
         """Counts of what exceeded a bound since the last call, by kind of bound."""
-        counts = {**self.beyond_bounds, **self.parent.children.forgotten()}
+        counts = {**self.beyond_bounds, **self.parent.children.forgotten(), "epochs": self.parent.inbox.forgotten}
         new = {what: many - self._reported_beyond.get(what, 0) for what, many in counts.items()}
         self._reported_beyond = counts
         return {what: many for what, many in new.items() if many}

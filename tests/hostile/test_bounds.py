@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -31,17 +32,19 @@ from edge_agent.machines.downlink import inbox, moves, room, serving_agreement
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs import ended_epochs, epoch_dictionary
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.losses.let_go import WAIT_US, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
-from edge_agent.machines.events import Arrived, Tick
+from edge_agent.machines.events import Arrived, BadFrame, Tick
 from edge_agent.machines.region import merger as of_merger
 from edge_agent.machines.region import partial_store, sent_upward
 from edge_agent.machines.region.child_alarms import ChildAlarms
@@ -77,6 +80,7 @@ GROWS: dict[type, dict[str, str]] = {
         "flushes": "ended_epochs.MOST_FLUSHES for each child, each with MOST_CONTESTED numbers",
         "changed": COMMIT,
     },
+    DefinitionsAhead: {"_of": WAITING},
     EpochFrames: {"waiting": WAITING, "quarantined": "the newest 16 are kept over a commit; one for each frame sent"},
     EpochDictionary: {
         **dict.fromkeys(("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused in `refused`"),
@@ -87,6 +91,7 @@ GROWS: dict[type, dict[str, str]] = {
         "changed_dictionaries": COMMIT,
         "_beats": OWN_ID,
     },
+    LetGo: {"_waited_us": f"ranges between frames that wait: {WAITING}", "_heard_us": OWN_ID},
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
     GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
     Member: {
@@ -183,6 +188,8 @@ def made(of: type) -> Any:
             return Inbox(1)
         case "ChildFrames":
             return ChildFrames(1, 60 * S)
+        case "LetGo":
+            return LetGo(Inbox(1))
         case "LostPasts":
             return LostPasts(Children(60 * S), Inbox(1))
         case "GroupMembership":
@@ -239,6 +246,41 @@ def test_epochs_that_a_birth_says_are_held_or_lost_are_bounded() -> None:
         assert box.current["c"] == 149
 
 
+def test_epochs_that_wait_at_the_root_are_bounded_and_what_comes_beyond_is_declared_lost() -> None:
+    """protocol 1.4, 2.2: the lander has receipted them; a birth that the line in force leads to takes effect."""
+    with mock.patch.object(inbox, "MOST_EPOCHS", 30):
+        root, heard_us = ChildFrames(1, 60 * S, bounded=False), NOW_US
+        first = Fed().birth("c", COUNTED)
+        assert first.birth is not None
+        root.take("c", replace(first, birth=replace(first.birth, journal=1)), heard_us)
+        for epoch in range(1_000, 1_100):
+            root.take("c", BadFrame(epoch, 0, "unreadable", b""), heard_us + S)
+        root.inbox.check()
+        assert len(root.inbox.epochs) == 30
+        assert root.inbox.forgotten == 71
+        assert len(root.dictionaries) == 1
+        for epoch in (2_000, 1_099):  # an epoch that is new, and one that is known to be too many
+            (lost,) = root.take("c", replace(counted(1, 5), epoch=epoch), heard_us + S)
+            assert [gap.nodes for gap in lost.losses] == [("c",)]
+        (born,) = root.take("c", Frame(8, 0, Birth(8 << 32, 1, (7, 0), "1")), heard_us + S)
+        assert (born.effect.epoch, len(root.inbox.epochs)) == (8, 30)
+        (born,) = root.take("c", Frame(9, 0, Birth(9 << 32, 1, LOST, "1")), heard_us + S)
+        assert born.effect.epoch == 9
+
+
+def test_births_of_which_frames_are_missing_are_bounded_also_if_all_follow_the_line_in_force() -> None:
+    """protocol 2.2: they are turned away, and come again; a birth that takes effect at once has room."""
+    with mock.patch.object(inbox, "MOST_EPOCHS", 30):
+        region = Fed()
+        region.births(1, None)
+        for epoch in range(2, 100):
+            region.hears("c", Frame(epoch, 0, Birth(epoch << 32, region.merger.journal, (1, 0), "1", 2)))
+        box = region.merger.parent.inbox
+        assert (len(box.epochs), box.refused) == (30, 69)
+        region.births(100, (1, 0))
+        assert box.current["c"] == 100
+
+
 def test_definitions_of_an_epoch_have_a_bound_and_the_frame_beyond_it_is_settled() -> None:
     with mock.patch.object(epoch_dictionary, "MOST_BYTES", 5_000):
         known = EpochDictionary()
@@ -246,6 +288,28 @@ def test_definitions_of_an_epoch_have_a_bound_and_the_frame_beyond_it_is_settled
         with pytest.raises(WireError, match="at most 5000 are kept"):
             known.learn(Define(keys=(1, ("y" * 4_000,))))
         assert len(known.keys) == 1
+
+
+def test_what_a_child_says_is_missing_takes_an_entry_for_each_frame_that_waits() -> None:
+    """protocol 1.2, 1.3: births of 65 536 frames of which the first came, and births that name one epoch."""
+    region = Fed()
+    region.births(1, None)
+    for epoch in range(2, 12):
+        birth = Birth(epoch << 32, region.merger.journal, (1, 0), "1", 65_536)
+        region.hears("c", Frame(epoch, 0, birth), Frame(epoch, 7, groups=(GroupPart(0, NOW_US),)))
+    for epoch in range(12, 30):
+        birth = Birth(epoch << 32, region.merger.journal, (1, 99), "1")
+        region.hears("c", Frame(epoch, 0, birth), Frame(1, 2 * epoch, groups=(GroupPart(0, NOW_US),)))
+    let_go = region.merger.parent.let_go
+    between = 18 + 1
+    assert len(list(let_go._holes("c", None))) <= 2 * 10 + 2 * between
+    assert len(let_go._waited_us["c"]) <= between  # only of the epoch in force, which speaks
+    region.now_us += WAIT_US
+    for _ in range(20):  # the epoch in force is silent
+        region.now_us += 10 * S
+        region.hears("c", Frame(12, 1, groups=(GroupPart(0, NOW_US),)))
+    assert len(let_go._waited_us["c"]) <= 2 * 10 + between
+    region.merger.parent.inbox.check()
 
 
 @pytest.mark.parametrize("what", ["leaves", "queries", "groups"])

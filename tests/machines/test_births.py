@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Frame, Heartbeat
+from edge_agent.algebra.frame import Birth, Frame, Heartbeat
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
-from edge_agent.machines.events import Arrived, Beat, Configured, Damaged, LowerLink, Note, Read, Retire, Tick
+from edge_agent.machines.downlink.epochs import epoch_frames
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames
+from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.events import Arrived, BadFrame, Beat, Configured, Damaged, LowerLink, Note, Read, Retire, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -258,3 +261,42 @@ def test_a_damaged_frame_that_held_definitions_costs_what_it_held_and_no_more(da
     assert len(wanted - found.keys()) <= 2, wanted - found.keys()
     assert {value for value, _ in found.values()} == {1.0}
     assert not root.decider.parent.inbox.epochs.keys() - {EpochKey("a", host.machine.outbox.epoch)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_birth_is_here_if_no_frame_of_it_is_missing_whatever_came_and_went(seed: int) -> None:
+    """protocol 1.2, 3.5: one message may stand for several frames."""
+    random, known = Random(seed), EpochFrames(birth_frames=12)
+    for _ in range(200):
+        seq = random.randrange(14)
+        if random.random() < 0.2:
+            known.waiting.pop(seq, None)
+        else:
+            known.waiting[seq] = BadFrame(1, seq, "lost", b"", random.choice((1, 1, 2, 5)))
+        known.touched(seq)
+        assert known.birth_is_here == (not any(known.missing(known.birth_frames - 1)))
+
+
+def test_each_frame_of_a_long_birth_is_counted_once_and_lets_nothing_else_be_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 1.2, 2.2: a hostile child may say that its birth has 65 536 frames, and send most of them."""
+    counted, looks = list[int](), list[str]()
+    real, advance = epoch_frames.run_of, Inbox._advance
+
+    def run_of(message: Frame | BadFrame) -> int:
+        counted.append(message.seq)
+        return real(message)
+
+    def look(self: Inbox, node: str, now_us: int) -> Iterator[Effect]:
+        looks.append(node)
+        return advance(self, node, now_us)
+
+    monkeypatch.setattr(epoch_frames, "run_of", run_of)
+    monkeypatch.setattr(Inbox, "_advance", look)
+    inbox = Inbox(7)
+    inbox.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1", 500)))
+    for seq in range(1, 499):
+        assert inbox.take("a", Frame(1, seq)) == []
+    assert (len(counted), looks) == (499, [])
+    assert len(inbox.take("a", Frame(1, 499))) == 500

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Leaf, Members, Plan, Section
+from edge_agent.algebra.frame import LOST, Birth, Define, Frame, GroupPart, Leaf, Members, Plan, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.group_cut import cut_from_text
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.downlink.inbox import UNEXPLAINED
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.inbox import UNEXPLAINED, Inbox
 from edge_agent.wire import frames, heads
 
 SECOND = 1_000_000
@@ -169,3 +172,47 @@ def test_a_plan_that_this_version_cannot_merge_does_no_harm_until_rows_of_it_com
         assert why in applied.effect.why
         [applied] = half.take("a", Frame(1, 2, groups=(GroupPart(0, NOW, (Section(1, rows(3, 1.5)),)),)), NOW)
         assert applied.effect.frame is not None
+
+
+def test_definitions_in_frames_that_wait_are_learnt_once_however_many_frames_have_unknown_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 2.2, 2.4: one frame of a hostile child lets thousands take effect, each after a look at all others."""
+    learnt, real = list[Define](), EpochDictionary.learn
+
+    def learn(self: EpochDictionary, define: Define) -> None:
+        learnt.append(define)
+        real(self, define)
+
+    monkeypatch.setattr(EpochDictionary, "learn", learn)
+    half, many = parent(), 4 * UNEXPLAINED
+    for seq in range(2, many):
+        half.take("a", Frame(1, seq, define=Define(keys=(seq - 1, ("k",))), groups=(GroupPart(9, NOW),)), NOW)
+    learnt.clear()
+    effects = [applied.effect for applied in half.take("a", Frame(1, 1, groups=(GroupPart(9, NOW),)), NOW)]
+    assert [(effect.seq, effect.frame is None) for effect in effects][:2] == [(1, True), (2, True)]
+    assert len(effects) == many - UNEXPLAINED - 1
+    assert len(learnt) <= 3 * many
+
+
+def test_frames_of_an_older_line_that_wait_for_numbers_are_looked_at_when_another_one_of_it_comes() -> None:
+    """protocol 1.2, 2.4: not with each message of the newer line."""
+    looks, known = list[int](), set[int]()
+
+    def explains(_key: EpochKey, frame: Frame, _ahead: DefinitionsAhead) -> bool:
+        looks.append(frame.seq)
+        return frame.epoch != 1 or frame.seq in known
+
+    inbox = Inbox(7, explains=explains)
+    known.add(0)
+    inbox.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1")))
+    for seq in range(2, 50):
+        inbox.take("a", Frame(1, seq))
+    inbox.take("a", Frame(2, 0, Birth(2 << 32, 7, LOST, "1")))
+    looks.clear()
+    for seq in range(1, 50):
+        assert [effect.seq for effect in inbox.take("a", Frame(2, seq))] == [seq]
+    assert len(looks) < 100
+    known |= set(range(1, 50))
+    assert [effect.seq for effect in inbox.take("a", Frame(1, 1))] == list(range(1, 50))
+    inbox.check()

@@ -207,6 +207,25 @@ def test_epochs_that_wait_for_each_other_have_a_bound_and_all_go_on_once_the_fir
     assert [run.born(epoch, (epoch - 1, 0)) for epoch in (10, 11, 12, 13)] == [True] * 4
 
 
+def test_epochs_that_do_not_say_what_they_follow_have_a_bound_for_a_child_that_was_heard() -> None:
+    """protocol 1.4, 2.2: at the root each would wait as of a second line. What says it lands, and is as before."""
+    run = Run()
+    run.born(7, None)
+    assert [run.born(epoch, None) for epoch in (8, 9)] == [True, True]
+    run.take(10, 0)  # it has no birth that can be read
+    assert not run.born(11, None)
+    assert not run.born(12, (1, 3), journal=2), "the root discards it, and waits for a birth"
+    run.take(13, 0)
+    assert (seqs(run, 13), run.lander.refused) == ([], 3)
+    assert EpochKey("gw", 13) not in run.lander.received
+    run.take(8, *range(1, 50))
+    assert len(seqs(run, 8)) == 50, "its line may be the one that goes on"
+    assert run.born(14, (7, 0))
+    assert run.born(15, LOST)
+    assert run.born(8, None, node="other")
+    assert run.born(9, None, node="other")
+
+
 def test_frames_ahead_of_a_hole_in_an_epoch_that_waits_no_longer_count_as_before() -> None:
     """protocol 2.2"""
     run = Run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Generator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -10,11 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, Flush, Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import NEVER_US, Birth, Flush, Frame, Heartbeat, Receipt
 from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames
+from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
 from edge_agent.machines.downlink.losses.loss_records import PAST_LOST
 from edge_agent.machines.downlink.member import Member
@@ -282,3 +287,32 @@ def test_a_gateway_without_its_past_serves_a_new_query_from_where_its_new_line_b
     starts = {key.query: serving.from_us for key, serving in member.serving.items()}
     assert starts == {"q": NEVER_US, "added": T0 + 7 * S}
     assert Member.restore(member.snapshot()).snapshot() == member.snapshot()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_births_that_wait_for_silence_are_not_looked_at_with_each_frame_of_the_line_in_force(
+    ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 1.4, 2.2: there may be a thousand; a birth that names the frame is, and a heartbeat looks at all."""
+    looks, real = list[int](), Inbox._may_be_born
+
+    def may_be_born(self: Inbox, key: EpochKey, frames: EpochFrames, now_us: int) -> Generator[Effect, None, bool]:
+        looks.append(key.epoch)
+        return real(self, key, frames, now_us)
+
+    monkeypatch.setattr(Inbox, "_may_be_born", may_be_born)
+    parent = ChildFrames(JOURNAL, GRACE, bounded=False)
+    parent.take("g", Frame(1, 0, Birth(1 << 32, JOURNAL, None, "1")), T0)
+    for epoch in range(10, 60):
+        parent.take("g", Frame(epoch, 0, Birth(epoch << 32, JOURNAL, None, "1")), T0)
+    parent.take("g", Frame(60, 0, Birth(60 << 32, JOURNAL, (1, 20), "1")), T0)
+    if ahead:
+        parent.take("g", Frame(1, 30), T0)
+    looks.clear()
+    for seq in range(1, 20):
+        parent.take("g", Frame(1, seq), T0 + S)
+    assert looks == []
+    parent.take("g", Heartbeat(1, 19, ()), T0 + S)
+    assert looks == [*range(10, 61)]
+    born = parent.take("g", Frame(1, 20), T0 + S)[-1]
+    assert (born.effect.epoch, born.effect.seq) == (60, 0)

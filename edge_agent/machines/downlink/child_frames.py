@@ -6,7 +6,6 @@ See docs/protocol.md 2 and 4. Rows are not stored here: the owner takes them fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, Effect, earliest
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -171,10 +171,10 @@ class ChildFrames:
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
-        dictionary = self._dictionary(key)
         frame = effect.frame
-        if frame is None:
-            return self._settled(effect, dictionary, message, received_us)
+        if frame is None:  # its epoch may have ended, or be one too many: then nothing is kept of it
+            return self._settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
+        dictionary = self._dictionary(key)
         came = frame
         if frame.gaps:
             frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, frame.gaps, received_us)))
@@ -288,7 +288,7 @@ class ChildFrames:
             self.dictionaries.setdefault(key, EpochDictionary()).learn(frame.define)
             self.changed_dictionaries.add(key)
 
-    def _explains(self, key: EpochKey, frame: Frame, waiting: Mapping[int, Frame | BadFrame]) -> bool:
+    def _explains(self, key: EpochKey, frame: Frame, ahead: DefinitionsAhead) -> bool:
         """Whether all numbers of a frame are known, also from definitions in waiting frames after it (2.4)."""
         if frame.define is not None:
             try:
@@ -297,10 +297,9 @@ class ChildFrames:
                 return True  # `_apply` will refuse the frame for this
         if self._knows(key, frame):
             return True
-        for _, later in sorted(waiting.items()):
-            if isinstance(later, Frame):
-                with suppress(WireError):
-                    self._learn(key, later)
+        if not ahead.learn(self._dictionary(key)):
+            return False
+        self.changed_dictionaries.add(key)
         return self._knows(key, frame)
 
     def _knows(self, key: EpochKey, frame: Frame) -> bool:

@@ -17,6 +17,7 @@ from edge_agent.algebra.frame import LOST, Frame
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.child_epochs import ChildEpochs
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.epoch_frames import (
     AFTER_FLUSH,
     ANOTHER_FLUSH,
@@ -33,11 +34,12 @@ from edge_agent.machines.events import BadFrame
 UNEXPLAINED: Final = 100  # a frame with unknown numbers is settled as bad once so many wait; its node could define them
 MOST_LOST: Final = 1_000  # most epochs of older lines of one child; beyond this the oldest end
 MOST_LINES: Final = 1_000  # most epochs of one child with waiting frames; a crash loop makes two frames per epoch
+MOST_EPOCHS: Final = MOST_LOST + 2 * MOST_LINES  # beyond so many of one child only a birth opens one that ends another
 
-Explains = Callable[[EpochKey, Frame, Mapping[int, Frame | BadFrame]], bool]
+Explains = Callable[[EpochKey, Frame, DefinitionsAhead], bool]
 
 
-def _always(_key: EpochKey, _frame: Frame, _waiting: Mapping[int, Frame | BadFrame]) -> bool:
+def _always(_key: EpochKey, _frame: Frame, _ahead: DefinitionsAhead) -> bool:
     return True
 
 
@@ -76,7 +78,7 @@ class Inbox(ChildEpochs):
         key = EpochKey(node, message.epoch)
         if isinstance(message, Frame) and self._is_next(key, message):
             effect = self._pass(key, message, received_us)
-            return [effect, *self._advance(node, received_us)] if node in self._unborn else [effect]
+            return [effect, *self._advance(node, received_us)] if self._awaited(key, effect.seq) else [effect]
         return list(self._take(node, message, received_us))
 
     def _take(self, node: str, message: Frame | BadFrame, received_us: int) -> Iterator[Effect]:
@@ -88,6 +90,11 @@ class Inbox(ChildEpochs):
             yield from self._after_end(key, message)
             return
         known = self.epochs.get(key)
+        if known is None and not self.bounded and self._crowded(node, message):
+            self.ended.add(key, 0)  # it has been receipted, so nobody sends it again: its content is declared lost
+            self._forgotten += 1
+            yield from self._after_end(key, message)
+            return
         frames = known if known is not None else EpochFrames()
         if self.current.get(node) == message.epoch:
             self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
@@ -103,11 +110,14 @@ class Inbox(ChildEpochs):
             return
         self._open(key, frames)
         self._put(key, frames, message)
-        if self.current.get(node) != message.epoch or frames.lost:
+        if frames.lost or (self.current.get(node) != message.epoch and frames.completed_by(seq)):
             yield from self._advance(node, received_us)
+        elif self.current.get(node) != message.epoch:
+            self._unborn.add(node)
         elif seq == frames.applied.next or frames.blocked:
+            since = frames.applied.next
             yield from self._run(key, frames)
-            if node in self._unborn:
+            if self._awaited(key, since) or (frames.blocked and node in self._unborn):
                 yield from self._advance(node, received_us)
 
     def _is_next(self, key: EpochKey, frame: Frame) -> bool:
@@ -119,7 +129,7 @@ class Inbox(ChildEpochs):
             frames is not None
             and 0 < frame.seq == frames.applied.next
             and not (frames.waiting or frames.lost or frames.refuses(frame))
-            and self._explains(key, frame, frames.waiting)
+            and self._explains(key, frame, frames.ahead)
         )
 
     def _pass(self, key: EpochKey, frame: Frame, received_us: int) -> Effect:
@@ -166,7 +176,9 @@ class Inbox(ChildEpochs):
             why = frames.refuses(frame)
             if why:
                 message = BadFrame(message.epoch, seq, why, b"", since_us=_since(frame, why))
-        frames.waiting[seq] = message
+        frames.waiting[seq], frames.looked = message, False
+        frames.ahead.add(message)
+        frames.touched(seq)
         self.waiting.add(key, message)
         self.changed.add(key)
         if seq == 0:
@@ -198,6 +210,8 @@ class Inbox(ChildEpochs):
 
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
         message = frames.waiting.pop(seq)
+        frames.ahead.remove(seq)
+        frames.touched(seq)
         self.waiting.remove(key, message)
         self.changed.add(key)
         return message
@@ -213,16 +227,22 @@ class Inbox(ChildEpochs):
         predecessor = frames.predecessor if birth is None else birth.predecessor
         upto = frames.birth_frames if birth is None else birth.frames
         if not current and (seq == 0 or frames.born) and seq < upto and self._settled(key.node, predecessor):
-            return True
+            return key in self.epochs or not self._crowded(key.node, message)
         if key not in self.epochs and len(self._lines.get(key.node, ())) >= MOST_LINES:
             return False
         return self.waiting.room(key.node)
 
-    def _settled(self, node: str, predecessor: tuple[int, int] | str | None) -> bool:
-        if not isinstance(predecessor, tuple):
-            return predecessor == LOST or node not in self.current
-        before = self.epochs.get(EpochKey(node, predecessor[0]))
-        return before is not None and before.applied.next == predecessor[1] + 1
+    def _crowded(self, node: str, message: Frame | BadFrame) -> bool:
+        """Whether a child has too many epochs for one more, unless a birth takes effect at once and ends another."""
+        if len(self._lines.get(node, ())) < MOST_EPOCHS:
+            return False
+        birth = message.birth if isinstance(message, Frame) else None
+        if birth is None or birth.frames > 1:
+            return True
+        if not isinstance(birth.predecessor, tuple):
+            return birth.predecessor != LOST  # which ends those beyond MOST_LOST
+        before = self.epochs.get(EpochKey(node, birth.predecessor[0]))
+        return before is None or not before.leads_to(message, birth.predecessor[1])
 
     def _after_end(self, key: EpochKey, message: Frame | BadFrame) -> Iterator[Effect]:
         """Take a frame of an epoch with a successor: a duplicate, or of another line that began with that epoch.
@@ -237,6 +257,17 @@ class Inbox(ChildEpochs):
         if self.ended.pass_over(key, seq, run_of(message)) or not self.bounded:
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
             yield Effect(*key, seq, None, stale=True, why=SECOND_LINE)
+
+    def _awaited(self, key: EpochKey, since: int) -> bool:
+        """Whether a birth may wait for the frames of an epoch from seq `since` on that took effect.
+
+        Others wait for silence of the line in force, which just spoke.
+        """
+        if key.node not in self._unborn:
+            return False
+        named = (frames.predecessor for frames in self._lines[key.node].values())
+        upto = self.epochs[key].applied.next
+        return any(isinstance(of, tuple) and of[0] == key.epoch and since <= of[1] < upto for of in named)
 
     # --- order ----------------------------------------------------------------------------------------------------
 
@@ -352,34 +383,11 @@ class Inbox(ChildEpochs):
             self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
             self._forgotten += 1
 
-    def _continues(self, node: str, frames: EpochFrames) -> bool:
-        """Whether an epoch without effect continues an epoch that took effect, through epochs that are known here.
-
-        If not, it may be of a copy of the spool.
-        """
-        seen = set[int]()
-        while frames.unheard:
-            if not frames.born:
-                return False
-            if not isinstance(frames.predecessor, tuple):
-                return True  # it begins a life of the node without a past
-            epoch, last = frames.predecessor
-            if EpochKey(node, epoch) in self.ended:
-                return self.ended.of[node][epoch] <= last + 1
-            before = self._lines[node].get(epoch)
-            if before is None or epoch in seen:
-                return False
-            if not before.unheard:
-                return before.applied.next <= last + 1
-            seen.add(epoch)
-            frames = before
-        return True
-
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
         """Yield the waiting frames whose turn has come. force: do not let a frame with unknown numbers wait."""
         while frames.applied.next in frames.waiting:
             message = frames.waiting[frames.applied.next]
-            if isinstance(message, Frame) and not force and not self._explains(key, message, frames.waiting):
+            if isinstance(message, Frame) and not force and not self._explains(key, message, frames.ahead):
                 frames.blocked = True
                 if len(frames.waiting) <= UNEXPLAINED:
                     return
@@ -397,9 +405,12 @@ class Inbox(ChildEpochs):
         return False
 
     def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
+        if frames.looked:
+            return
+        frames.looked = True
         for seq in sorted(frames.waiting) if frames.born else ():  # without a birth it may be for another journal
             message = frames.waiting[seq]
-            if isinstance(message, Frame) and not self._explains(key, message, frames.waiting):
+            if isinstance(message, Frame) and not self._explains(key, message, frames.ahead):
                 continue  # it waits for earlier frames, which define its numbers
             effect = self._effect(key, frames, seq, stale=True)
             frames.applied.add(seq)

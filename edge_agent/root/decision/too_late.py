@@ -86,8 +86,10 @@ def begun_before(decider: Decider, state: RootState, decision: Decision) -> list
     """
     out = []
     for effect in decision.effects if state.begun else ():
+        if effect.frame is None:
+            continue
         dictionary = decider.parent.dictionaries[EpochKey(effect.node, effect.epoch)]
-        for part in () if effect.frame is None else effect.frame.groups:
+        for part in effect.frame.groups:
             for section in (*part.sections, *part.late):
                 group, plan = dictionary.plans[section.plan]
                 begun_us, view = state.begun.get(group), decision.groups.get(group)

@@ -4,5 +4,6 @@
 - child_epochs: all epochs of all children; ended_epochs: ended epochs, with one number each
 - received_seqs: received sequence numbers; waiting_frames: counts and limits waiting frames
 - counting: which rows of a line count
-- epoch_dictionary: the meaning of an epoch's numbers; renumbering: rows under the parent's own numbers
+- epoch_dictionary: the meaning of an epoch's numbers; definitions_ahead: definitions in frames that wait
+- renumbering: rows under the parent's own numbers
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.frame import LOST, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
 from edge_agent.machines.downlink.epochs.epoch_frames import RECEIPT_QUARANTINED, EpochFrames
@@ -93,6 +93,35 @@ class ChildEpochs:
         """Whether the birth of an epoch was settled as bad. Its node must learn this, to begin a new epoch (2.4)."""
         frames = self.epochs.get(EpochKey(node, epoch))
         return frames is not None and 0 in frames.quarantined
+
+    def _settled(self, node: str, predecessor: tuple[int, int] | str | None) -> bool:
+        if not isinstance(predecessor, tuple):
+            return predecessor == LOST or node not in self.current
+        before = self.epochs.get(EpochKey(node, predecessor[0]))
+        return before is not None and before.applied.next == predecessor[1] + 1
+
+    def _continues(self, node: str, frames: EpochFrames) -> bool:
+        """Whether an epoch without effect continues an epoch that took effect, through epochs that are known here.
+
+        If not, it may be of a copy of the spool.
+        """
+        seen = set[int]()
+        while frames.unheard:
+            if not frames.born:
+                return False
+            if not isinstance(frames.predecessor, tuple):
+                return True  # it begins a life of the node without a past
+            epoch, last = frames.predecessor
+            if EpochKey(node, epoch) in self.ended:
+                return self.ended.of[node][epoch] <= last + 1
+            before = self._lines[node].get(epoch)
+            if before is None or epoch in seen:
+                return False
+            if not before.unheard:
+                return before.applied.next <= last + 1
+            seen.add(epoch)
+            frames = before
+        return True
 
     def receipt(self, node: str, epoch: int) -> Receipt:
         """The receipt for an epoch; if the epoch is unknown, an empty receipt, which names the journal (3.2, 3.7)."""

@@ -67,6 +67,12 @@ class EpochDictionary:
         self.keys, self.nodes, self.groups, self.plans = keys, nodes, groups, plans
         self.size_bytes = size_bytes if grown else self.size_bytes  # repeated definitions take no memory
 
+    def lacks_before(self, define: Define) -> bool:
+        """Whether numbers of keys or nodes before those of a definition section are not known yet."""
+        return (bool(define.keys[1]) and define.keys[0] > len(self.keys)) or (
+            bool(define.nodes[1]) and define.nodes[0] > len(self.nodes)
+        )
+
     def _count(self) -> int:
         return len(self.keys) + len(self.nodes) + len(self.groups) + len(self.plans)
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from edge_agent.algebra.frame import Flush, Frame
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
@@ -71,14 +72,35 @@ class EpochFrames:
     unheard: bool = False  # declared lost before any frame of it took effect
     readings: int | None = 0
     refused: int = 0
+    ahead: DefinitionsAhead = field(default_factory=DefinitionsAhead, compare=False)  # what `waiting` defines
+    counted: tuple[int, int] = field(default=(0, 0), compare=False)  # of a birth: next seq to look at, end of a run
+    looked: bool = False  # declared lost, and no frame has come since those that wait were looked at
 
     def __contains__(self, seq: int) -> bool:
         return seq in self.applied or seq in self.waiting
 
     @property
     def birth_is_here(self) -> bool:
-        """Whether all frames of the birth, or declared losses in their place, have arrived and wait."""
-        return not any(self.missing(self.birth_frames - 1))
+        """Whether all frames of the birth, or declared losses in their place, have arrived and wait.
+
+        Goes on where the last look ended, because a birth may have thousands of frames.
+        """
+        at, upto = max(self.counted, (self.applied.next, self.applied.next))
+        while at < self.birth_frames and (at in self.waiting or at < upto):
+            if at in self.waiting:
+                upto = max(upto, at + run_of(self.waiting[at]))
+            at += 1
+        self.counted = at, upto
+        return at >= self.birth_frames
+
+    def completed_by(self, seq: int) -> bool:
+        """Whether a frame that just began to wait may have completed the birth; another one changes nothing yet."""
+        return self.applied.next > 0 or (seq < self.birth_frames and self.birth_is_here)
+
+    def touched(self, seq: int) -> None:
+        """Note that a frame began to wait, or does so no longer."""
+        if seq < self.counted[0]:
+            self.counted = 0, 0
 
     def missing(self, last: int) -> Iterator[tuple[int, int]]:
         """Yields the inclusive ranges of seqs, up to `last`, of frames that neither took effect nor wait."""
@@ -175,7 +197,7 @@ class EpochFrames:
     @classmethod
     def restore(cls, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> EpochFrames:
         """Continue from the result of `snapshot` and the waiting frames."""
-        return cls(
+        frames = cls(
             ReceivedSeqs(state.next, set(state.applied)),
             dict(waiting),
             state.predecessor,
@@ -192,6 +214,9 @@ class EpochFrames:
             readings=state.readings,
             refused=state.refused,
         )
+        for message in waiting.values():
+            frames.ahead.add(message)
+        return frames
 
 
 def earliest(frame: Frame) -> int | None:

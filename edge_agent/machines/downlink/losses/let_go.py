@@ -50,11 +50,10 @@ class LetGo:
             return []
         passed_us = min(max(now_us - self._heard_us.get(node, now_us), 0), PAUSE_US)
         self._heard_us[node] = now_us
-        holes = dict(self._holes(node, beat))
         # while the epoch in force speaks, others are of a second line (1.4); else the child may continue in one of them
-        if now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US:
-            current = self._inbox.current.get(node)
-            holes = {hole: last for hole, last in holes.items() if hole[0] == current}
+        speaks = now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
+        current = self._inbox.current.get(node)
+        holes = {hole: last for hole, last in self._holes(node, beat) if not speaks or hole[0] == current}
         if self._inbox.refused != self._refused:  # missing frames may have been refused here; they will be sent again
             self._refused = self._inbox.refused
             self._waited_us.clear()
@@ -98,6 +97,7 @@ class LetGo:
             frames = inbox.epochs.get(EpochKey(node, beat.epoch)) or EpochFrames()
             if frames.applied.next <= beat.last_seq and not (frames.lost or frames.waiting):
                 yield (beat.epoch, frames.applied.next), beat.last_seq
+        named: dict[int, int] = {}  # epoch that births name -> its last seq; looked at once, however many name it
         for epoch, frames in inbox.lines_of(node).items():
             if frames.lost or not frames.waiting:
                 continue
@@ -106,11 +106,14 @@ class LetGo:
                 sent = max(*frames.waiting, beat.last_seq if beat is not None and epoch == speaks_in else 0)
                 yield from (((epoch, low), high) for low, high in frames.missing(sent))
             if first == 0 in frames.waiting:  # a birth waits for all its frames
-                yield from (((epoch, seq), seq) for seq in range(frames.birth_frames) if seq not in frames.waiting)
-            if first or not isinstance(predecessor, tuple) or EpochKey(node, predecessor[0]) in inbox.ended:
+                yield from (((epoch, low), high) for low, high in frames.missing(frames.birth_frames - 1))
+            if first == 0 and isinstance(predecessor, tuple):
+                named[predecessor[0]] = max(predecessor[1], named.get(predecessor[0], 0))
+        for epoch, last in named.items():
+            before = inbox.epochs.get(EpochKey(node, epoch))
+            if EpochKey(node, epoch) in inbox.ended:
                 continue
-            before, last = inbox.epochs.get(EpochKey(node, predecessor[0])), predecessor[1]
             if before is None:
-                yield (predecessor[0], 0), last
+                yield (epoch, 0), last
             elif not before.lost and (before.applied.next or 0 not in before.waiting):
-                yield from (((predecessor[0], low), high) for low, high in before.missing(last))
+                yield from (((epoch, low), high) for low, high in before.missing(last))
