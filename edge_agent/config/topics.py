@@ -17,6 +17,8 @@ TABLES: Final = frozenset(  # names not allowed for sensors and queries, because
     }
 )
 KINDS: Final = ("sensor", "query")
+LONGEST_CACHED: Final = 512  # bytes of a name; a foreign one may have 65 535
+MOST_CACHED: Final = 4_096
 ALL: Final = "all"  # scope of a definition or command for a whole subtree
 NODE: Final = "node"  # scope of a definition or command for one node
 
@@ -127,3 +129,21 @@ def parse(topic: str) -> Topic | None:
         case ["hw", "1", "all", "cfg", ("sensor" | "query") as kind, item] if ITEM_ID.fullmatch(item):
             return Topic("definition", "", item, kind, ALL)
     return None
+
+
+class TopicCache:
+    """Topic name -> its parts. Long names are not cached: those of Headwater are short."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Topic | None] = {}
+
+    def parse(self, name: str) -> Topic | None:
+        """The parts of a topic; None if it is none of Headwater."""
+        if name in self._known:
+            return self._known[name]
+        topic = parse(name)
+        if len(name) <= LONGEST_CACHED:
+            if len(self._known) >= MOST_CACHED:
+                self._known.clear()
+            self._known[name] = topic
+        return topic

@@ -4,8 +4,6 @@
 - build: from settings to a node's process; links: from settings to connections
 - action_executor: performs the actions of a node's machine
 - status_and_commands: a node's status, an operator's commands; fleet_commands: commands to all nodes
-- status_publishing: publishes a status that the broker accepts
-- topic_cache: parses the topics of received messages
 - quarantine: the file of bad bytes; refusals: counts of refused messages by reason
 - root_report: counts of the root's omissions and failures, for the lander's status
 - start_record: the message that a killed process was handling

@@ -42,8 +42,7 @@ from edge_agent.runtime import root_report
 from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
-from edge_agent.runtime.status_and_commands import asked_in
-from edge_agent.runtime.status_publishing import publish_fitting
+from edge_agent.runtime.status_and_commands import asked_in, publish_fitting
 from edge_agent.wire import frames, landing, late_starts, receipts
 
 log = logging.getLogger("headwater.lander")

@@ -38,9 +38,7 @@ from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log_note
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.loop import LONGEST_S, Loop
-from edge_agent.runtime.status_and_commands import BooksTimes, OperatorCommand, parse_command
-from edge_agent.runtime.status_publishing import publish_fitting
-from edge_agent.runtime.topic_cache import TopicCache
+from edge_agent.runtime.status_and_commands import BooksTimes, OperatorCommand, parse_command, publish_fitting
 from edge_agent.wire import receipts
 
 log = logging.getLogger("headwater")
@@ -68,7 +66,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.connections = [*self.ways]
         self.status.parent = parts.machine.outbox.parent or parts.status.parent
         self.up = self._way()  # to the present parent: its broker alone sends commands and definitions
-        self._topics = TopicCache()
+        self._topics = topics.TopicCache()
         self._sent_status = b""
         self._alarms: Mapping[str, str] = {}
         self._noted_us = 0

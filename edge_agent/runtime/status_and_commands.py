@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,11 +15,14 @@ from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
 from edge_agent.config.checking.checker import Report
 from edge_agent.config.checking.quantities import Instant
+from edge_agent.errors import PortError
 from edge_agent.machines.node import Node
 from edge_agent.ports import Clock
 from edge_agent.ports.clock import JudgedClock
+from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Will
 
+log = logging.getLogger("headwater")
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
 LONG_LISTS: Final = ("sensors", "failing", "refused")  # fields of the status that can be left out
@@ -184,3 +188,19 @@ def asked_in(status: Mapping[str, object]) -> int | None:
 
 def _text(table: Mapping[str, object]) -> bytes:
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def publish_fitting(connection: Connection, topic: str, status: bytes, shorter: Callable[[], bytes]) -> bool:
+    """Publish a status; the shorter one if it exceeds the broker's maximum packet size.
+
+    Returns whether there is nothing left to do, also if neither fits. False: not connected, so try again later.
+    """
+    try:
+        return connection.publish(topic, status, retain=True) is not None
+    except PortError as err:
+        log.warning("status.not_published", extra={"why": str(err)})
+    try:
+        return connection.publish(topic, shorter(), retain=True) is not None
+    except PortError as err:
+        log.warning("status.not_published", extra={"why": f"without its long lists, too: {err}"})
+        return True

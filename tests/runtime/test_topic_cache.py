@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edge_agent.config import topics
+from edge_agent.config.topics import TopicCache
 from edge_agent.ports.mqtt.packets import LONGEST_CACHED, MAX_TOPICS
-from edge_agent.runtime.topic_cache import TopicCache
 
 
 def test_neither_many_nor_long_topics_fill_the_cache() -> None:
