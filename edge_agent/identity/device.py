@@ -32,7 +32,7 @@ KEY_MODE: Final = 0o640  # readable for the folder's group: the node's process r
 
 
 class _RefusedError(PortError):
-    """The authority said no: asking again does not help."""
+    """The authority refused: another request does not help."""
 
 
 @dataclass(frozen=True, slots=True)
