@@ -113,9 +113,10 @@ GROWS: dict[type, dict[str, str]] = {
     },
     PartialStore: {
         "plans": "partial_store.MOST_PLANS beside those with rows",
+        "_of": "of `plans`",
         "touched": COMMIT,
         "lost": COMMIT,
-        "_stores": "rows of children, until their frontier",
+        "_stores": "partial_store.MOST_OPEN rows, `beyond_bounds`",
         "_claimed": "of `_stores`",
         "_late": COMMIT,
         "_raw": COMMIT,

@@ -227,7 +227,8 @@ class Inbox(ChildEpochs):
         predecessor = frames.predecessor if birth is None else birth.predecessor
         upto = frames.birth_frames if birth is None else birth.frames
         if not current and (seq == 0 or frames.born) and seq < upto and self._settled(key.node, predecessor):
-            return key in self.epochs or not self._crowded(key.node, message)
+            crowded = key not in self.epochs and self._crowded(key.node, message)
+            return not crowded and self.waiting.room_of_birth(key.node)
         if key not in self.epochs and len(self._lines.get(key.node, ())) >= MOST_LINES:
             return False
         return self.waiting.room(key.node)

@@ -253,9 +253,9 @@ class Merger(Node):
             self._after += self._apply(child, applied, None, now_us)
         self._after += self._alarms.look(self.parent.inbox)
         self.store.absorb(self._frontiers())
-        memberships, steps = self.parent.children.memberships, []
+        memberships, steps, crowded = self.parent.children.memberships, [], self.store.crowded()
         for group, frontier_us in self.parent.children.advance_frontiers(now_us).items():
-            steps.append(self._group_step(group, frontier_us, now_us))
+            steps.append(self._group_step(group, frontier_us, now_us, early=group in crowded))
             over = memberships[group].gone and not self.sent.groups[group].serving  # this step drops its last leaves
             if over and not self.store.holds(group):
                 self.sent.end(group, frontier_us)
@@ -265,7 +265,7 @@ class Merger(Node):
         self._after += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
         return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), gaps)
 
-    def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
+    def _group_step(self, group: Group, frontier_us: int, now_us: int, *, early: bool) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self.sent.of(group)
         leaves = self._leaves(group)
         after = self.sent.groups[group] = SentGroup(
@@ -282,7 +282,7 @@ class Merger(Node):
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
         # open rows must leave no later than the report of a `leave` (1.5)
-        rows = self.store.flush(group) if left else self.store.release(group, frontier_us, below)
+        rows = self.store.flush(group) if left or early else self.store.release(group, frontier_us, below)
         return GroupStep(
             group,
             frontier_us if frontier_us > before.frontier_us else None,
@@ -489,6 +489,7 @@ class Merger(Node):
                 "epochs": inbox.forgotten,
                 "definitions": self.parent.known.not_taken,
                 "groups": self.sent.forgotten,
+                "open rows": self.store.left_early,
                 **self.parent.children.forgotten(),
             },
             **self._alarms.counters(),

@@ -34,13 +34,15 @@ from edge_agent.machines.uplink.step import Hints, StepRows
 PlanKey = tuple[Group, bytes]
 MOST_PLANS: Final = 100_000  # plans without open rows are forgotten beyond this number
 BEYOND_TIME: Final = "a row has impossible times"  # reason of a gap record
+MOST_OPEN: Final = 2**20  # open rows of all groups; beyond it those of the largest groups leave before their frontier
 MOST_KEYS: Final = 2**18  # beyond so many texts of keys and nodes, those of no open row are forgotten
 
 
 class PartialStore:
     """Open rows of every plan. tidied: how often unused texts were forgotten. touched: plans to commit.
 
-    lost: gap records for rows that were taken out, until the owner takes them.
+    left_early: how often the rows of a group left early, since the process started (see `crowded`). lost: gap records
+    for rows that were taken out, until the owner takes them.
     """
 
     def __init__(self, leaves: Callable[[Group], int] = lambda group: MAX_LEAVES) -> None:
@@ -49,7 +51,9 @@ class PartialStore:
         self._numbers = Renumbering()
         self.keys, self.nodes = self._numbers.keys, self._numbers.nodes
         self.plans: dict[PlanKey, Plan] = {}
+        self._of: dict[Group, dict[PlanKey, None]] = {}  # keys of `plans`: a step asks for those of every group
         self.tidied = 0
+        self.left_early = 0
         self.touched: set[PlanKey] = set()
         self.lost: list[Gap] = []
         self._stores: dict[PlanKey, Store | SessionStore] = {}
@@ -82,7 +86,7 @@ class PartialStore:
             group, plan = dictionary.plans[number]
             key = (group, plan.hash)
             rows = self._numbers.rows(EpochKey(node, epoch), dictionary, with_names(concat(raw), plan.basis))
-            self.plans[key] = plan
+            self._know(key, plan)
             self.touched.add(key)
             after_us = group.cut.gap_us  # a session is complete when the frontier is above last + gap
             behind = np.ones(len(rows), np.bool_) if late else rows.end + after_us <= published.get(group, -(2**62))
@@ -94,6 +98,10 @@ class PartialStore:
                 self._late.setdefault(key, []).append(rows.take(behind))
                 self._open(key, rows.take(~behind))
         self._raw.clear()
+
+    def _know(self, key: PlanKey, plan: Plan) -> None:
+        self.plans[key] = plan
+        self._of.setdefault(key[0], {})[key] = None
 
     def _open(self, key: PlanKey, rows: Partials) -> None:
         """Add open rows. Those that claim too many readings are taken out before their sums leave 64 bits."""
@@ -132,14 +140,33 @@ class PartialStore:
         """
         if not group.cut.gap_us:
             return None
-        lows = [s.lows() for k, s in self._stores.items() if k[0] == group and isinstance(s, SessionStore)]
+        stores = (self._stores.get(key) for key in self._of.get(group, ()))
+        lows = [store.lows() for store in stores if isinstance(store, SessionStore)]
         codes = [*(low for low, _ in lows), np.array([self.keys.number(text) for text in below], np.int64)]
         starts = [*(start for _, start in lows), np.array(list(below.values()), np.int64)]
         return Hints(self.keys.texts, np.concatenate(codes), np.concatenate(starts))
 
     def holds(self, group: Group) -> bool:
         """Whether the group has open rows."""
-        return any(key[0] == group and len(store) for key, store in self._stores.items())
+        return any(len(self._stores.get(key, ())) for key in self._of.get(group, ()))
+
+    def crowded(self) -> set[Group]:
+        """The groups whose open rows must leave early: the largest ones, until half of MOST_OPEN rows are left.
+
+        The parent merges such rows with later ones as it does with those of a flush, so only bytes are lost (6.1).
+        """
+        rows = sum(map(len, self._stores.values()))
+        if rows <= MOST_OPEN:
+            return set()
+        sizes = [(sum(len(self._stores.get(key, ())) for key in keys), group) for group, keys in self._of.items()]
+        out = set()
+        for size, group in sorted(sizes, key=lambda each: -each[0]):
+            if rows <= MOST_OPEN // 2:
+                break
+            rows -= size
+            out.add(group)
+        self.left_early += len(out)
+        return out
 
     def release(
         self, group: Group, frontier_us: int, below: Mapping[str, int] = MappingProxyType({})
@@ -149,7 +176,7 @@ class PartialStore:
         below: see `hints`.
         """
         out = []
-        for key in [k for k in self.plans if k[0] == group]:
+        for key in self._of.get(group, ()):
             store = self._stores.get(key)
             if isinstance(store, SessionStore):
                 rows = store.close(frontier_us, {self.keys.number(text): start for text, start in below.items()})
@@ -167,7 +194,7 @@ class PartialStore:
 
     def late(self, group: Group) -> tuple[StepRows, ...]:
         """Remove and return the late rows of a group."""
-        return tuple(rows for key in list(self._late) if key[0] == group for rows in self._late_of(key))
+        return tuple(rows for key in self._of.get(group, ()) for rows in self._late_of(key))
 
     def _late_of(self, key: PlanKey) -> list[StepRows]:
         if key not in self._late:
@@ -194,7 +221,7 @@ class PartialStore:
 
     def groups(self) -> list[Group]:
         """Groups with a plan."""
-        return list(dict.fromkeys(group for group, _ in self.plans))
+        return list(self._of)
 
     def snapshot(self) -> dict[str, object]:
         """The slots to commit of plans touched since the last call. Late rows always leave before a commit."""
@@ -216,6 +243,9 @@ class PartialStore:
         for key in list(self.plans)[: max(len(self.plans) - MOST_PLANS, 0)]:
             if key not in self._stores and key not in self._late:  # the next rows of the plan bring it back
                 del self.plans[key]
+                del self._of[key[0]][key]
+                if not self._of[key[0]]:
+                    del self._of[key[0]]
                 out |= PLAN.write(None, f"{key[1].hex()}/{slot_name(key[0])}")
         return out
 
@@ -260,7 +290,7 @@ class PartialStore:
             plan = PLAN.read(state, name)
             assert plan is not None
             key = (found.group, plan.hash)
-            self.plans[key] = plan
+            self._know(key, plan)
             self._store(key).add(self._in_time(self._numbered(found.rows, plan)))
             self.touched.add(key)
 

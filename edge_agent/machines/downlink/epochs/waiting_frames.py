@@ -10,6 +10,7 @@ from edge_agent.machines.events import BadFrame
 
 MOST_FRAMES: Final = 10_000  # of one child, which publishes at most a tenth of this without a receipt
 MOST_BYTES: Final = 16 << 20  # memory of the waiting frames of one child
+MOST_BIRTH_BYTES: Final = 256 << 20  # of one child whose next birth has begun: 10 000 leaves in 100 groups need 100 MB
 FRAME_BYTES: Final = 500  # memory of a frame without rows and texts
 
 
@@ -26,6 +27,10 @@ class WaitingFrames:
     def room(self, node: str) -> bool:
         """Whether one more frame of a child may wait."""
         return self._frames.get(node, 0) < self.most_frames and self._bytes.get(node, 0) < self.most_bytes
+
+    def room_of_birth(self, node: str) -> bool:
+        """Whether one more frame of the birth that takes effect next may wait: others cannot be taken before it."""
+        return self._bytes.get(node, 0) < MOST_BIRTH_BYTES
 
     def add(self, key: EpochKey, message: Frame | BadFrame) -> None:
         self._count(key, message, 1)
