@@ -11,6 +11,7 @@ Rules (docs/protocol.md):
   file, and where late rows in them may begin (3.2).
 - A bound limits the landed frames that the root cannot apply yet because earlier frames are missing; children send
   frames beyond the bound again (2.2).
+- Epochs of which a child has no frame any more are forgotten, as its births say (3.4).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import HORIZON_US, LOST, Birth, Receipt
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.downlink.epochs.waiting_frames import MOST_BYTES, MOST_FRAMES
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
@@ -65,14 +67,14 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """Write one landing file with these objects, fsync it, then store `received` (slot -> plain value).
+    """Write one landing file with these objects, fsync it, then store `received` (slot -> plain value or None: delete).
 
     now_us: receive time of the file's tick, from which an idle root knows the time. statement: (child, receipt of one
     of its epochs): frames received in this file or an earlier one; empty in most files.
     """
 
     objects: tuple[object, ...]
-    received: Mapping[str, object]
+    received: Mapping[str, object | None]
     now_us: int
     statement: tuple[tuple[str, Receipt], ...] = ()
 
@@ -157,6 +159,14 @@ class FramesAhead:
             epochs.pop(key.epoch, None)
         if key in self._awaited:
             self._release(key)
+        return True
+
+    def forget(self, key: EpochKey) -> bool:
+        """Forget an epoch of which no frame will come. Returns False if frames of it wait, or others wait for it."""
+        if key in self._waits or key in self._awaited or key.epoch in self._ahead.get(key.node, ()):
+            return False
+        self._lines.pop(key, None)
+        self._apart.get(key.node, set()).discard(key.epoch)
         return True
 
     def _new_line(self, key: EpochKey, seq: int) -> ReceivedRanges:
@@ -260,6 +270,8 @@ class Lander:
         """
         self.journal, self.settings = journal, settings
         self.received: dict[EpochKey, ReceivedRanges] = {}
+        self._epochs: dict[str, dict[int, None]] = {}  # child -> its epochs in `received`, oldest first
+        self._forgotten: list[EpochKey] = []  # epochs of which to delete the slots with the next file
         self._late = LateStarts()
         for slot, state in (restored or {}).items():
             node, _, epoch = slot.partition("/")
@@ -268,6 +280,8 @@ class Lander:
             self.received[key] = ReceivedRanges.restore(upto, above)
             if earliest:
                 self._late.note(key, earliest[0])
+        for key in sorted(self.received):
+            self._epochs.setdefault(key.node, {})[key.epoch] = None
         self._objects: list[object] = []
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
@@ -332,6 +346,20 @@ class Lander:
                 self._late.note(key, message.earliest_us)
             objects.append(message.of)
             self._size_bytes += message.size_bytes
+            if birth is not None and birth.held is not None:
+                before = birth.predecessor[0] if isinstance(birth.predecessor, tuple) else key.epoch
+                self._forget_all_but(key.node, {key.epoch, before, *birth.held})
+
+    def _forget_all_but(self, node: str, held: set[int]) -> None:
+        """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated yet."""
+        own = self._epochs.get(node, {})
+        if len(own) <= 2 * UNDER_WAY:
+            return
+        for epoch in [epoch for epoch in list(own)[:-UNDER_WAY] if epoch not in held]:
+            key = EpochKey(node, epoch)
+            if key not in self._unstated and key not in self._fresh and self._ahead.forget(key):
+                del own[epoch], self.received[key]
+                self._forgotten.append(key)
 
     def _due(self, now_us: int) -> bool:
         settings = self.settings
@@ -349,9 +377,11 @@ class Lander:
         )
 
     def _land(self, now_us: int) -> Land:
-        slots: dict[str, object] = {}
+        slots: dict[str, object | None] = {f"{key.node}/{key.epoch}": None for key in self._forgotten}
+        self._forgotten = []
         for key, seqs in self._fresh.items():
             received = self.received.setdefault(key, ReceivedRanges())
+            self._epochs.setdefault(key.node, {})[key.epoch] = None
             for seq in seqs:
                 received.add(seq)
             earliest_us = self._late.of(key)

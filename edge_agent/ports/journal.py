@@ -131,12 +131,14 @@ class Journal:
         found = self._file.db.execute("SELECT name, value FROM slots WHERE name GLOB ?", (f"{prefix}*",)).fetchall()
         return {name.removeprefix(prefix): snapshot.loads(value) for name, value in found}
 
-    def keep(self, prefix: str, slots: Mapping[str, object]) -> None:
-        """Write slots under prefix + name, in one transaction. Raises: PortError."""
-        rows = [(prefix + name, snapshot.dumps(value)) for name, value in slots.items()]
+    def keep(self, prefix: str, slots: Mapping[str, object | None]) -> None:
+        """Write slots under prefix + name, in one transaction; None deletes a slot. Raises: PortError."""
+        rows = [(prefix + name, snapshot.dumps(value)) for name, value in slots.items() if value is not None]
+        gone = [(prefix + name,) for name, value in slots.items() if value is None]
         try:
             with self._file.db as db:
                 db.execute("BEGIN")
+                db.executemany("DELETE FROM slots WHERE name = ?", gone)
                 db.executemany("INSERT OR REPLACE INTO slots VALUES (?, ?)", rows)
         except sqlite3.Error as err:
             raise PortError(f"cannot write the journal {self.folder / NAME}: {err}") from err

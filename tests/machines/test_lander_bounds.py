@@ -36,10 +36,16 @@ class Run:
         self.do(Tick())
 
     def born(
-        self, epoch: int, predecessor: tuple[int, int] | str | None, *, journal: int = 1, node: str = "gw"
+        self,
+        epoch: int,
+        predecessor: tuple[int, int] | str | None,
+        *,
+        journal: int = 1,
+        node: str = "gw",
+        held: tuple[int, ...] | None = None,
     ) -> bool:
         """The birth of an epoch comes. Returns whether it landed."""
-        birth = Birth(epoch << 32, journal, predecessor, "test")
+        birth = Birth(epoch << 32, journal, predecessor, "test", held=held)
         self.do(MessagesArrived((LanderMessage(node, epoch, 0, (node, epoch, 0), 100, birth=birth),)))
         self.now_us += SECOND
         self.do(Tick())
@@ -49,7 +55,8 @@ class Run:
         for action in self.lander.handle(event, self.now_us):  # type: ignore[arg-type]
             if isinstance(action, Land):
                 self.landed += action.objects
-                self.received.update(action.received)
+                kept = {**self.received, **action.received}
+                self.received = {slot: value for slot, value in kept.items() if value is not None}
                 self.do(Landed())
 
 
@@ -141,6 +148,38 @@ def test_the_lander_forgets_nothing_that_it_refused() -> None:
     run.take(7, 0)
     run.take(7, *range(1, 9))
     assert run.received["gw/7"] == [9, []]
+
+
+def test_epochs_of_which_a_child_has_no_frame_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.4: a gateway that is started every minute for years does not fill the lander's journal."""
+    monkeypatch.setattr(rules, "UNDER_WAY", 3)
+    run = Run()
+    run.born(1, None, held=())
+    run.born(2, (1, 0), held=(1,))
+    run.take(2, 5)  # behind a hole, and still in the child's spool
+    for epoch in range(3, 40):
+        run.now_us += 60 * SECOND
+        assert run.born(epoch, (epoch - 1, 0), held=(2, epoch - 1))
+        run.take(2, *range(1, 5))
+        assert run.received.keys() <= {f"gw/{each}" for each in run.lander._epochs["gw"]}
+    assert len(run.received) < 12
+    assert run.received["gw/2"] == [6, []]
+    again = Run(run.received)
+    assert again.born(40, (39, 0), held=(39,))
+    assert again.lander.refused == 0
+
+
+def test_an_epoch_that_others_wait_for_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "UNDER_WAY", 1)
+    monkeypatch.setattr(rules, "STATEMENTS", 1)
+    run = Run()
+    run.born(1, None, held=())
+    run.take(1, 2)  # frame 1 is missing
+    run.born(2, (1, 2), held=())
+    for epoch in range(3, 6):
+        run.now_us += 60 * SECOND
+        run.born(epoch, (epoch - 1, 0), held=())
+    assert {"gw/1", "gw/2"} <= run.received.keys()
 
 
 def late(epoch: int, seq: int, start_us: int) -> MessagesArrived:

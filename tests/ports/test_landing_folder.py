@@ -51,6 +51,14 @@ def test_a_full_disk_takes_no_part_of_a_file(tmp_path: Path) -> None:
         assert folder.write(2, RECORDS).read_bytes() == b"".join(RECORDS)
 
 
+def test_a_slot_of_a_journal_is_deleted_by_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "root")
+    journal.keep("received/", {"gw-1/5": [7, []], "gw-1/6": [8, []]})
+    journal.keep("received/", {"gw-1/5": None, "gw-1/7": [1, []]})
+    journal.close()
+    assert Journal(tmp_path, "root").slots("received/") == {"gw-1/6": [8, []], "gw-1/7": [1, []]}
+
+
 def test_a_journal_on_a_full_disk_is_opened_as_it_is(tmp_path: Path) -> None:
     """protocol 3.7: a new id would be a new parent for every child."""
     with small_disk(tmp_path / "disk", 256 * 1024) as disk:

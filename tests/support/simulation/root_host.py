@@ -104,7 +104,8 @@ class RootHost:
         self.world.may_crash(self, "AfterLand")
         if self.world.faults.on("journal.unsynced"):
             self._older = [*self._older[-5:], copy.deepcopy(self.received)]
-        self.received.update(copy.deepcopy(dict(land.received)))
+        kept = {**self.received, **copy.deepcopy(dict(land.received))}
+        self.received = {slot: value for slot, value in kept.items() if value is not None}
 
     def deliver(self, message: Message, now_us: int) -> None:
         if self.lander is not None:

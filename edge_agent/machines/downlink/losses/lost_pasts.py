@@ -131,6 +131,9 @@ class LostPasts:
                     end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)
         counted = effect.counting
+        listed: dict[Group, set[str]] = {}
+        for group, change in changes:
+            listed.setdefault(group, set()).update(leaf.node for leaf in change.leaves)
         for group, part in parts:
             member = self._children.membership(group).members.get(effect.node)
             if member is None:
@@ -146,6 +149,5 @@ class LostPasts:
                 start_us = section.span_us[0]
                 before_us = end_us if effect.stale or found is not None else min(end_us, member.again_us)
                 if start_us < before_us and (found is None or found.cuts(start_us, end_us)):
-                    listed = {leaf.node for of, change in changes if of == group for leaf in change.leaves}
-                    leaves = tuple(sorted(listed.union(member.leaves)))
+                    leaves = tuple(sorted(listed.get(group, set()) | member.leaves.keys()))
                     yield Gap((group,), max(start_us, 0), before_us, -1, leaves, READ_AGAIN)
