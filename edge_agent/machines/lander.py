@@ -351,7 +351,7 @@ class Lander:
                 self._forget_all_but(key.node, {key.epoch, before, *birth.held})
 
     def _forget_all_but(self, node: str, held: set[int]) -> None:
-        """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated yet."""
+        """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated."""
         own = self._epochs.get(node, {})
         if len(own) <= 2 * UNDER_WAY:
             return

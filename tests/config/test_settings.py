@@ -71,6 +71,14 @@ def test_the_longest_horizon_is_that_of_receipts(days: int, fits: bool) -> None:
         parse(root)
 
 
+def test_results_are_kept_for_at_least_the_horizon() -> None:
+    root = '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://a"\n[root]\nhorizon = "7d"\n'
+    root += 'keep_results = "{}"\n'
+    assert parse(root.format("7d")).root.keep_results_us == 7 * 86_400_000_000
+    with pytest.raises(ConfigError, match=r"keep_results.*1d.*shorter than the horizon.*use at least 7d"):
+        parse(root.format("1d"))
+
+
 def test_grace_is_sixty_seconds_for_each_tier_below() -> None:
     """protocol 4.4"""
     root = '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://a"\n'

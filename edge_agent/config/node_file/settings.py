@@ -246,6 +246,11 @@ def _fits_together(settings: Settings, report: Report) -> None:
             why = "is a parent of this node, so it cannot also be its child"
             report.wrong(("lower", "members"), name, why, "delete it from one")
         _grace(settings, report)
+    root = settings.root
+    if root.keep_results_us is not None and root.keep_results_us < root.horizon_us:
+        why = "is shorter than the horizon, within which results are revised"
+        at_least = format_duration(root.horizon_us)
+        report.wrong(("root", "keep_results"), format_duration(root.keep_results_us), why, f"use at least {at_least}")
     for kind in KINDS:
         values = [d.value for d in settings.definitions if d.kind == kind]
         if (problem := too_many(kind, "", values, settings.limits)) is not None:
