@@ -11,7 +11,7 @@ import pytest
 from edge_agent import packages
 from edge_agent.algebra import windows
 from edge_agent.algebra.aggregates import Family
-from edge_agent.algebra.plugin_calls import IN_A_ROW, PluginGuard, disagreement
+from edge_agent.algebra.plugin_calls import IN_A_ROW, PluginGuard, disagreement, error_text
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.packages import install, load, users
@@ -193,3 +193,11 @@ def test_the_queries_that_need_a_component_are_named() -> None:
     assert users("avg", asked) == ["c"]
     assert users("tumbling", asked) == ["a", "b", "c", "d"]
     assert users("nothing", asked) == []
+
+
+def test_an_exception_without_a_text_is_told_by_its_type() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert error_text(MuteError()) == "MuteError:"

@@ -123,7 +123,11 @@ def usable(
 
 def error_text(err: BaseException) -> str:
     """Type and text of an exception in one line of at most MOST_TEXT characters."""
-    text = " ".join(f"{type(err).__name__}: {err}".split())
+    try:
+        said = str(err)
+    except Exception:  # an exception of another package may have no text either
+        said = ""
+    text = " ".join(f"{type(err).__name__}: {said}".split())
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
 
 

@@ -195,6 +195,7 @@ def _tree(topology: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, 
         raise ConfigError("topology: wanted an object of node -> list of inputs")
     tree = {node: tuple(dict.fromkeys(inputs)) for node, inputs in topology.items()}
     fed = [node for inputs in tree.values() for node in inputs]
+    tree = {node: inputs for node, inputs in tree.items() if inputs or node not in fed}  # others are leaves
     if len(fed) != len(set(fed)):
         raise ConfigError("topology: a node has two parents")
     tops = [node for node in tree if node not in fed]

@@ -14,6 +14,7 @@ from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.key import Labels
 from edge_agent.config.checking.checker import short
+from edge_agent.config.checking.durations import whole_us
 from edge_agent.errors import ConfigError
 
 KEY: Final = "key"  # name of the label for the key of a recording
@@ -120,7 +121,7 @@ def key_label(key: object) -> str:
     if isinstance(key, str):
         try:
             json.loads(key)
-        except ValueError:
+        except (ValueError, RecursionError):
             return key
     return json.dumps(key, ensure_ascii=False, sort_keys=True)
 
@@ -129,7 +130,7 @@ def key_of(label: str) -> Any:
     """The key of a label value; inverse of `key_label`."""
     try:
         return json.loads(label)
-    except ValueError:
+    except (ValueError, RecursionError):
         return label
 
 
@@ -154,6 +155,7 @@ def _us(time: object, unit_us: int, child: str, at: int) -> int:
     us = time * unit_us if isinstance(time, int | float) and not isinstance(time, bool) else math.nan
     if math.isinf(us):
         return int(math.copysign(FAR_US, us))
+    us = whole_us(us)
     if math.isnan(us) or us != int(us):
         raise ConfigError(f"streams.{child}[{at}]: wanted a time in whole microseconds, got {short(repr(time))}")
     return int(us)

@@ -224,6 +224,17 @@ def test_a_day_is_there_once_as_a_date_and_as_24_hours() -> None:
     assert assign_windows(got, Tumbling(DAY), ("count",)).states["count"].tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    "window",
+    [Calendar("day"), Calendar("day", "America/New_York", 20 * 3_600_000_000), Calendar("week", offset_us=6 * DAY)],
+    ids=str,
+)
+def test_the_first_edge_of_a_calendar_is_that_of_its_edges(window: Calendar) -> None:
+    """With an offset the last day or week of 1969 may begin in 1970."""
+    (edges,) = window.edge_sets
+    assert edges.first_us == int(edges.points(0, 40 * DAY)[0])
+
+
 def test_before_the_first_window_there_is_no_edge() -> None:
     start, end = Edges([Tumbling(10, 3)]).around(np.array([-5, 0, 2, 3]))
     assert start.tolist() == [NO_EDGE, NO_EDGE, NO_EDGE, 3]

@@ -10,7 +10,7 @@ import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.partials.partial import Batch
-from edge_agent.algebra.punctuation.markers import Marker, ordinal_of, window_key
+from edge_agent.algebra.punctuation.markers import Marker, Markers, ordinal_of, window_key
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.events import Action, Event, LinkUp, Mark, Note, Read, Tick
@@ -100,6 +100,47 @@ def test_nothing_closes_before_the_state_has_said_how_far_it_is() -> None:
     bench.do(Read("state", batch((160, 4), (210, 4))))
     bench.do(Read("s", batch((155, 5), (300, 2))))  # behind what s has said; not behind the group
     assert bench.rows() == [(10, 20, 1.0), (20, 160, 5.0)]
+
+
+def test_the_id_of_a_change_is_the_whole_value() -> None:
+    bench = Bench(at(markers="state", punctuation_id="1234567"))
+    bench.do(Read("state", batch((0, 0), (10, 1234567), (20, 1234568), (30, 1234567), (90, 1234567))))
+    bench.do(Read("s", batch((12, 1), (25, 2), (31, 4), (80, 8))))
+    assert bench.rows() == [(10, 30, 3.0)]
+
+
+def test_a_change_has_the_decimal_value_of_its_sensor() -> None:
+    tenths = batch((0, 1), (10, 3))
+    tenths = replace(tenths, value=tenths.value.astype(np.int64))
+    assert ValueChanges().of([tenths], -1) == [(10, 0.3)]
+
+
+def test_adding_a_batch_of_markers_takes_no_time_in_the_square_of_it() -> None:
+    """A file with a day of changes comes in one batch. Comparisons are counted, because clocks are noisy."""
+
+    def comparisons(number: int) -> int:
+        found = 0
+
+        class Counted(int):
+            def __lt__(self, other: int) -> bool:
+                nonlocal found
+                found += 1
+                return int(self) < int(other)
+
+            def __eq__(self, other: object) -> bool:
+                nonlocal found
+                found += 1
+                return int(self) == other
+
+            __hash__ = int.__hash__
+
+        markers = Markers(leading=True)
+        markers.add(Marker(Counted(us)) for us in range(number))
+        markers.add(Marker(Counted(us)) for us in range(number, 2 * number))
+        assert [marker.time_us for marker in markers.waiting] == [*range(2 * number)]
+        return found
+
+    assert comparisons(4_000) < 20 * comparisons(400)
 
 
 def test_only_changes_to_the_value_asked_for_are_markers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -178,13 +179,44 @@ def test_what_is_no_json_object_is_no_recording() -> None:
             {"aggregates": ["avg", {"fn": "median", "evn": "upper"}]},
             'q: aggregates[1]: unknown key "evn"; did you mean "even"?',
         ),
-        ({"window": {"type": "session", "gap": 691_200_000}}, "window.gap = 691200000: longer than 7d, the usual corr"),
     ],
 )
 def test_a_wrong_query_is_one_line_with_its_place_and_what_to_do(query: dict[str, Any], says: str) -> None:
     (line,) = parsed(queries=[{**QUERY, **query}]).refused
     assert line.startswith("x: query q: ")
     assert says in line
+
+
+def test_a_session_of_a_recording_may_have_a_gap_beyond_any_horizon() -> None:
+    (asked,) = parsed(queries=[{**QUERY, "window": {"type": "session", "gap": 691_200_000}}]).asked
+    assert asked.query.window.gap_us == 691_200_000_000
+
+
+def test_the_source_that_a_query_names_is_the_text_of_another_program() -> None:
+    (asked,) = parsed(queries=[{**QUERY, "source": "a test of Scotty.java"}]).asked
+    assert asked.query.source == parsed().asked[0].query.source
+
+
+@pytest.mark.parametrize("seconds", [0.57, 1.001, 4.35, 16.1, 0.001001, 1_700_000_000.123457])
+def test_decimal_times_and_lengths_are_the_microseconds_that_they_mean(seconds: float) -> None:
+    given = {"unit": "s", "queries": [{**QUERY, "window": {"type": "tumbling", "length": seconds}}]}
+    recording = parsed(**given, streams={"a": [[seconds, "k", 2]]})
+    us = int(Decimal(repr(seconds)) * 1_000_000)
+    near = 0 if seconds < 1e6 else 1
+    assert abs(recording.streams[0].time_us[0] - us) <= near
+    assert abs(recording.asked[0].query.window.length_us - us) <= near
+    with pytest.raises(ConfigError, match="whole microseconds"):
+        parsed(unit="s", streams={"a": [[0.0000005, "k", 2]]})
+
+
+def test_a_parameter_may_be_a_whole_float() -> None:
+    (asked,) = parsed(queries=[{**QUERY, "aggregate": "var", "param": {"ddof": 0.0}}]).asked
+    assert dict(asked.query.aggregates[0].params) == {"ddof": 0}
+
+
+def test_a_leaf_may_be_listed_with_no_inputs() -> None:
+    recording = parsed(topology={"root": ["m", "a"], "m": ["b"], "a": [], "b": []})
+    assert (recording.tree, recording.root) == ({"m": ("b",)}, ("m", "a"))
 
 
 def test_ten_thousand_queries_are_bounded_and_one_line_says_so() -> None:

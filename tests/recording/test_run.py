@@ -70,6 +70,24 @@ def test_integers_are_exact_as_far_as_they_travel() -> None:
     assert all(type(row["value"]) is int for row in told if "median" not in row["query"])
 
 
+def test_a_mean_of_floats_that_is_a_whole_number_is_not_truncated_below_it() -> None:
+    """7.1: floats that merge in another order give 23.999999999999996."""
+    streams: dict[str, list[list[Any]]] = {"a": [[1, "k", 4.8]], "b": [[2, "k", 33.04], [3, "k", 34.16]]}
+    asked = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "avg"}
+    queries = [{**asked, "param": {"rounding": "truncate"}}]
+    assert values(answered({"queries": queries, "streams": streams}), "q") == {(0, 10): 24}
+    below = {child: [[us, key, -value] for us, key, value in items] for child, items in streams.items()}
+    assert values(answered({"queries": queries, "streams": below}), "q") == {(0, 10): -24}
+    near = {"a": [[1, "k", 23.9999999]]}
+    assert values(answered({"queries": queries, "streams": near}), "q") == {(0, 10): 23}
+
+
+def test_a_key_of_many_brackets_is_a_text() -> None:
+    streams = {"a": [[1, "[" * 6000, 2.0]]}
+    query = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
+    assert values(answered({"queries": [query], "streams": streams}), "q") == {(0, 10): 2.0}
+
+
 def test_late_readings_revise_rows_as_they_come() -> None:
     """protocol 4.2, 8.3."""
     stream: list[list[Any]] = [[1, None, 1], ["wm", 10], [2, None, 2], ["wm", 20], [3, None, 4]]

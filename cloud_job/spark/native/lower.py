@@ -20,6 +20,7 @@ from cloud_job.spark.native.answers import answers as answered
 from cloud_job.spark.native.plan import WIDE_TYPE, Shape, is_native, spark_name
 from edge_agent.algebra.aggregates import FUNCTIONS, params_of
 from edge_agent.algebra.aggregates.base import Params
+from edge_agent.algebra.aggregates.families.moments import NEAR_WHOLE
 from edge_agent.algebra.partials.units import EXACT, HUGE
 from edge_agent.algebra.query.query import Aggregate
 
@@ -134,9 +135,12 @@ def _mean(states: States) -> Column:
 
 
 def _truncated(value: Column) -> Column:
-    """Round toward zero. Doubles from 2^52 on are whole, and may not fit the bigint that floor returns."""
+    """Round toward zero, except near a whole number, as in numpy. Doubles from 2^52 on are whole, and may not fit the
+    bigint that floor returns.
+    """
     whole = F.when(value >= 0, F.floor(value)).otherwise(F.ceil(value)).cast("double")
-    return F.when(F.abs(value) < 2.0**52, whole).otherwise(value)
+    near = F.abs(value - F.rint(value)) <= F.abs(value) * NEAR_WHOLE
+    return F.when(F.abs(value) < 2.0**52, F.when(near, F.rint(value)).otherwise(whole)).otherwise(value)
 
 
 def _avg(states: States, params: Params) -> LoweredAnswer:

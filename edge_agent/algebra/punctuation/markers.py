@@ -6,7 +6,7 @@ it. A 'start' within an open window and an 'end' outside a window are ignored.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +15,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.units import number_name
 from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.span import FAR_US
 
@@ -62,7 +63,8 @@ def markers_of_changes(cut: PunctuationCut, changes: Iterable[tuple[int, float]]
     """Markers from the changes (time, new value) of a sensor. The value becomes the marker's id."""
     explicit = cut.interpretation == "overlap"
     return [
-        Marker(time_us, (("start" if value else "end") if explicit else ""), f"{value:g}") for time_us, value in changes
+        Marker(time_us, (("start" if value else "end") if explicit else ""), number_name(value))
+        for time_us, value in changes
     ]
 
 
@@ -87,9 +89,9 @@ class Markers:
 
     def add(self, markers: Iterable[Marker]) -> None:
         """Add markers at or after the frontier, in any order; a duplicate changes nothing."""
-        for marker in markers:
-            if marker not in self.waiting:
-                insort(self.waiting, marker)
+        fresh = set(markers).difference(self.waiting)
+        if fresh:
+            self.waiting = sorted([*self.waiting, *fresh])
 
     def advance(self, frontier_us: int, first_us: int | None, floor_us: int) -> list[tuple[int, int, int]]:
         """Close windows up to a frontier. Returns them as (start, end, number). All markers up to it have been added.
@@ -98,8 +100,7 @@ class Markers:
         that ended at or before it are forgotten.
         """
         closed: list[tuple[int, int, int]] = []
-        while self.waiting and self.waiting[0].time_us <= frontier_us:
-            marker = self.waiting.pop(0)
+        for marker in self._take(frontier_us + 1):
             self._lead(first_us, marker.time_us)
             self.begun, self.led = True, False
             if self.open_us is not None and marker.role != "start":
@@ -123,12 +124,17 @@ class Markers:
         first_us: as in `advance`; if that reading opens a window, a marker with role LEAD represents it.
         """
         out: list[tuple[int, str]] = []
-        while self.waiting and self.waiting[0].time_us < frontier_us:
-            marker = self.waiting.pop(0)
+        for marker in self._take(frontier_us):
             out += self._leads(first_us, marker.time_us)
             self.begun = True
             out.append((marker.time_us, marker.role))
         return out + self._leads(first_us, frontier_us)
+
+    def _take(self, before_us: int) -> list[Marker]:
+        """Remove and return the markers before a time, in order."""
+        upto = bisect_left(self.waiting, before_us, key=lambda marker: marker.time_us)
+        taken, self.waiting = self.waiting[:upto], self.waiting[upto:]
+        return taken
 
     def _leads(self, first_us: int | None, before_us: int) -> list[tuple[int, str]]:
         self._lead(first_us, before_us)

@@ -47,7 +47,7 @@ class Dates:
 
     @property
     def first_us(self) -> int:
-        edges = _edges(self.every, self.tz, self.offset_us, 1970)
+        edges = self._of(np.array([1969, 1970]))  # with an offset, the last date of 1969 may begin in 1970
         return int(edges[edges >= 0][0])
 
     @property

@@ -46,12 +46,13 @@ class Wrong:
     """A mistake in a window whose settings may be valid one by one.
 
     key: the setting at fault. why: the message; a key in braces stands for the user's text ('longer than {length}').
-    hint: a valid value as in the spec, or a text.
+    hint: a valid value as in the spec, or a text. live: a limit of a running tree, which a recording does not have.
     """
 
     key: str
     why: str
     hint: int | str = ""
+    live: bool = False
 
 
 LENGTH: Final = Setting("length", "duration", "end minus start", low=SHORTEST_US)

@@ -33,8 +33,8 @@ class Session:
     def wrong(self) -> Wrong | None:
         if (wrong := not_positive(gap=self.gap_us)) is not None:
             return wrong
-        if self.gap_us > LONGEST_GAP_US:
-            return Wrong("gap", "longer than 7d, the usual correction horizon", LONGEST_GAP_US)
         if self.max_us and self.max_us <= self.gap_us:
             return Wrong("max", "not longer than the gap {gap}: every pause would be a cut", 2 * self.gap_us)
+        if self.gap_us > LONGEST_GAP_US:
+            return Wrong("gap", "longer than 7d, the usual correction horizon", LONGEST_GAP_US, live=True)
         return None

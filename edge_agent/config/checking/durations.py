@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Final
@@ -19,6 +20,7 @@ DURATION: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:us|ms|s|m|h|d|w)" 
 SIZES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 SIZE: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:B|kB|MB|GB|KiB|MiB|GiB)"
 
+_ROUNDED: Final = 4e-16  # relative error of a decimal number that became a float and was multiplied
 _DURATION: Final = re.compile(f"({DURATION[: DURATION.rindex('(?:')]})({'|'.join(UNITS_US)})")
 _SIZE: Final = re.compile(f"({SIZE[: SIZE.rindex('(?:')]})({'|'.join(SIZES)})")
 
@@ -29,6 +31,14 @@ def parse_duration(text: str) -> int:
     Raises: ValueError for other texts, and if the duration is not a whole number of microseconds.
     """
     return _whole(text, _DURATION.fullmatch(text), UNITS_US, "250ms, 5s, 10m, 1h or 1d", "microseconds")
+
+
+def whole_us(us: float) -> float:
+    """A time or duration that is a whole number of microseconds but for its rounding as a float; others unchanged.
+
+    16.1 s times a million is 16 100 000.000000002, because no float is 16.1.
+    """
+    return round(us) if math.isfinite(us) and abs(us - round(us)) <= _ROUNDED * abs(us) else us
 
 
 def format_duration(us: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from edge_agent.algebra.zones import names
 from edge_agent.config.checking.checker import Report, nearest, type_of
 from edge_agent.config.checking.documents import Path
-from edge_agent.config.checking.durations import format_duration, format_size, parse_duration, parse_size
+from edge_agent.config.checking.durations import format_duration, format_size, parse_duration, parse_size, whole_us
 from edge_agent.config.checking.value_types import AsWritten, Number
 
 DAY_US: Final = 86_400_000_000
@@ -31,7 +31,7 @@ class Duration:
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if report.unit_us is not None and isinstance(value, int | float) and not isinstance(value, bool):
-            us = value * report.unit_us  # a plain number of a recording; the bounds do not apply
+            us = whole_us(value * report.unit_us)  # a plain number of a recording; the bounds do not apply
             if us < 0 or not us < FAR_US or us != int(us):
                 far = "longer than a thousand years" if us >= FAR_US else "not a whole number of microseconds"
                 return report.wrong(at, value, "less than 0" if us < 0 else far)
@@ -99,9 +99,11 @@ class Instant:
     suffix: ClassVar[str] = "_us"
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        if report.unit_us is not None and isinstance(value, int) and not isinstance(value, bool):
-            us = value * report.unit_us  # a plain number of a recording
-            return us if 0 <= us < LAST_US else report.wrong(at, value, "not in the years 1970 to 9999")
+        if report.unit_us is not None and isinstance(value, int | float) and not isinstance(value, bool):
+            us = whole_us(value * report.unit_us)  # a plain number of a recording
+            if not 0 <= us < LAST_US:
+                return report.wrong(at, value, "not in the years 1970 to 9999")
+            return int(us) if us == int(us) else report.wrong(at, value, "not a whole number of microseconds")
         hint = 'like "2026-11-21T00:00:00Z"'
         if isinstance(value, str):
             try:

@@ -201,11 +201,12 @@ def parse_sensor(item: str, payload: Payload) -> Sensor:
 def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **defaults: object) -> Query:
     """Read a query of a recording. Plain numbers are durations in unit_us; unknown keys are ignored.
 
-    defaults: values of the recording for keys that the query lacks (source, by, lateness, late); durations are in
-    unit_us too. Raises: ConfigError, NotSupported.
+    defaults: the recording's source, and its values for keys that the query lacks (by, lateness, late); durations are
+    in unit_us too. Raises: ConfigError, NotSupported.
     """
     window = query.get("window")
-    table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **query}
+    own = {name: value for name, value in query.items() if name != "source"}  # of another program
+    table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **own}
     if isinstance(window, Mapping):
         unit = window.get("unit")
         if isinstance(unit, str) and unit in UNITS_US:
@@ -231,8 +232,11 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
 
 
 def _said(table: Any) -> Any:
-    """A table of a recording without its null values, which mean absent. Other values are returned unchanged."""
-    return {n: v for n, v in table.items() if v is not None} if isinstance(table, Mapping) else table
+    """A table of a recording without its null values, which mean absent; 1.0 becomes 1. Others are unchanged."""
+    if not isinstance(table, Mapping):
+        return table
+    whole = {n: int(v) for n, v in table.items() if isinstance(v, float) and v.is_integer()}
+    return {n: whole.get(n, v) for n, v in table.items() if v is not None}
 
 
 def canonical_sensor(sensor: Sensor) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import GroupSlots
 from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.slicing.slicer import Slicer
@@ -32,21 +33,25 @@ class GroupState:
 
     def serves(self, serving: tuple[Serving, ...]) -> None:
         """Set the serving ranges from now on."""
-        self.serving = (*serving, *withdrawn(self.sent or (), serving))
+        self.serving = (*serving, *withdrawn(self.sent or (), serving, self.slicer.frontier_us))
 
     def take_rows(self) -> list[StepRows]:
         rows, self.rows = self.rows, []
         return rows
 
 
-def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
-    """Ranges without an end, already sent upward, of queries that are no longer served.
+def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving], frontier_us: int) -> tuple[Serving, ...]:
+    """Ranges already sent upward, of queries that are no longer served, that do not end by the frontier.
 
-    Each now ends at its own start, so that it contains no window (6.3).
+    Each now ends at its own start, so that it contains no window (6.3). Those that end by the frontier are over.
     """
     known = {each.key for each in serving}
-    ended = (each for each in sent if each.key not in known and each.start_until_us is None)
-    return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)
+    ended = (each for each in sent if each.key not in known and _until_us(each) > frontier_us)
+    return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended)
+
+
+def _until_us(serving: Serving) -> int:
+    return min((us for us in (serving.start_until_us, serving.end_until_us) if us is not None), default=FAR_US)
 
 
 def moved_queries(

@@ -9,6 +9,7 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.partials.units import as_floats
 from edge_agent.algebra.query.key import key_text
 
 
@@ -25,7 +26,7 @@ class ValueChanges:
             for series in distinct(batch.series).tolist():
                 rows = np.flatnonzero(batch.series == series)
                 rows = rows[np.argsort(batch.time_us[rows], kind="stable")]
-                value = batch.value[rows] * 10.0 ** (scale or 0)
+                value = as_floats(batch.value[rows], scale)
                 rows, value = rows[np.isfinite(value)], value[np.isfinite(value)]
                 if not len(value):
                     continue

@@ -93,10 +93,12 @@ def changed(
         ended = each
         if successor is None:
             if each.query.id not in moved:
-                ended = replace(each, end_until_us=min(each.end_until_us, at_us))
+                if each.query.id in before:  # else it keeps its end: at_us may lie before the change that removed it
+                    ended = replace(each, end_until_us=min(each.end_until_us, at_us))
             elif (from_us := moved[each.query.id]) is not None:
                 ended = replace(each, start_until_us=min(each.start_until_us, max(at_us, from_us)))
-        elif successor != each.query:  # also if a later revision, now replaced before its begin, was to end this one
+        elif successor not in (each.query, before.get(each.query.id)):
+            # also if a later revision, now replaced before its begin, was to end this one
             until_us = _start(successor, at_us)
             ended = replace(each, start_until_us=min(each.start_until_us, until_us))
             if isinstance(each.query.window, Punctuation):  # the open window would lack a part of its readings

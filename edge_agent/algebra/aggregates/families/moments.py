@@ -19,6 +19,8 @@ from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, narrow
 from edge_agent.algebra.partials.units import out_of_reach, ratio, times, within_reach
 
+NEAR_WHOLE: Final = 1e-12  # relative distance from a whole number within which a mean of floats counts as whole
+
 
 def _lift_m2(readings: Readings, groups: Segments, _scale: int | None, lifted: States) -> dict[str, Array]:
     distance = readings.value - groups.spread(mean(lifted))
@@ -46,7 +48,7 @@ def _lower_sum(states: States, scale: int | None, _params: Params) -> Lowered:
 def _lower_avg(states: States, scale: int | None, params: Params) -> Lowered:
     truncate = params["rounding"] == "truncate"
     if scale is None:
-        return answered(np.trunc(mean(states)) if truncate else mean(states), out_of_reach(states["sum"]))
+        return answered(_truncated(mean(states)) if truncate else mean(states), out_of_reach(states["sum"]))
     above = times(states["sum"], 10 ** max(scale, 0))
     below = times(states["count"], 10 ** max(-scale, 0))
     if not truncate:
@@ -55,6 +57,13 @@ def _lower_avg(states: States, scale: int | None, params: Params) -> Lowered:
     quotient = size // below
     whole = decimals(narrow(np.where(np.less(above, 0), -quotient, quotient)), 0)
     return answered(whole.value, out_of_reach(states["sum"]), whole.details)
+
+
+def _truncated(value: Array) -> Array:
+    """Without decimals, toward zero. A sum of floats may lie just below a whole number that is the exact mean."""
+    whole = np.rint(value)
+    out: Array = np.where(np.abs(value - whole) <= NEAR_WHOLE * np.abs(value), whole, np.trunc(value))
+    return out
 
 
 def _lower_var(states: States, scale: int | None, params: Params) -> Lowered:
