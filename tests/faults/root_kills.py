@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from cloud_job.delta.retention import Kept
 from cloud_job.delta.upkeep import steps_of
 from cloud_job.sql import delta_rs
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
+from edge_agent.algebra.windows.session import Session
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.raw_frames import Reading, naive, raw_rows
 
@@ -67,6 +68,7 @@ LONG_S: Final = 300.0
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
 COUNT: Final = 10  # readings of a count window
+SESSION_GAP_US: Final = 2 * SECOND
 LEFT_OUT: Final = re.compile(r" left_out=(\d+)")
 ROWS: Final = 'select query, key, start, "values", readings from gold.results where not withdrawn'
 DELETED: Final = "select sum(readings) from bronze.messages where kind = 'expired'"
@@ -75,22 +77,26 @@ RowKey = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Fleet:
-    """Gateways with windows of a second, whose late readings revise them, and others with count windows."""
+    """Gateways with windows of a second or sessions, which late readings revise, and others with count windows."""
 
     landing: Path
     chance: random.Random
     files: int = 0
     rows: dict[RowKey, list[int]] = field(default_factory=dict)  # values of each window of a second
     readings: list[Reading] = field(default_factory=list)  # of count windows
+    pieces: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # key -> (time, value) in sessions
     _timed: list[Child] = field(init=False)
     _counted: list[Child] = field(init=False)
+    _sessions: list[Child] = field(init=False)
     _again: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._timed = [Child(f"gw-{i}", (query(fns=("sum", "count")),), KEYS) for i in range(3)]
         counted = query("c", CountTumbling(COUNT), ("sum", "first", "last"), source="t")
         self._counted = [Child(f"gw-c{i}", (counted,), KEYS) for i in range(2)]
-        self.land([record(each, START, each.birth()) for each in (*self._timed, *self._counted)])
+        session = query("s", Session(SESSION_GAP_US), ("sum", "count"), source="u")
+        self._sessions = [Child(f"gw-s{i}", (session,), KEYS) for i in range(2)]
+        self.land([record(each, START, each.birth()) for each in (*self._timed, *self._counted, *self._sessions)])
 
     def land(self, records: Sequence[bytes]) -> None:
         """A landing file, there whole or not at all."""
@@ -105,6 +111,7 @@ class Fleet:
         start_us, now_us = START + (self.files - 1) * SECOND, START + self.files * SECOND
         found = [frame for child in self._timed for frame in self._windows(child, start_us, now_us)]
         found += [self._raw(child, start_us, now_us) for child in self._counted]
+        found += [frame for child in self._sessions for frame in self._pieces(child, start_us, now_us)]
         self._again = [*self._again[-20:], *found]
         self.land([*found, self.chance.choice(self._again)])
 
@@ -123,6 +130,29 @@ class Fleet:
                 out.append(record(child, now_us, late))
         return out
 
+    def _pieces(self, child: Child, start_us: int, now_us: int) -> list[bytes]:
+        """Readings in sessions: half of the keys in a second, sometimes one that joins two sessions later."""
+        found = [(i, start_us + self.chance.randrange(SECOND)) for i in range(len(KEYS)) if self.chance.random() < 0.5]
+        late_us = start_us - self.chance.randint(1, 5 * SECOND)
+        late = [(self.chance.randrange(len(KEYS)), late_us)] if late_us >= START and self.chance.random() < 0.2 else []
+        out = []
+        for readings, behind in ((found, False), (late, True)):
+            if not readings and behind:
+                continue
+            values = [self.chance.randint(-99, 99) for _ in readings]
+            for (i, us), value in zip(readings, values, strict=True):
+                self.pieces.setdefault(KEYS[i], []).append((us, value))
+            key, time_us = (np.array([each[at] for each in readings], np.int64) for at in (0, 1))
+            frame = child.rows(now_us, time_us, np.array(values, float), key, length_us=1, late=behind)
+            out.append(record(child, now_us, frame))
+        return out
+
+    def rest(self) -> None:
+        """So many seconds without a reading that all sessions are over."""
+        for _ in range(SESSION_GAP_US // SECOND + 2):
+            now_us = START + self.files * SECOND
+            self.land([record(child, now_us, child.rows(now_us)) for child in self._sessions])
+
     def _raw(self, child: Child, start_us: int, now_us: int) -> bytes:
         first = len(self.readings)
         for key in KEYS:
@@ -140,7 +170,24 @@ class Fleet:
         asked = self._counted[0].queries[0]
         for place, (_end, found) in naive(asked, self.readings, COUNT, COUNT).items():
             out[place] = ({name: float(value) for name, value in found.items() if value is not None}, COUNT)
+        for key, pieces in self.pieces.items():
+            for values, start_us in sessions(pieces):
+                place = ("s", key, start_us)
+                out[place] = ({"sum": float(sum(values)), "count": float(len(values))}, len(values))
         return out
+
+
+def sessions(pieces: Sequence[tuple[int, int]]) -> Iterator[tuple[list[int], int]]:
+    """(values, time of the first reading) of each session. pieces: (time, value) of all readings of a key."""
+    start_us, last_us, values = 0, 0, list[int]()
+    for us, value in sorted(pieces):
+        if values and us - last_us > SESSION_GAP_US:
+            yield values, start_us
+            values = []
+        start_us, last_us = (start_us if values else us), us
+        values.append(value)
+    if values:
+        yield values, start_us
 
 
 @dataclass(slots=True)
@@ -257,6 +304,7 @@ class Killed:
 
     def _last(self) -> None:
         process, landing = self._started(), self.folder / "landing"
+        self.fleet.rest()
         until(lambda: len([*landing.glob("0*.cborseq")]) <= 1, DRAIN_S)
         steps = self._ended()
         until(lambda: self._ended() > steps + LAST_STEPS, DRAIN_S)  # the last file stays until another batch
