@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,7 +38,7 @@ class MachineFile:
 def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
     """Returns all files. local_password: for the agent at the local broker; the caller generates it at each boot."""
     found = [
-        MachineFile(f"{RUN}/headwater.toml", json.dumps(file.tables, ensure_ascii=False, indent=1), 0o640, AGENT_USER),
+        MachineFile(f"{RUN}/headwater.toml", _as_json(file.tables), 0o640, AGENT_USER),
         MachineFile(f"{RUN}/hostname", file.settings.node.id + "\n"),
         *_network(file.network or NetworkTable()),
     ]
@@ -56,6 +58,17 @@ def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
     if file.local_broker is not None:
         found += _broker(file.local_broker, local_password)
     return found
+
+
+def _as_json(tables: Mapping[str, object]) -> str:
+    """The tables of headwater.toml. Dates are values in TOML but not in JSON; as text they mean the same."""
+
+    def text_of(value: object) -> str:
+        if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+            return value.isoformat().replace("+00:00", "Z")
+        raise TypeError(f"{type(value).__name__} is not a value of TOML")
+
+    return json.dumps(tables, ensure_ascii=False, indent=1, default=text_of)
 
 
 def _network(table: NetworkTable) -> list[MachineFile]:
