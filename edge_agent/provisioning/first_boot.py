@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sqlite3
 import stat
 import subprocess
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from edge_agent.provisioning.machine_files import PASSWORDS, SECRET, MachineFile
 
 GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # copy of the last file without mistakes
 ERRORS: Final = "gateway-errors.txt"
+SPOOL: Final = "var/lib/headwater/spool.db"
 WIFI: Final = "var/lib/iwd"  # networks that iwd knows, each a file with its password
 
 
@@ -50,19 +52,20 @@ class BootOutcome:
 
 def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
     """Read gateway.toml and write the machine's files below root. Mistakes are returned; `report` shows them."""
-    good = root / GOOD
     try:
         payload = file.read_bytes()
         found = _read(payload, file.name)
         copy = MachineFile(f"/{GOOD}", payload.decode(), SECRET)
     except Exception as err:  # an error of this program must not leave a machine silent either
         errors = _lines(err, file)
-        try:
-            kept = _read(good.read_bytes(), good.name)
-        except Exception:
+        kept = _last_good(root)
+        if kept is None:
             return BootOutcome(errors=errors)
         return BootOutcome(kept.node, errors, kept=True, undone=tuple(_write_all(kept, root)))
-    undone = [*_write_all(found, root), *_done(copy.path, partial(_write, copy, root))]
+    other = _other_node(found.node, root, file.name)
+    if other and (kept := _last_good(root)) is not None and not _other_node(kept.node, root, file.name):
+        return BootOutcome(kept.node, tuple(other), kept=True, undone=tuple(_write_all(kept, root)))
+    undone = [*other, *_write_all(found, root), *_done(copy.path, partial(_write, copy, root))]
     return BootOutcome(found.node, undone=tuple(undone))
 
 
@@ -73,6 +76,39 @@ class _Machine:
     node: str
     files: list[MachineFile]
     local_broker: bool
+
+
+def _last_good(root: Path) -> _Machine | None:
+    """The last file without mistakes; None if there is none, or this image cannot read it."""
+    try:
+        return _read((root / GOOD).read_bytes(), Path(GOOD).name)
+    except Exception:
+        return None
+
+
+def _other_node(node: str, root: Path, name: str) -> list[str]:
+    """A line with what to do if the spool is of a node with another id, which the gateway would refuse for ever."""
+    owner = _owner(root / SPOOL)
+    if owner is None or owner == node:
+        return []
+    line = (
+        f'{name}: [node] id is "{node}", but the spool on the card is of "{owner}", maybe with readings that were not '
+        f'sent yet; write id = "{owner}" again. To begin anew as "{node}", flash all three partitions and make a new '
+        f"token, or delete /{SPOOL}* over SSH"
+    )
+    return [line]
+
+
+def _owner(spool: Path) -> str | None:
+    """The id of the node of a spool; None if it cannot be read. SQLite must not create files: they would be root's."""
+    try:
+        with closing(sqlite3.connect(f"{spool.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            db.set_progress_handler(lambda: 1, 100_000)  # the gateway's user wrote the file: it may be anything
+            found = db.execute("SELECT value FROM meta WHERE name = 'node'").fetchone()
+    except sqlite3.Error:  # none there yet, or damaged: the gateway sets it aside
+        return None
+    owner = str(found[0]) if found else ""
+    return owner if owner.isprintable() and 0 < len(owner) < 100 else None
 
 
 def _read(payload: bytes, name: str) -> _Machine:

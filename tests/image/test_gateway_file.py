@@ -18,6 +18,7 @@ from edge_agent.config.node_file.gateway_file import GatewayFile, parse_gateway_
 from edge_agent.config.node_file.settings import load
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.authority import Authority
+from edge_agent.ports.spool_file import SpoolFile
 from edge_agent.provisioning import fat
 from edge_agent.provisioning.first_boot import apply, report
 from edge_agent.provisioning.machine_files import MachineFile, machine_files
@@ -482,3 +483,55 @@ def test_a_file_of_the_machine_that_cannot_be_written_is_a_line_whatever_is_rais
 def test_a_crash_at_boot_is_no_success_of_the_unit() -> None:
     unit = Path(__file__).parents[2] / "gateway_image/overlay/etc/systemd/system/headwater-machine.service"
     assert "\nSuccessExitStatus=2\n" in unit.read_text()
+
+
+def begin(spool: Path, node: str) -> None:
+    """What the gateway's first start leaves."""
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    file = SpoolFile(spool, node)
+    file.open()
+    file.close()
+
+
+def test_another_node_id_on_a_card_with_a_spool_is_not_applied(tmp_path: Path) -> None:
+    """The gateway would refuse the spool for ever, and the settings of the image have no other place for one."""
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    spool = root / "var/lib/headwater/spool.db"
+    file.write_text(SMALL)
+    assert apply(file, root).lines == ()
+    file.write_text(SMALL.replace("g1", "g2"))
+    assert apply(file, root).node == "g2", "no spool yet"
+    begin(spool, "g2")
+    there = sorted(spool.parent.iterdir())
+    file.write_text(SMALL.replace("g1", "g3"))
+    applied = apply(file, root)
+    assert (applied.node, applied.kept) == ("g2", True)
+    assert load(root / "run/headwater/headwater.toml").node.id == "g2"
+    assert sorted(spool.parent.iterdir()) == there, "no file of root beside it"
+    report(applied, file, lambda _: None)
+    said = (tmp_path / "gateway-errors.txt").read_text()
+    assert "The last good file is in force, as g2." in said
+    assert '[node] id is "g3", but the spool on the card is of "g2"' in said
+    assert 'write id = "g2" again' in said
+    file.write_text(SMALL.replace("g1", "g2"))
+    assert apply(file, root).lines == ()
+
+
+def test_another_node_id_without_a_last_good_file_is_applied_and_said(tmp_path: Path) -> None:
+    """Network and SSH of the file are then in force, for who comes to repair it."""
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    begin(root / "var/lib/headwater/spool.db", "g9")
+    file.write_text(SMALL)
+    for _ in range(2):
+        applied = apply(file, root)
+        assert (applied.node, applied.kept) == ("g1", False)
+        assert 'but the spool on the card is of "g9"' in "\n".join(applied.undone)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000])
+def test_a_damaged_spool_does_not_stop_a_file(tmp_path: Path, content: bytes) -> None:
+    file, spool = tmp_path / "gateway.toml", tmp_path / "root/var/lib/headwater/spool.db"
+    spool.parent.mkdir(parents=True)
+    spool.write_bytes(content)
+    file.write_text(SMALL)
+    assert apply(file, tmp_path / "root").lines == ()

@@ -56,9 +56,9 @@ def main(args: argparse.Namespace) -> int:
     except OSError as err:
         why = (err.strerror or str(err)).lower()
         raise ConfigError(f"{args.config}: {why}; `headwater init --for-image` writes one") from err
-    found = parse_gateway_file(payload, str(args.config))
-    machine_files(found, "")  # as at boot: what cannot be written there is refused here
-    node = found.settings.node.id
+    file = parse_gateway_file(payload, str(args.config))
+    machine_files(file, "")  # as at boot: what cannot be written there is refused here
+    node = file.settings.node.id
     if args.what == "check":
         print(f"{args.config}: gateway {node}, all right")
         return 0
