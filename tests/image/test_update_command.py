@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import re
+import subprocess
 import tarfile
 import time
 from collections.abc import Callable
@@ -245,6 +246,33 @@ def test_a_version_that_never_answers_is_given_up_in_time(
 def test_a_version_that_dies_is_given_up_after_some_starts(machine: Machine, agent: Path) -> None:
     machine.install(pack_by(machine.key, agent))
     assert [machine.runs() for _ in range(MOST_STARTS + 1)] == [VERSION] * MOST_STARTS + ["image"]
+
+
+def test_a_version_in_force_may_be_restarted_as_often_as_one_likes(machine: Machine, agent: Path) -> None:
+    machine.install(pack_by(machine.key, agent))
+    machine.runs()
+    machine.service = ServiceState(True, parent_answers(VERSION), 5.0)
+    assert machine.do("watch") == 0
+    note = machine.folder / "folder" / "stopped"
+    for _ in range(2 * MOST_STARTS):
+        note.touch()  # ExecStop of the gateway's unit
+        assert machine.runs() == VERSION
+        assert not note.exists()
+    assert [machine.runs() for _ in range(MOST_STARTS)] == [VERSION] * (MOST_STARTS - 1) + ["image"]
+
+
+@pytest.mark.parametrize(("pid", "noted"), [("17", True), ("", False)])
+@pytest.mark.parametrize("installed", [True, False])
+def test_only_a_requested_stop_of_a_gateway_with_updates_is_noted(
+    tmp_path: Path, pid: str, noted: bool, installed: bool
+) -> None:
+    script = Path(__file__).parents[2] / "gateway_image/overlay/usr/lib/headwater-image/stopped"
+    text = script.read_text().replace("/var/lib/headwater-update", str(tmp_path))
+    if installed:
+        (tmp_path / "state.json").touch()
+    subprocess.run(["sh", "-e", "-c", text], env={**os.environ, "MAINPID": pid}, check=True)
+    assert (tmp_path / "stopped").exists() == (noted and installed)
+    assert (tmp_path / "stopped").name == VersionFolder(tmp_path)._stopped.name
 
 
 @pytest.mark.parametrize("code", ["import a_module_that_is_not_here", "raise SystemExit(2)"])

@@ -202,14 +202,15 @@ def _back(store: VersionFolder, args: argparse.Namespace) -> int:
 
 
 def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
-    from edge_agent.provisioning.updates.versions import IMAGE, choose
+    from edge_agent.provisioning.updates.versions import IMAGE, choose, stopped
 
     with store.locked():
-        before = store.read()
+        before = stopped(store.read()) if store.was_stopped() else store.read()
         forms = {own().spool, *(each.spool for each in before.installed.values())}
         spool = _spool_form() if len(forms) > 1 else None  # None: all versions have the same form
         versions = choose(before, own(), spool, store.present())
         store.write(versions)  # count the start before it happens, in case the power fails during it
+        store.forget_stop()
         store.point(versions.chosen, CODE)
     for gone in versions.failed:
         if gone not in before.failed:
