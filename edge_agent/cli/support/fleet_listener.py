@@ -22,13 +22,44 @@ EXPIRY_S: Final = 10  # of a command: brokers discard it after this time
 
 
 @dataclass(slots=True)
-class HeardNode:
-    """The messages of one node. broker: index of the broker that the node uses. answer: to the last command."""
+class Retained:
+    """What one broker keeps of a node."""
 
-    broker: int
     status: dict[str, Any] = field(default_factory=dict)
     books: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def online(self) -> bool:
+        return self.status.get("online") is True
+
+    @property
+    def at_us(self) -> int:
+        """When the books were written; -1 without books."""
+        at_us = self.books.get("at_us")
+        return at_us if isinstance(at_us, int) else -1
+
+
+@dataclass(slots=True)
+class HeardNode:
+    """The messages of one node. by_broker: index of a broker -> what it keeps. answer: to the last command."""
+
+    by_broker: dict[int, Retained] = field(default_factory=dict)
     answer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def broker(self) -> int:
+        """The broker at which the node receives commands. A former one may keep an offline status or old books; one
+        with frames of a former parent has the status only.
+        """
+        return max(self.by_broker, key=lambda at: (self.by_broker[at].online, self.by_broker[at].at_us, -at))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.by_broker[self.broker].status if self.by_broker else {}
+
+    @property
+    def books(self) -> dict[str, Any]:
+        return self.by_broker[self.broker].books if self.by_broker else {}
 
     @property
     def online(self) -> bool:
@@ -103,11 +134,11 @@ class FleetListener:
         topic, content = topics.parse(name), json_of(payload) if payload else None
         if topic is None or not isinstance(content, dict):
             return
-        node = self.nodes.setdefault(topic.node, HeardNode(broker))
+        node = self.nodes.setdefault(topic.node, HeardNode())
         match topic.what:
             case "status":
-                node.broker, node.status = node.broker if node.books else broker, content
-            case "books":  # only at the broker where the node receives commands; its status is at other brokers too
-                node.broker, node.books = broker, content
+                node.by_broker.setdefault(broker, Retained()).status = content
+            case "books":
+                node.by_broker.setdefault(broker, Retained()).books = content
             case "answer":
                 node.answer = content
