@@ -14,6 +14,7 @@ from edge_agent.config import topics
 from edge_agent.errors import PortError
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Link, Messages, Subscribed
+from edge_agent.ports.mqtt.packets import RETAIN
 from edge_agent.ports.waiter import Waiter
 
 TURN_S: Final = 0.1
@@ -89,16 +90,18 @@ class FleetListener:
         self._waiter.close()
 
     def retained(self, seconds: float) -> None:
-        """Read the retained messages of all brokers. Raises: PortError if a broker does not answer in time."""
-        until = time.monotonic() + seconds
+        """Read the retained messages of all brokers. Raises: PortError if that takes longer than `seconds`."""
+        until, quiet_s = time.monotonic() + seconds, min(QUIET_S, seconds / 2)
 
         def quiet() -> bool:
-            return len(self._ready) == len(self._connections) and time.monotonic() - self._heard_s > QUIET_S
+            return len(self._ready) == len(self._connections) and time.monotonic() - self._heard_s > quiet_s
 
         self._turn(quiet, until)
         for at, connection in enumerate(self._connections):
             if at not in self._ready:
                 raise PortError(f"no answer from {connection.link.url} within {seconds:g} s; check that it runs")
+        if not quiet():
+            raise PortError(f"not all nodes were read within {seconds:g} s; use a larger --seconds")
 
     def ask(self, nodes: Iterable[str], seconds: float, command: str = "diagnose", **fields: str) -> set[str]:
         """Send a command to these nodes. Returns the nodes that do not answer in time."""
@@ -126,7 +129,8 @@ class FleetListener:
                             self._ready.add(at)
                             self._heard_s = time.monotonic()
                         case Messages():
-                            self._heard_s = time.monotonic()
+                            if any(flags & RETAIN for _, _, _, flags in report.messages):
+                                self._heard_s = time.monotonic()
                             for name, payload, _, _ in report.messages:
                                 self._take(at, name, payload)
 
