@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from itertools import permutations
 
 import pytest
 
+from edge_agent.cli.support.broker_listener import add_broker, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
 
 PRESENT, FORMER = 0, 1
@@ -61,3 +63,13 @@ def test_the_broker_that_a_node_uses_does_not_depend_on_which_answers_last(case:
 def test_a_node_of_which_only_an_answer_came_is_offline() -> None:
     assert not HeardNode().online
     assert HeardNode().books == {}
+
+
+def test_two_commands_have_two_names_also_in_two_containers() -> None:
+    """There the process id is the same, and the broker disconnects one of two clients with one id."""
+    parser = argparse.ArgumentParser()
+    add_broker(parser)
+    names = {link_of(parser.parse_args([])).client_id for _ in range(20)}
+    assert len(names) == 20
+    assert all(len(name) <= 23 for name in names), "what MQTT 3.1.1 obliges every broker to accept"
+    assert len({FleetListener([])._id for _ in range(20)}) == 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -46,7 +47,7 @@ def link_of(args: argparse.Namespace) -> Link:
     """The link for these options, with a client id that no node uses. Raises: ConfigError."""
     link = Link(
         url=args.broker,
-        client_id=args.user or f"headwater-{os.getpid()}",
+        client_id=args.user or f"headwater-{secrets.token_hex(6)}",
         user=args.user,
         password_file=args.password_file,
         ca_file=args.ca_file,
