@@ -201,6 +201,7 @@ class Device:
             link = folder.with_suffix(".link")
             link.symlink_to(folder.name)
             link.replace(self.current)
+            sync_names(self.folder)  # before the old pair is deleted, to which a power cut would lead back
             for old in self.folder.glob(f"{FOLDER_OF_PAIR}*"):
                 if old != folder:
                     shutil.rmtree(old, ignore_errors=True)
@@ -296,11 +297,16 @@ def _write(file: Path, content: bytes, mode: int) -> None:
         out.flush()
         os.fsync(out.fileno())
     scratch.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_names(file.parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Make new names in a folder durable. Raises: OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def _note_of(token: str, refusal: str) -> bytes:

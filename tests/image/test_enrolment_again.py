@@ -211,3 +211,30 @@ def test_an_enrolment_as_root_belongs_to_the_owner_of_the_folder(url: str, autho
     assert done.stdout.startswith("g1 got a certificate"), done.stderr
     owners = {(each.lstat().st_uid, each.lstat().st_gid) for each in identity.rglob("*")}
     assert owners == {(65534, 65534)}
+
+
+def test_a_new_pair_is_on_disk_before_the_old_one_is_deleted(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is a new list of revocations before its command ends."""
+    gateway, steps = device("g1"), list[str]()
+    gateway.ensure(url, authority.token("g1"))
+    fsync, rmtree = os.fsync, shutil.rmtree
+
+    def synced(handle: int) -> None:
+        steps.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    def deleted(folder: Path, **words: bool) -> None:
+        steps.append("deleted")
+        rmtree(folder, **words)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(shutil, "rmtree", deleted)
+    validity = gateway.validity()
+    assert validity is not None
+    gateway.ensure(url, None, now_s=validity.renew_s + 1)
+    assert str(gateway.folder) in steps[: steps.index("deleted")]
+    steps.clear()
+    authority.revoke("g1")
+    assert steps[-1] == str(authority.folder)
