@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import gzip
 import io
 import os
@@ -284,6 +285,37 @@ def test_a_version_that_does_not_start_here_is_not_installed(
     assert "does not start here" in capsys.readouterr().err
     assert VersionFolder(machine.folder / "folder").present() == set()
     assert machine.asked == []
+    assert machine.runs() == "image"
+
+
+def test_the_gateway_may_start_while_a_version_is_tried_out(
+    machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial run may take 180 s, and systemd waits 120 s for a start, which needs the lock."""
+    rehearse, meanwhile = update._rehearse, list[str]()
+
+    def slow(folder: Path) -> None:
+        with (machine.folder / "folder" / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        meanwhile.append(machine.runs())
+        rehearse(folder)
+
+    monkeypatch.setattr(update, "_rehearse", slow)
+    assert machine.install(pack_by(machine.key, agent)) == 0
+    assert meanwhile == ["image"]
+    assert machine.runs() == VERSION
+
+
+def test_a_version_that_another_command_deletes_meanwhile_is_not_admitted(
+    machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def deleted(folder: Path) -> None:
+        store = VersionFolder(machine.folder / "folder")
+        store.prune(store.read())
+
+    monkeypatch.setattr(update, "_rehearse", deleted)
+    assert machine.install(pack_by(machine.key, agent)) == 3
+    assert "another `headwater update` ran meanwhile; run this again" in capsys.readouterr().err
     assert machine.runs() == "image"
 
 

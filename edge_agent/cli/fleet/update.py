@@ -144,14 +144,18 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
             print(f"{new.version}: nothing new")
             return 0
         admit(versions, new, own(), allowed)
-        left = store.prune(replace(versions, trial=None))
+        store.prune(replace(versions, trial=None))
         store.add(bundle)
-        try:
-            _rehearse(store.path(new.version))
-        except BaseException:
-            store.prune(left)
-            raise
-        store.write(admit(left, new, own(), allowed))
+    try:  # without the lock: this may take longer than systemd waits for a start, which needs the lock
+        _rehearse(store.path(new.version))
+    except BaseException:
+        with store.locked():
+            store.prune(store.read())
+        raise
+    with store.locked():
+        if new.version not in store.present():
+            raise PortError(f"{new.version}: another `headwater update` ran meanwhile; run this again")
+        store.write(admit(store.read(), new, own(), allowed))
     print(f"{new.version} is installed, on trial; `headwater update status` shows the result")
     if not args.if_new:  # --if-new is used at boot, before the gateway starts
         _systemctl("restart", "--no-block", UNIT)
