@@ -225,9 +225,9 @@ def test_a_new_pair_is_on_disk_before_the_old_one_is_deleted(
         steps.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         fsync(handle)
 
-    def deleted(folder: Path, **words: bool) -> None:
+    def deleted(folder: Path, *, ignore_errors: bool) -> None:
         steps.append("deleted")
-        rmtree(folder, **words)
+        rmtree(folder, ignore_errors=ignore_errors)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(shutil, "rmtree", deleted)

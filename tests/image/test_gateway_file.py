@@ -443,6 +443,18 @@ def test_a_date_without_quotes_is_applied_and_means_the_same(tmp_path: Path) -> 
     assert [each.value for each in written.definitions] == [each.value for each in read.definitions]
 
 
+def test_what_becomes_too_long_for_the_gateway_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """headwater.toml, which is written of it, is longer."""
+    monkeypatch.setattr("edge_agent.provisioning.machine_files.MAX_FILE_BYTES", len(DATED))
+    file = tmp_path / "gateway.toml"
+    file.write_text(DATED)
+    assert main(["image", "check", str(file)]) == 2
+    assert "gateway.toml: the gateway cannot read what is made of it: " in capsys.readouterr().err
+    assert apply(file, tmp_path / "root").errors[0].startswith("gateway.toml: the gateway cannot read")
+
+
 def test_an_error_of_the_program_keeps_the_last_good_file_and_is_a_line_on_the_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
