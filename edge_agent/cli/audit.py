@@ -11,6 +11,7 @@ from edge_agent.cli.query import add_tables, folder_of
 from edge_agent.cli.support.broker_listener import add_broker, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
 from edge_agent.cli.support.option_values import seconds
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.root.books import Audit, NodeBook, RootBook, audit
 
 if TYPE_CHECKING:
@@ -112,7 +113,11 @@ def balanced(found: Audit) -> bool:
 
 
 def lines(found: Audit) -> list[str]:
-    """The table, the equation, and the verdict as the last line."""
+    """The table, the equation, and the verdict as the last line. Texts of nodes cannot control the terminal."""
+    return [printable(text) for text in _lines(found)]
+
+
+def _lines(found: Audit) -> list[str]:
     out = _table([_row(found, node) for node in found.nodes])
     root = found.root
     out.append(f"{root.name}: {sum(root.stored.values())} readings in bronze.messages, {root.late} of them in ops.late")

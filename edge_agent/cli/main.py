@@ -98,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:  # it was closed
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
         code = _verb(words) if words and words[0] in VERBS else _front(words)
         sys.stdout.flush()  # here, so that a full disk or a closed pipe is met below

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pwd
+import shlex
 import sys
+from pathlib import Path
 from typing import Final
 
 from edge_agent.cli.query import add_tables, folder_of
+from edge_agent.errors import ConfigError
 
 HELP = (
     "Compact and clean the tables once, while no root runs: delete readings beyond the correction horizon of the root "
@@ -45,6 +49,7 @@ def main(args: argparse.Namespace) -> int:
 
     folder = folder_of(args)
     tables_in(folder)
+    _refuse_others(folder)
     os.umask(0o077)  # as in the root: tables contain readings, which are for this user only
     spark = spark_session.start("headwater-maintain")
     try:
@@ -57,6 +62,24 @@ def main(args: argparse.Namespace) -> int:
         else:
             print(f"{done.table:18} {done.files_before:6} files -> {done.files_after}")
     return 0
+
+
+def _refuse_others(folder: str) -> None:
+    """The root must be able to read what is written here, which is for one user only. Raises: ConfigError."""
+    if "://" in folder:
+        return
+    there = Path(folder)
+    for each in (there, *(child for child in there.iterdir() if child.is_dir())):
+        owner = each.stat().st_uid
+        if owner != os.geteuid():
+            try:
+                name = pwd.getpwuid(owner).pw_name
+            except KeyError:  # of another machine or container
+                name = f"#{owner}"
+            raise ConfigError(
+                f"{each} belongs to user {name}, whose root could not read the files of another user; "
+                f"run: sudo -u {shlex.quote(name)} headwater maintain --tables {shlex.quote(folder)}"
+            )
 
 
 def _print_progress(line: str) -> None:

@@ -29,6 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edge_agent.config.topics import is_node_id
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.identity.device import sync_names
 
 LIFE: Final = datetime.timedelta(days=90)  # of a node's certificate: limits the use of a stolen one
 TOKEN_LIFE: Final = datetime.timedelta(minutes=15)
@@ -293,6 +294,7 @@ def write(file: Path, content: bytes, mode: int = 0o644) -> None:
         out.flush()
         os.fsync(out.fileno())
     scratch.replace(file)
+    sync_names(file.parent)
 
 
 def _request(request: bytes) -> x509.CertificateSigningRequest:

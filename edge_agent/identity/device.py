@@ -28,6 +28,7 @@ RENEW_AT: Final = 2 / 3  # of a certificate's life; the rest is reserve if the a
 TIMEOUT_S: Final = 20.0
 MOST_ANSWER_BYTES: Final = 65_536
 NOTE: Final = "tried-token"  # file beside the certificate: which token was tried last, by its digest
+FOLDER_OF_PAIR: Final = "identity-"  # beginning of the name of a folder with a key and its certificate
 KEY_MODE: Final = 0o640  # readable for the folder's group: the node's process runs as another user than the owner
 
 
@@ -141,17 +142,20 @@ class Device:
         return refusal.strip() if digest == _digest(token) else None
 
     def _noted(self) -> bytes:
-        """The note about the last token, beside the certificate; empty if there is none. Raises: PortError."""
+        """The note about the last token, beside the certificate; empty if there is none. Raises: PortError.
+
+        Of another user, as of an enrolment as root, it counts as none: a renewal must not depend on it.
+        """
         try:
-            return (self.current / NOTE).read_bytes()
-        except FileNotFoundError:
-            return b""
+            return _readable(self.current / NOTE)
         except OSError as err:
             raise PortError(f"{self.current / NOTE}: {err.strerror}; run as the user who owns {self.folder}") from err
 
     def _note(self, token: str, refusal: str) -> None:
         try:
             _write(self.current / NOTE, _note_of(token, refusal), 0o600)
+        except PermissionError:
+            pass  # the token is tried again, once a day
         except OSError as err:
             raise PortError(f"{self.current / NOTE}: {err.strerror}; run as the user who owns {self.folder}") from err
 
@@ -159,7 +163,7 @@ class Device:
         """(key, certificate request). new: for a renewal. An enrolment reuses its key, which its token is bound to."""
         waiting = self.folder / "enrolling.pem"
         try:
-            key = waiting.read_bytes() if waiting.exists() and not new else b""
+            key = b"" if new else _readable(waiting)
             if not openssl_agrees("pkey", "-in", "/dev/stdin", "-passin", "pass:", "-noout", stdin=key):
                 key = openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
                 if not new:
@@ -185,7 +189,7 @@ class Device:
     def _put(self, key: bytes, certificate: bytes, note: bytes) -> None:
         """Put key and certificate into force atomically, by moving the link once the files are on disk."""
         try:
-            folder = Path(tempfile.mkdtemp(prefix="identity-", dir=self.folder))
+            folder = Path(tempfile.mkdtemp(prefix=FOLDER_OF_PAIR, dir=self.folder))
             folder.chmod(0o750)
             _write(folder / "key.pem", key, KEY_MODE)
             _write(folder / "cert.pem", certificate, 0o644)
@@ -197,7 +201,8 @@ class Device:
             link = folder.with_suffix(".link")
             link.symlink_to(folder.name)
             link.replace(self.current)
-            for old in self.folder.glob("identity-*"):
+            sync_names(self.folder)  # before the old pair is deleted, to which a power cut would lead back
+            for old in self.folder.glob(f"{FOLDER_OF_PAIR}*"):
                 if old != folder:
                     shutil.rmtree(old, ignore_errors=True)
             (self.folder / "enrolling.pem").unlink(missing_ok=True)
@@ -205,6 +210,24 @@ class Device:
             raise PortError(
                 f"cannot write key and certificate to {self.folder}: {err.strerror}; run as the user who owns it"
             ) from err
+
+    def give_to_owner(self) -> None:
+        """As root, give what was written here to the owner of the folder: the node's service renews as this user.
+
+        Raises: PortError.
+        """
+        try:
+            owner = self.folder.stat()
+            if os.geteuid() != 0 or owner.st_uid == 0:
+                return
+            for _, folders, files, handle in os.fwalk(self.folder):  # by handles: no link leads to another folder
+                folders[:] = [name for name in folders if name.startswith((FOLDER_OF_PAIR, "current"))]
+                for name in (*folders, *files):
+                    found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                    if found.st_uid == 0 and (found.st_nlink == 1 or name in folders):  # not a link to a file of root
+                        os.chown(name, owner.st_uid, owner.st_gid, dir_fd=handle, follow_symlinks=False)
+        except OSError as err:
+            raise PortError(f"{self.folder}: cannot give the files to its owner: {err.strerror}") from err
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
@@ -250,6 +273,14 @@ def _post(connection: http.client.HTTPSConnection, url: str, path: str, body: Ma
     raise _RefusedError(refused) if answer.status == 403 else PortError(refused)
 
 
+def _readable(file: Path) -> bytes:
+    """The content of a file; empty if there is none, or it is another user's. Raises: OSError."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, PermissionError):
+        return b""
+
+
 def _fits(key: bytes, certificate: bytes) -> bool:
     """Whether a certificate is for the public part of this key. Raises: PortError."""
     certified = openssl("x509", "-in", "/dev/stdin", "-noout", "-pubkey", stdin=certificate)
@@ -266,11 +297,16 @@ def _write(file: Path, content: bytes, mode: int) -> None:
         out.flush()
         os.fsync(out.fileno())
     scratch.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_names(file.parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Make new names in a folder durable. Raises: OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def _note_of(token: str, refusal: str) -> bytes:

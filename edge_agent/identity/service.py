@@ -13,9 +13,12 @@ import logging
 import ssl
 import tempfile
 import threading
+import time
+from collections import Counter
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import socket
+from socket import SHUT_RDWR, socket
 from typing import Any, Final
 
 from cryptography import x509
@@ -26,7 +29,9 @@ from edge_agent.identity.authority import MAX_REQUEST_BYTES, Authority, RefusedE
 log = logging.getLogger("headwater.ca")
 
 PATIENCE_S: Final = 10.0  # timeout of socket operations, because a slow client occupies a thread
+DEADLINE_S: Final = 20.0  # of a connection from beginning to end, as a node waits: else one byte now and then holds it
 MOST_AT_ONCE: Final = 50  # threads; enough, because renewals of a fleet are spread over time, and nodes retry
+MOST_FROM_ONE: Final = 10  # connections of one address, so that one peer cannot take all places
 OWN_NAME: Final = "headwater-ca"
 OWN_LIFE: Final = datetime.timedelta(days=365)
 RENEW_AT: Final = 2 / 3  # of the life of its own certificate
@@ -41,7 +46,9 @@ class EnrolmentService(ThreadingHTTPServer):
     def __init__(self, authority: Authority, address: str, port: int, hosts: tuple[str, ...]) -> None:
         """Bind the address and port. Raises: PortError if they are in use, ConfigError for a wrong host or address."""
         self.authority = authority
-        self._places = threading.Semaphore(MOST_AT_ONCE)
+        self._lock = threading.Lock()
+        self._peers = Counter[str]()  # address -> its connections
+        self._open: dict[socket, float] = {}  # connection -> when it is ended, in seconds of the monotonic clock
         self._hosts = hosts
         self._renew()
         try:
@@ -52,8 +59,13 @@ class EnrolmentService(ThreadingHTTPServer):
             raise PortError(f"{address}:{port}: {err.strerror}; is the service running already?") from err
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle each connection in its own thread. Beyond MOST_AT_ONCE, close it at once: the device retries."""
-        if not self._places.acquire(blocking=False):
+        """Handle each connection in its own thread. Beyond the bounds, close it at once: the device retries."""
+        peer = str(client_address[0])
+        with self._lock:
+            full = self._peers.total() >= MOST_AT_ONCE or self._peers[peer] >= MOST_FROM_ONE
+            if not full:
+                self._peers[peer] += 1
+        if full:
             self.shutdown_request(request)
             return
         if datetime.datetime.now(datetime.UTC) >= self._renew_at:
@@ -61,7 +73,33 @@ class EnrolmentService(ThreadingHTTPServer):
                 self._renew()
             except PortError as err:  # the certificate may still be valid, and the next connection tries again
                 log.error("certificate.failed", extra={"why": str(err)})
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self._leave(peer)
+            raise
+
+    def service_actions(self) -> None:
+        """End connections that took too long. `serve_forever` calls it about twice a second."""
+        now_s = time.monotonic()
+        with self._lock:
+            for connection in [each for each, until_s in self._open.items() if now_s > until_s]:
+                del self._open[connection]
+                with suppress(OSError):
+                    socket.shutdown(connection, SHUT_RDWR)  # of the socket, not of TLS: another thread reads it
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection. It is forgotten before, so that `service_actions` never meets a closed one."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def _leave(self, peer: str) -> None:
+        """Free the place of a connection."""
+        with self._lock:
+            self._peers[peer] -= 1
+            if not self._peers[peer]:
+                del self._peers[peer]
 
     def _renew(self) -> None:
         """Make a certificate for this service. Raises: PortError, and ConfigError for a wrong host."""
@@ -74,13 +112,20 @@ class EnrolmentService(ThreadingHTTPServer):
         try:
             request.settimeout(PATIENCE_S)
             try:
-                secure = self._context.wrap_socket(request, server_side=True)
-            except OSError:  # includes ssl.SSLError: another protocol, or a certificate of another authority
+                secure = self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+            except OSError:  # the peer is gone already
                 self.shutdown_request(request)
+                return
+            with self._lock:
+                self._open[secure] = time.monotonic() + DEADLINE_S
+            try:
+                secure.do_handshake()
+            except OSError:  # includes ssl.SSLError: another protocol, or a certificate of another authority
+                self.shutdown_request(secure)
                 return
             super().process_request_thread(secure, client_address)
         finally:
-            self._places.release()
+            self._leave(str(client_address[0]))
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         """Log one line without traceback, because a peer that disconnects is not our error."""

@@ -2,7 +2,8 @@
 
 A file with mistakes is not applied: the last valid file stays in force. Every mistake is written to the console and to
 `gateway-errors.txt` beside the file. If there never was a valid file, the machine starts without the gateway. A file of
-the machine that cannot be written is such a line too, and the others are written.
+the machine that cannot be written is such a line too, and the others are written. So is an error of this program, as
+nobody sees it otherwise.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sqlite3
 import stat
 import subprocess
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from edge_agent.config.node_file.gateway_file import GatewayFile, parse_gateway_file
+from edge_agent.config.node_file.gateway_file import parse_gateway_file
 from edge_agent.errors import ConfigError
 from edge_agent.provisioning.machine_files import PASSWORDS, SECRET, MachineFile, machine_files
 
 GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # copy of the last file without mistakes
 ERRORS: Final = "gateway-errors.txt"
+SPOOL: Final = "var/lib/headwater/spool.db"
 WIFI: Final = "var/lib/iwd"  # networks that iwd knows, each a file with its password
 
 
@@ -48,20 +52,70 @@ class BootOutcome:
 
 def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
     """Read gateway.toml and write the machine's files below root. Mistakes are returned; `report` shows them."""
-    good = root / GOOD
     try:
         payload = file.read_bytes()
-        found = parse_gateway_file(payload, file.name)
-    except (ConfigError, OSError) as err:
+        found = _read(payload, file.name)
+        copy = MachineFile(f"/{GOOD}", payload.decode(), SECRET)
+    except Exception as err:  # an error of this program must not leave a machine silent either
         errors = _lines(err, file)
-        try:
-            kept = parse_gateway_file(good.read_bytes(), good.name)
-        except (ConfigError, OSError):
+        kept = _last_good(root)
+        if kept is None:
             return BootOutcome(errors=errors)
-        return BootOutcome(kept.settings.node.id, errors, kept=True, undone=tuple(_write_all(kept, root)))
-    copy = MachineFile(f"/{GOOD}", payload.decode(), SECRET)
-    undone = [*_write_all(found, root), *_done(copy.path, partial(_write, copy, root))]
-    return BootOutcome(found.settings.node.id, undone=tuple(undone))
+        return BootOutcome(kept.node, errors, kept=True, undone=tuple(_write_all(kept, root)))
+    other = _other_node(found.node, root, file.name)
+    if other and (kept := _last_good(root)) is not None and not _other_node(kept.node, root, file.name):
+        return BootOutcome(kept.node, tuple(other), kept=True, undone=tuple(_write_all(kept, root)))
+    undone = [*other, *_write_all(found, root), *_done(copy.path, partial(_write, copy, root))]
+    return BootOutcome(found.node, undone=tuple(undone))
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What a gateway.toml says. files: all files of the machine; local_broker: whether it has one."""
+
+    node: str
+    files: list[MachineFile]
+    local_broker: bool
+
+
+def _last_good(root: Path) -> _Machine | None:
+    """The last file without mistakes; None if there is none, or this image cannot read it."""
+    try:
+        return _read((root / GOOD).read_bytes(), Path(GOOD).name)
+    except Exception:
+        return None
+
+
+def _other_node(node: str, root: Path, name: str) -> list[str]:
+    """A line with what to do if the spool is of a node with another id, which the gateway would refuse for ever."""
+    owner = _owner(root / SPOOL)
+    if owner is None or owner == node:
+        return []
+    line = (
+        f'{name}: [node] id is "{node}", but the spool on the card is of "{owner}", maybe with readings that were not '
+        f'sent yet; write id = "{owner}" again. To begin anew as "{node}", flash all three partitions and make a new '
+        f"token, or delete /{SPOOL}* over SSH"
+    )
+    return [line]
+
+
+def _owner(spool: Path) -> str | None:
+    """The id of the node of a spool; None if it cannot be read. SQLite must not create files: they would be root's."""
+    try:
+        with closing(sqlite3.connect(f"{spool.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            db.set_progress_handler(lambda: 1, 100_000)  # the gateway's user wrote the file: it may be anything
+            found = db.execute("SELECT value FROM meta WHERE name = 'node'").fetchone()
+    except sqlite3.Error:  # none there yet, or damaged: the gateway sets it aside
+        return None
+    owner = str(found[0]) if found else ""
+    return owner if owner.isprintable() and 0 < len(owner) < 100 else None
+
+
+def _read(payload: bytes, name: str) -> _Machine:
+    """Read a gateway.toml. Raises: ConfigError."""
+    found = parse_gateway_file(payload, name)
+    files = machine_files(found, secrets.token_urlsafe(24))
+    return _Machine(found.settings.node.id, files, found.local_broker is not None)
 
 
 def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None:
@@ -111,17 +165,16 @@ def _writable(folder: Path) -> Iterator[None]:
             subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
 
 
-def _write_all(found: GatewayFile, root: Path) -> list[str]:
+def _write_all(found: _Machine, root: Path) -> list[str]:
     """Write the files of the machine. Returns what could not be done, one line each.
 
     Those in memory (/run) come first: with them the gateway runs, whatever is wrong with the card.
     """
-    files = machine_files(found, secrets.token_urlsafe(24))
     undone = list[str]()
-    for each in sorted(files, key=lambda each: not each.path.startswith("/run/")):
+    for each in sorted(found.files, key=lambda each: not each.path.startswith("/run/")):
         undone += _done(each.path, partial(_write, each, root))
-    undone += _done(f"/{WIFI}", partial(_forget_networks, root / WIFI, {Path(each.path).name for each in files}))
-    if found.local_broker is not None:
+    undone += _done(f"/{WIFI}", partial(_forget_networks, root / WIFI, {Path(each.path).name for each in found.files}))
+    if found.local_broker:
         undone += _done(f"mosquitto_passwd {PASSWORDS}", partial(_hash, root / PASSWORDS.lstrip("/"), root))
     return undone
 
@@ -138,7 +191,7 @@ def _done(what: str, action: Callable[[], None]) -> list[str]:
     """Do something. Returns a line that says why it could not be done, if so."""
     try:
         action()
-    except (OSError, subprocess.SubprocessError, LookupError) as err:  # LookupError: no such user
+    except Exception as err:  # such as LookupError: no such user
         return [f"{what}: {refusal(err)}"]
     return []
 
@@ -196,8 +249,12 @@ def _has(path: Path, content: bytes) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
 
 
-def _lines(err: ConfigError | OSError, file: Path) -> tuple[str, ...]:
+def _lines(err: Exception, file: Path) -> tuple[str, ...]:
+    if isinstance(err, ConfigError):
+        return tuple(str(err).splitlines())
     if isinstance(err, OSError):
         hint = "put the file there; `headwater init --for-image` writes one"
         return (f"{file.name}: {(err.strerror or str(err)).lower()}; {hint}",)
-    return tuple(str(err).splitlines())
+    place = traceback.extract_tb(err.__traceback__)[-1]  # not the message, which may repeat a password
+    what = f"{type(err).__name__} in {Path(place.filename).name}, line {place.lineno}"
+    return (f"{file.name}: this image has a mistake and cannot apply the file: {what}; please report it",)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from edge_agent.config.checking.documents import read
 from edge_agent.config.node_file.gateway_file import (
     AGENT_USER,
     IDENTITY,
     LOCAL_PASSWORD,
+    NAME,
     GatewayFile,
     LocalBrokerTable,
     NetworkTable,
 )
+from edge_agent.config.node_file.settings import MAX_FILE_BYTES
+from edge_agent.errors import ConfigError
 
 RUN: Final = "/run/headwater"
 PASSWORDS: Final = f"{RUN}/mosquitto/passwords"  # plain text; `mosquitto_passwd -U` hashes it before the broker starts
@@ -34,9 +40,12 @@ class MachineFile:
 
 
 def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
-    """Returns all files. local_password: for the agent at the local broker; the caller generates it at each boot."""
+    """Returns all files. local_password: for the agent at the local broker; the caller generates it at each boot.
+
+    Raises: ConfigError.
+    """
     found = [
-        MachineFile(f"{RUN}/headwater.toml", json.dumps(file.tables, ensure_ascii=False, indent=1), 0o640, AGENT_USER),
+        MachineFile(f"{RUN}/headwater.toml", _as_json(file.tables), 0o640, AGENT_USER),
         MachineFile(f"{RUN}/hostname", file.settings.node.id + "\n"),
         *_network(file.network or NetworkTable()),
     ]
@@ -56,6 +65,25 @@ def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
     if file.local_broker is not None:
         found += _broker(file.local_broker, local_password)
     return found
+
+
+def _as_json(tables: Mapping[str, object]) -> str:
+    """The tables of headwater.toml. Dates are values in TOML but not in JSON; as text they mean the same.
+
+    Raises: ConfigError if the gateway could not read it, as when it is longer than gateway.toml and too long.
+    """
+
+    def text_of(value: object) -> str:
+        if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+            return value.isoformat().replace("+00:00", "Z")
+        raise TypeError(f"{type(value).__name__} is not a value of TOML")
+
+    text = json.dumps(tables, ensure_ascii=False, indent=1, default=text_of)
+    try:
+        read(text, MAX_FILE_BYTES)
+    except ConfigError as err:
+        raise ConfigError(f"{NAME}: the gateway cannot read what is made of it: {err}") from err
+    return text
 
 
 def _network(table: NetworkTable) -> list[MachineFile]:

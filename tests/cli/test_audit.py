@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cloud_job.audit import root_book
+from edge_agent.cli.audit import lines
 from edge_agent.cli.main import main
 from edge_agent.config import topics
-from edge_agent.root.books import Line, NodeBook, RootBook, audit
+from edge_agent.root.books import Audit, Line, NodeBook, RootBook, audit
 from tests.support.fakes import Mosquitto
 from tests.support.processes.broker_clients import publish
 
@@ -119,3 +120,8 @@ def test_what_parents_applied_that_a_node_has_left_is_part_of_what_it_sent() -> 
     assert (waits.off[:-1], waits.pending["gw-1"]) == ([], 16)
     lost = audit(root, [book("gw-1", "hall", LEAF), *nodes])
     assert "gw-1 -> hall: 10 readings lost: all frames applied, 90 sent, 80 applied" in lost.off
+
+
+def test_no_reason_of_a_loss_controls_the_terminal() -> None:
+    root = RootBook(unknown={"restart\x1b[2J\nbalanced": 1})
+    assert all(text.isprintable() for text in lines(Audit(root, ())))

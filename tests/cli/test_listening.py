@@ -12,7 +12,7 @@ from edge_agent.cli.main import main
 from edge_agent.config import topics
 from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.ports.mqtt.connection import Connection
-from edge_agent.ports.mqtt.link import Link, Taken
+from edge_agent.ports.mqtt.link import Link, Messages, Taken
 from edge_agent.ports.waiter import Waiter
 from tests.support.fakes import Mosquitto, free_port
 
@@ -105,7 +105,9 @@ def test_status_is_content_when_all_are_online_and_nothing_is_refused(
     mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "--broker", mosquitto.url]) == 0
-    assert "no node has published its status" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "no node has published its status" in out
+    assert "or this user may not read it" in out
     publish(mosquitto, {topics.status("press-1"): ONLINE})
     assert main(["status", "--broker", mosquitto.url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"node": "press-1", "status": json.loads(ONLINE)}
@@ -149,3 +151,43 @@ def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     err = capsys.readouterr().err.splitlines()
     assert len(err) == 1
     assert "no broker: " in err[0]
+
+
+def test_status_says_that_its_time_ended_before_all_was_read(
+    mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Part of a fleet must not look like all of it."""
+    publish(mosquitto, {topics.status("press-1"): ONLINE})
+    monkeypatch.setattr("edge_agent.cli.support.broker_listener.TURN_S", 1.0)
+    received, sleep = Connection.take, time.sleep
+
+    def slowly(connection: Connection) -> object:
+        found = received(connection)
+        sleep(3.1 * any(isinstance(report, Messages) for report in found))
+        return found
+
+    monkeypatch.setattr(Connection, "take", slowly)
+    assert main(["status", "--broker", mosquitto.url, "--seconds", "3"]) == 3
+    said = capsys.readouterr()
+    assert "press-1" in said.out
+    assert said.err == f"headwater: not all was read from {mosquitto.url} within 3 s; use a larger --seconds\n"
+
+
+def test_what_nodes_publish_meanwhile_does_not_delay_status(
+    mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(mosquitto, {topics.status("press-1"): ONLINE})
+    over = threading.Event()
+
+    def live() -> None:
+        while not over.wait(0.05):
+            publish(mosquitto, {topics.status("press-1"): ONLINE})
+
+    fleet = threading.Thread(target=live)
+    fleet.start()
+    began = time.monotonic()
+    code = main(["status", "--broker", mosquitto.url, "--seconds", "30"])
+    over.set()
+    fleet.join()
+    assert code == 0
+    assert time.monotonic() - began < 15

@@ -6,6 +6,7 @@ import argparse
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +123,14 @@ def test_a_closed_or_full_output_gives_no_traceback(words: list[str]) -> None:
         assert done.returncode in codes, done.stderr
         assert "Traceback" not in done.stderr
         assert len(done.stderr.splitlines()) == (done.returncode != 0)
+
+
+def test_a_closed_error_output_does_not_end_a_command(tmp_path: Path) -> None:
+    sensor = '{"id": "s", "driver": "simulated"}'
+    query = '{"id": "q", "source": "s", "window": {"type": "tumbling", "length": "10s"}, "aggregates": ["avg"]}'
+    for name, text in (("sensor.json", sensor), ("query.json", query)):
+        (tmp_path / name).write_text(text)
+    command = f"exec {sys.executable} -m edge_agent simulate {tmp_path}/sensor.json {tmp_path}/query.json 2>&-"
+    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 4

@@ -36,3 +36,26 @@ def test_what_it_writes_is_for_its_user_only(tmp_path: Path, monkeypatch: pytest
     finally:
         os.umask(before)
     assert masks == [0o077]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_tables_of_another_user_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], inside: bool
+) -> None:
+    """As root it left files that the root's service cannot read."""
+    table = tmp_path / "bronze.messages"
+    table.mkdir()
+    other, stat = (table if inside else tmp_path), Path.stat
+
+    def owned(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = list(stat(path, follow_symlinks=follow_symlinks))
+        found[4] += path == other
+        return os.stat_result(found)
+
+    monkeypatch.setattr(views, "tables_in", lambda folder: {})
+    monkeypatch.setattr(spark_session, "start", lambda _name: pytest.fail("it starts nothing"))
+    monkeypatch.setattr(Path, "stat", owned)
+    assert main(["maintain", "--tables", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{other} belongs to user " in line
+    assert f"headwater maintain --tables {tmp_path}" in line

@@ -154,3 +154,20 @@ def test_times_that_no_calendar_has_are_numbers() -> None:
 def test_every_kind_that_is_printed_can_be_chosen() -> None:
     for topic in (topics.books("a"), topics.status("a"), topics.state("a")):
         assert MessageRenderer().render(topic, b"{}")["kind"] in KINDS
+
+
+def test_nothing_in_a_frame_controls_the_terminal() -> None:
+    """Neither as text nor as JSON; json.dumps escapes only the first 32 characters, not those from 0x80 on."""
+    group = Group("boiler\x1b[2J", "", ("site\x9b2J",), 0)
+    frame = Frame(
+        epoch=1,
+        seq=0,
+        birth=Birth(1 << 32, 2, None, "0.1\x1b]0;owned\x07"),
+        define=Define(groups=((0, group),), plans=(), keys=(0, ("a\x9b31m\r\nb",))),
+        groups=(GroupPart(0, NINE),),
+        gaps=(Gap((group,), 0, 1, 0, ("gw-1",), "restart\x1b[31m\nhw OK  all fine"),),
+    )
+    fields = MessageRenderer(rows=True).render(FRAMES, frames.encode(frame))
+    for text in (line(fields), json.dumps(fields, ensure_ascii=False)):
+        assert text.isprintable()
+        assert "hw OK  all fine" in text

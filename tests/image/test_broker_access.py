@@ -317,6 +317,28 @@ def test_without_the_user_of_the_broker_what_to_do_is_printed(
     assert f"chown nobody-here: {tmp_path}/acl\n" in capsys.readouterr().out
 
 
+def test_relative_folders_are_those_where_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mosquitto would look for them in the folder where it starts."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["broker-config", "b1", "--state", "sessions", "--plugins", "plugins", "--dialect", "2.1"]) == 0
+    text = (tmp_path / "b1" / "mosquitto.conf").read_text()
+    assert f"\npersistence_location {tmp_path}/sessions/\n" in text
+    assert f"\nglobal_plugin {tmp_path}/plugins/" in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the folder is root's")
+def test_a_folder_that_the_broker_cannot_enter_is_named(open_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    user = pwd.getpwuid(65534).pw_name
+    closed = open_folder / "closed"
+    closed.mkdir(mode=0o700)
+    words = ["--state", str(open_folder / "state"), "--user", user]
+    assert main(["broker-config", str(closed / "b1"), *words]) == 0
+    assert f"{user} cannot enter {closed}: chmod a+x {closed}, or use another folder\n" in capsys.readouterr().out
+    closed.chmod(0o711)
+    assert main(["broker-config", str(closed / "b1"), *words]) == 0
+    assert "cannot enter" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "words",
     [

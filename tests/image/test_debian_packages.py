@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -92,6 +94,15 @@ def test_what_the_package_wants_of_debian_is_what_pyproject_wants(folder: Path) 
     ):
         assert package in depends
         assert wanted in pyproject
+
+
+def test_the_python_of_spark_gets_every_library_of_the_root() -> None:
+    """On bookworm it sees Debian's libraries, which are too old, and not those of headwater-libs."""
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / "gateway_image" / "README.md").read_text()
+    (line,) = re.findall(r"/opt/headwater-spark/bin/pip install ((?:.*\\\n)*.*)\n", text)
+    told = set(re.findall(r"'([^']+)'", line))
+    assert told == {*needs["dependencies"], *needs["optional-dependencies"]["cloud"]} - {"tzdata>=2024.1"}
 
 
 def test_bookworm_gets_the_pinned_libraries_for_headwater_alone(tmp_path: Path) -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -161,3 +166,75 @@ def test_a_new_token_waits_for_an_authority_that_is_away(
         gateway.ensure("https://127.0.0.1:9", token)
     assert gateway.ensure(url, token).startswith("g1 got a certificate")
     assert certificate(gateway).serial_number != before
+
+
+def test_a_note_of_another_user_does_not_stop_a_renewal(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`headwater enrol` once as root, of an earlier version, left it."""
+    gateway, token = device("g1"), authority.token("g1")
+    gateway.ensure(url, token)
+    note = gateway.current / "tried-token"
+    read = Path.read_bytes
+
+    def refused(file: Path) -> bytes:
+        if file == note:
+            raise PermissionError(13, "Permission denied")
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    validity = gateway.validity()
+    assert validity is not None
+    assert gateway.ensure(url, None, now_s=validity.renew_s + 1).startswith("g1 renewed its certificate")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user reaches; that of pytest is for one."""
+    path = Path(tempfile.mkdtemp(dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_an_enrolment_as_root_belongs_to_the_owner_of_the_folder(url: str, authority: Authority, folder: Path) -> None:
+    identity, token = folder / "identity", folder / "token"
+    identity.mkdir(mode=0o700)
+    (identity / "ca.pem").write_bytes((authority.folder / "ca.pem").read_bytes())
+    token.write_text(authority.token("g1"))
+    token.chmod(0o600)
+    for path in (identity, identity / "ca.pem"):
+        os.chown(path, 65534, 65534)
+    words = ["-m", "edge_agent", "enrol", str(identity), "--id", "g1", "--url", url, "--token-file", str(token)]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("g1 got a certificate"), done.stderr
+    owners = {(each.lstat().st_uid, each.lstat().st_gid) for each in identity.rglob("*")}
+    assert owners == {(65534, 65534)}
+
+
+def test_a_new_pair_is_on_disk_before_the_old_one_is_deleted(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is a new list of revocations before its command ends."""
+    gateway, steps = device("g1"), list[str]()
+    gateway.ensure(url, authority.token("g1"))
+    fsync, rmtree = os.fsync, shutil.rmtree
+
+    def synced(handle: int) -> None:
+        steps.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    def deleted(folder: Path, *, ignore_errors: bool) -> None:
+        steps.append("deleted")
+        rmtree(folder, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(shutil, "rmtree", deleted)
+    validity = gateway.validity()
+    assert validity is not None
+    gateway.ensure(url, None, now_s=validity.renew_s + 1)
+    assert str(gateway.folder) in steps[: steps.index("deleted")]
+    steps.clear()
+    authority.revoke("g1")
+    assert steps[-1] == str(authority.folder)

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from edge_agent.cli.main import main
-from edge_agent.config.node_file.gateway_file import parse_gateway_file
+from edge_agent.config.node_file.gateway_file import GatewayFile, parse_gateway_file
 from edge_agent.config.node_file.settings import load
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.authority import Authority
+from edge_agent.ports.spool_file import SpoolFile
 from edge_agent.provisioning import fat
 from edge_agent.provisioning.first_boot import apply, report
-from edge_agent.provisioning.machine_files import machine_files
+from edge_agent.provisioning.machine_files import MachineFile, machine_files
 from tests.image.gateway_files import KEY, PEM, SMALL, WHOLE
 
 
@@ -315,7 +316,7 @@ def test_what_the_machine_refuses_is_a_line_and_everything_else_is_done(
     for name in ("iwd", "headwater-machine", "headwater-identity"):
         (root / "var/lib" / name).touch()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["image", "apply", str(file), "--root", str(root)]) == 1
+    assert main(["image", "apply", str(file), "--root", str(root)]) == 2
     said = capsys.readouterr()
     assert "gateway.toml applied, node g1" in said.out
     assert "Traceback" not in said.err
@@ -344,7 +345,7 @@ def test_a_card_that_takes_no_report_does_not_stop_the_boot(
     file.write_text(SMALL.replace("uplink", "uplnk"))
     monkeypatch.setattr("os.path.ismount", lambda _: True)
     monkeypatch.setattr("subprocess.run", worn)
-    assert main(["image", "apply", str(file), "--root", str(tmp_path / "root")]) == 1
+    assert main(["image", "apply", str(file), "--root", str(tmp_path / "root")]) == 2
     *mistakes, last = capsys.readouterr().err.splitlines()
     assert any("uplnk" in line for line in mistakes)
     assert last.startswith("headwater: gateway-errors.txt on the card is not up to date: ")
@@ -415,3 +416,134 @@ def test_files_are_never_readable_for_more_than_they_say(tmp_path: Path) -> None
     assert "Sensors-1234" not in passwords, "hashed"
     assert passwords.count("$7$") == 2
     assert stat.S_IMODE((root / "var/lib/headwater-machine/gateway.toml").stat().st_mode) == 0o600
+
+
+DATED = (
+    SMALL
+    + """
+[sensor.s]
+driver = "simulated"
+begin = 2026-11-21T00:00:00Z
+[query.q]
+source = "s"
+window = {type = "tumbling", length = "1m"}
+aggregates = ["avg"]
+effective_from = 2026-11-21T01:00:00+01:00
+"""
+)
+
+
+def test_a_date_without_quotes_is_applied_and_means_the_same(tmp_path: Path) -> None:
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(DATED)
+    applied = apply(file, root)
+    assert (applied.node, applied.lines) == ("g1", ())
+    written = load(root / "run/headwater/headwater.toml")
+    read = parse_gateway_file(DATED.encode()).settings
+    assert [each.value for each in written.definitions] == [each.value for each in read.definitions]
+
+
+def test_what_becomes_too_long_for_the_gateway_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """headwater.toml, which is written of it, is longer."""
+    monkeypatch.setattr("edge_agent.provisioning.machine_files.MAX_FILE_BYTES", len(DATED))
+    file = tmp_path / "gateway.toml"
+    file.write_text(DATED)
+    assert main(["image", "check", str(file)]) == 2
+    assert "gateway.toml: the gateway cannot read what is made of it: " in capsys.readouterr().err
+    assert apply(file, tmp_path / "root").errors[0].startswith("gateway.toml: the gateway cannot read")
+
+
+def test_an_error_of_the_program_keeps_the_last_good_file_and_is_a_line_on_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(file: GatewayFile, password: str) -> list[MachineFile]:
+        if file.settings.node.id == "g1" and file.ssh is None:
+            return machine_files(file, password)
+        raise TypeError("0123456789abcdef is not a token")
+
+    monkeypatch.setattr("edge_agent.provisioning.first_boot.machine_files", broken)
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    assert main(["image", "apply", str(file), "--root", str(root)]) == 2, "not 1, the code of a crash"
+    said = (tmp_path / "gateway-errors.txt").read_text()
+    assert "cannot apply the file: TypeError in test_gateway_file.py, line " in said
+    assert "0123456789abcdef" not in said
+    assert "The gateway does not run until the file is valid." in said
+    file.write_text(SMALL)
+    assert main(["image", "apply", str(file), "--root", str(root)]) == 0
+    file.write_text(WHOLE)
+    assert main(["image", "apply", str(file), "--root", str(root)]) == 2
+    assert "The last good file is in force, as g1." in (tmp_path / "gateway-errors.txt").read_text()
+    assert load(root / "run/headwater/headwater.toml").node.id == "g1"
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_file_of_the_machine_that_cannot_be_written_is_a_line_whatever_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise TypeError("a mistake of ours")
+
+    monkeypatch.setattr("edge_agent.provisioning.first_boot._forget_networks", broken)
+    file = tmp_path / "gateway.toml"
+    file.write_text(SMALL)
+    assert apply(file, tmp_path / "root").undone == ("/var/lib/iwd: a mistake of ours",)
+
+
+def test_a_crash_at_boot_is_no_success_of_the_unit() -> None:
+    unit = Path(__file__).parents[2] / "gateway_image/overlay/etc/systemd/system/headwater-machine.service"
+    assert "\nSuccessExitStatus=2\n" in unit.read_text()
+
+
+def begin(spool: Path, node: str) -> None:
+    """What the gateway's first start leaves."""
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    file = SpoolFile(spool, node)
+    file.open()
+    file.close()
+
+
+def test_another_node_id_on_a_card_with_a_spool_is_not_applied(tmp_path: Path) -> None:
+    """The gateway would refuse the spool for ever, and the settings of the image have no other place for one."""
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    spool = root / "var/lib/headwater/spool.db"
+    file.write_text(SMALL)
+    assert apply(file, root).lines == ()
+    file.write_text(SMALL.replace("g1", "g2"))
+    assert apply(file, root).node == "g2", "no spool yet"
+    begin(spool, "g2")
+    there = sorted(spool.parent.iterdir())
+    file.write_text(SMALL.replace("g1", "g3"))
+    applied = apply(file, root)
+    assert (applied.node, applied.kept) == ("g2", True)
+    assert load(root / "run/headwater/headwater.toml").node.id == "g2"
+    assert sorted(spool.parent.iterdir()) == there, "no file of root beside it"
+    report(applied, file, lambda _: None)
+    said = (tmp_path / "gateway-errors.txt").read_text()
+    assert "The last good file is in force, as g2." in said
+    assert '[node] id is "g3", but the spool on the card is of "g2"' in said
+    assert 'write id = "g2" again' in said
+    file.write_text(SMALL.replace("g1", "g2"))
+    assert apply(file, root).lines == ()
+
+
+def test_another_node_id_without_a_last_good_file_is_applied_and_said(tmp_path: Path) -> None:
+    """Network and SSH of the file are then in force, for who comes to repair it."""
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    begin(root / "var/lib/headwater/spool.db", "g9")
+    file.write_text(SMALL)
+    for _ in range(2):
+        applied = apply(file, root)
+        assert (applied.node, applied.kept) == ("g1", False)
+        assert 'but the spool on the card is of "g9"' in "\n".join(applied.undone)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000])
+def test_a_damaged_spool_does_not_stop_a_file(tmp_path: Path, content: bytes) -> None:
+    file, spool = tmp_path / "gateway.toml", tmp_path / "root/var/lib/headwater/spool.db"
+    spool.parent.mkdir(parents=True)
+    spool.write_bytes(content)
+    file.write_text(SMALL)
+    assert apply(file, tmp_path / "root").lines == ()

@@ -232,13 +232,50 @@ def test_a_request_for_a_weak_key_is_refused(url: str, authority: Authority, tmp
 
 def test_silent_peers_do_not_stop_others(url: str, authority: Authority, device: Callable[..., Device]) -> None:
     """One peer that never begins TLS holds a place, not the service; with all places taken, others come again."""
-    host, _, port = url.removeprefix("https://").partition(":")
-    silent = [socket.create_connection((host, int(port))) for _ in range(MOST_AT_ONCE // 2)]
+    silent = [peer(url, f"127.0.0.{2 + number % 5}") for number in range(MOST_AT_ONCE // 2)]
     began = time.monotonic()
     device("g1").ensure(url, authority.token("g1"))
     assert time.monotonic() - began < 5
     for each in silent:
         each.close()
+
+
+def peer(url: str, address: str) -> socket.socket:
+    """A connection to the service from an address of this machine."""
+    host, _, port = url.removeprefix("https://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20.0, source_address=(address, 0))
+
+
+def test_one_peer_cannot_take_all_places(url: str, authority: Authority, device: Callable[..., Device]) -> None:
+    greedy = [peer(url, "127.0.0.2") for _ in range(2 * MOST_AT_ONCE)]
+    began = time.monotonic()
+    device("g1").ensure(url, authority.token("g1"))
+    assert time.monotonic() - began < 5
+    for each in greedy:
+        each.close()
+
+
+def test_a_peer_that_sends_a_byte_now_and_then_is_ended(
+    url: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No single wait is long, but the whole connection is."""
+    monkeypatch.setattr(service_module, "DEADLINE_S", 0.5)
+    context = ssl.create_default_context(cafile=authority.folder / "ca.pem")
+    slow = context.wrap_socket(peer(url, "127.0.0.2"), server_hostname="127.0.0.1")
+    slow.sendall(b"POST /enrol HTTP/1.1\r\nX: ")
+    began, ended = time.monotonic(), False
+    while not ended and time.monotonic() - began < 15:
+        try:
+            slow.sendall(b"a")
+        except OSError:  # reset, broken pipe or the end of TLS
+            ended = True
+        time.sleep(0.05)
+    assert ended
+    slow.close()
+    silent = peer(url, "127.0.0.2")  # it never begins TLS
+    assert silent.recv(1) == b""
+    silent.close()
+    assert post(f"{url}/elsewhere", {"request": "x"}, authority)[0] == 404, "the places are free again"
 
 
 def test_what_cannot_be_a_node_gets_no_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import gzip
 import io
 import os
 import re
+import subprocess
 import tarfile
 import time
 from collections.abc import Callable
@@ -247,6 +249,33 @@ def test_a_version_that_dies_is_given_up_after_some_starts(machine: Machine, age
     assert [machine.runs() for _ in range(MOST_STARTS + 1)] == [VERSION] * MOST_STARTS + ["image"]
 
 
+def test_a_version_in_force_may_be_restarted_as_often_as_one_likes(machine: Machine, agent: Path) -> None:
+    machine.install(pack_by(machine.key, agent))
+    machine.runs()
+    machine.service = ServiceState(True, parent_answers(VERSION), 5.0)
+    assert machine.do("watch") == 0
+    note = machine.folder / "folder" / "stopped"
+    for _ in range(2 * MOST_STARTS):
+        note.touch()  # ExecStop of the gateway's unit
+        assert machine.runs() == VERSION
+        assert not note.exists()
+    assert [machine.runs() for _ in range(MOST_STARTS)] == [VERSION] * (MOST_STARTS - 1) + ["image"]
+
+
+@pytest.mark.parametrize(("pid", "noted"), [("17", True), ("", False)])
+@pytest.mark.parametrize("installed", [True, False])
+def test_only_a_requested_stop_of_a_gateway_with_updates_is_noted(
+    tmp_path: Path, pid: str, noted: bool, installed: bool
+) -> None:
+    script = Path(__file__).parents[2] / "gateway_image/overlay/usr/lib/headwater-image/stopped"
+    text = script.read_text().replace("/var/lib/headwater-update", str(tmp_path))
+    if installed:
+        (tmp_path / "state.json").touch()
+    subprocess.run(["sh", "-e", "-c", text], env={**os.environ, "MAINPID": pid}, check=True)
+    assert (tmp_path / "stopped").exists() == (noted and installed)
+    assert (tmp_path / "stopped").name == VersionFolder(tmp_path)._stopped.name
+
+
 @pytest.mark.parametrize("code", ["import a_module_that_is_not_here", "raise SystemExit(2)"])
 def test_a_version_that_does_not_start_here_is_not_installed(
     machine: Machine, agent: Path, capsys: pytest.CaptureFixture[str], code: str
@@ -256,6 +285,37 @@ def test_a_version_that_does_not_start_here_is_not_installed(
     assert "does not start here" in capsys.readouterr().err
     assert VersionFolder(machine.folder / "folder").present() == set()
     assert machine.asked == []
+    assert machine.runs() == "image"
+
+
+def test_the_gateway_may_start_while_a_version_is_tried_out(
+    machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial run may take 180 s, and systemd waits 120 s for a start, which needs the lock."""
+    rehearse, meanwhile = update._rehearse, list[str]()
+
+    def slow(folder: Path) -> None:
+        with (machine.folder / "folder" / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        meanwhile.append(machine.runs())
+        rehearse(folder)
+
+    monkeypatch.setattr(update, "_rehearse", slow)
+    assert machine.install(pack_by(machine.key, agent)) == 0
+    assert meanwhile == ["image"]
+    assert machine.runs() == VERSION
+
+
+def test_a_version_that_another_command_deletes_meanwhile_is_not_admitted(
+    machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def deleted(folder: Path) -> None:
+        store = VersionFolder(machine.folder / "folder")
+        store.prune(store.read())
+
+    monkeypatch.setattr(update, "_rehearse", deleted)
+    assert machine.install(pack_by(machine.key, agent)) == 3
+    assert "another `headwater update` ran meanwhile; run this again" in capsys.readouterr().err
     assert machine.runs() == "image"
 
 

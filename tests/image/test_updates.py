@@ -29,6 +29,7 @@ from edge_agent.provisioning.updates.versions import (
     healthy,
     is_news,
     needed,
+    stopped,
     verdict,
 )
 from tests.image.cut_disk import CutDisk, PowerCutError
@@ -78,6 +79,23 @@ def test_starts_count_from_the_last_time_it_was_healthy() -> None:
     for _ in range(3 * MOST_STARTS):
         versions = healthy(start(start(versions)))
     assert (versions.current, versions.failed) == ("0.2.0", ())
+
+
+def test_requested_restarts_of_a_version_in_force_do_not_give_it_up() -> None:
+    versions = healthy(start(admit(Versions(), V2, OF_IMAGE)))
+    for _ in range(3 * MOST_STARTS):
+        versions = start(stopped(versions))
+        assert (versions.chosen, versions.current, versions.starts, versions.failed) == ("0.2.0", "0.2.0", 1, ())
+    for _ in range(MOST_STARTS):  # it dies, or the power fails
+        versions = start(versions)
+    assert (versions.chosen, versions.failed) == (IMAGE, ("0.2.0",))
+
+
+def test_requested_restarts_of_a_trial_count() -> None:
+    versions = with_two()
+    for _ in range(MOST_STARTS + 1):
+        versions = start(stopped(versions))
+    assert (versions.chosen, versions.failed) == ("0.2.0", ("0.3.0",))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import platform
 import pwd
 import re
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -67,14 +68,15 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{names}: named by both --parent and --operator; give each a certificate with a name of its own"
         )
-    _check(args, folder)
+    state, plugins = args.state.absolute(), args.plugins.absolute()  # Mosquitto starts in another folder
+    _check(args, folder, state, plugins)
     files = broker_files(
         Listener(port=args.port, address=args.address, files=folder),
         Access(tuple(args.parent), tuple(args.operator)),
         acl_file=folder / "acl",
-        state=args.state,
+        state=state,
         dialect=args.dialect,
-        plugins=args.plugins,
+        plugins=plugins,
         user=args.user,
     )
     try:
@@ -82,27 +84,28 @@ def main(args: argparse.Namespace) -> int:
         (folder / "mosquitto.conf").write_text(files.config, encoding="utf-8")
         (folder / "acl").write_text(files.acl, encoding="utf-8")
         (folder / "acl").chmod(0o640)
-        hint = _hand_over([folder / "acl", folder / "key.pem"], args.state, args.user or MOSQUITTO)
+        hint = _hand_over([folder / "acl", folder / "key.pem"], state, args.user or MOSQUITTO)
+        closed = _closed(folder, args.user or MOSQUITTO)
     except OSError as err:
         raise PortError(f"{err.filename or folder}: {err.strerror}") from err
     print(f"{folder}: mosquitto.conf and acl for Mosquitto {args.dialect}")
-    if hint:
-        print(hint)
+    for line in filter(None, (hint, closed)):
+        print(line)
     missing = [name for name in ("ca.pem", "cert.pem", "key.pem", "crl.pem") if not (folder / name).is_file()]
     if missing:
         print(f"{folder}: still missing: {', '.join(missing)}; `headwater ca issue` writes them; then run this again")
     return 0
 
 
-def _check(args: argparse.Namespace, folder: Path) -> None:
+def _check(args: argparse.Namespace, folder: Path, state: Path, plugins: Path) -> None:
     """Check what becomes a word or a line of mosquitto.conf. Raises: ConfigError."""
     if not 1 <= args.port <= MOST_PORT:
         raise ConfigError(f"--port {args.port}: wanted a port from 1 to {MOST_PORT}")
-    words = {"--address": args.address, "--state": str(args.state), "--user": args.user}
+    words = {"--address": args.address, "--state": str(state), "--user": args.user}
     for option, word in words.items():
         if word is not None and not PLAIN.fullmatch(word):
             raise ConfigError(f"{option} {word!r}: wanted one word without blanks, because it stands in mosquitto.conf")
-    for path in (folder, args.plugins):
+    for path in (folder, plugins):
         if not str(path).isprintable():
             raise ConfigError(f"{str(path)!r}: a path in mosquitto.conf cannot contain line breaks; use another folder")
 
@@ -128,4 +131,23 @@ def _hand_over(files: list[Path], state: Path, name: str) -> str:
         os.chown(state, user.pw_uid, user.pw_gid)
     elif state.stat().st_uid != user.pw_uid and user.pw_uid != 0:
         return f"{name} must be able to write the folder of the sessions: chown {name}: {state}"
+    return ""
+
+
+def _closed(folder: Path, name: str) -> str:
+    """A line if the user that Mosquitto runs as cannot enter the folder, '' if it can or there is no such user here.
+
+    Raises: OSError.
+    """
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        return ""
+    groups = os.getgrouplist(name, user.pw_gid)
+    for each in (*reversed(folder.parents), folder):
+        found = each.stat()
+        own, group = found.st_uid == user.pw_uid, found.st_gid in groups
+        needed = stat.S_IXUSR if own else stat.S_IXGRP if group else stat.S_IXOTH
+        if user.pw_uid != 0 and not found.st_mode & needed:
+            return f"if root starts Mosquitto, {name} cannot enter {each}: chmod a+x {each}, or use another folder"
     return ""

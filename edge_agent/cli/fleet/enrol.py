@@ -50,5 +50,9 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.token_file}: {err.strerror}") from err
     except UnicodeDecodeError as err:
         raise ConfigError(f"{args.token_file} is not a text; wanted the token of `headwater ca token`") from err
-    print(Device(args.folder, args.id).ensure(args.url, token))
+    device = Device(args.folder, args.id)
+    try:
+        print(device.ensure(args.url, token))
+    finally:
+        device.give_to_owner()
     return 0

@@ -6,6 +6,7 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 from edge_agent.config.node_file.gateway_file import NAME, parse_gateway_file
 from edge_agent.errors import ConfigError, PortError
@@ -18,6 +19,7 @@ EXAMPLES = """\
   headwater image configure /dev/sdX --config gateway.toml        # a flashed card
   headwater image errors /dev/sdX                                 # mistakes that a gateway found
 """
+MISTAKEN: Final = 2  # exit code of `apply`, as for other mistakes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +40,7 @@ def main(args: argparse.Namespace) -> int:
     """Run one of its commands. Raises: ConfigError, PortError."""
     from edge_agent.provisioning import fat
     from edge_agent.provisioning.first_boot import ERRORS
+    from edge_agent.provisioning.machine_files import machine_files
 
     if args.what == "apply":
         return _apply(args.config, args.root)
@@ -53,7 +56,9 @@ def main(args: argparse.Namespace) -> int:
     except OSError as err:
         why = (err.strerror or str(err)).lower()
         raise ConfigError(f"{args.config}: {why}; `headwater init --for-image` writes one") from err
-    node = parse_gateway_file(payload, str(args.config)).settings.node.id
+    file = parse_gateway_file(payload, str(args.config))
+    machine_files(file, "")  # as at boot: what cannot be written there is refused here
+    node = file.settings.node.id
     if args.what == "check":
         print(f"{args.config}: gateway {node}, all right")
         return 0
@@ -66,7 +71,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _apply(config: Path, root: Path) -> int:
-    """Apply gateway.toml at boot. Returns 1 if anything is wrong, which is said; whatever it is, the boot goes on."""
+    """Apply gateway.toml at boot. Returns 2 if anything is wrong, which is said; whatever it is, the boot goes on.
+
+    Not 1: this is the code of Python for a crash, after which the unit has failed.
+    """
     from edge_agent.provisioning.first_boot import ERRORS, apply, refusal, report
 
     def say(line: str) -> None:
@@ -83,5 +91,5 @@ def _apply(config: Path, root: Path) -> int:
         report(applied, config, say)
     except (OSError, subprocess.SubprocessError) as err:
         say(f"{ERRORS} on the card is not up to date: {refusal(err)}")
-        return 1
-    return 1 if applied.lines else 0
+        return MISTAKEN
+    return MISTAKEN if applied.lines else 0

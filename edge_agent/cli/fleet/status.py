@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
+from edge_agent.cli.support.broker_listener import UnfinishedError, add_broker, link_of, listen
 from edge_agent.cli.support.message_rendering import json_of, listed
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.config import topics
@@ -20,7 +20,8 @@ HELP = (
     "List the nodes of a broker: online or not, how far behind and why, frames in their spools, version, and "
     "definitions and messages that they refuse, with the reason. Notes are not mistakes. Exit code 1 if a node is "
     "offline, refuses a definition, has a function that fails or a child with an alarm, has frames that wait for a "
-    "former parent, or publishes what is not the status of a node."
+    "former parent, or publishes what is not the status of a node; 3 if the broker does not answer, or --seconds end "
+    "before all was read."
 )
 EXAMPLES = """\
   headwater status
@@ -28,6 +29,7 @@ EXAMPLES = """\
   headwater status --json
 """
 QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
+UNFINISHED: Final = 3  # exit code
 NAMED: Final = 3  # a note names at most so many definitions, and counts the others
 COLUMNS: Final = (
     *("node", "role", "parent", "state", "lag", "spool", "heard", "version", "epoch", "configuration", "refused"),
@@ -51,8 +53,11 @@ class NodeReport(NamedTuple):
 
 
 def main(args: argparse.Namespace) -> int:
-    """Read the retained messages and print them. Returns 1 if a node is offline or has a mistake, else 0."""
-    nodes = retained(args)
+    """Read the retained messages and print them.
+
+    Returns 1 if a node is offline or has a mistake, UNFINISHED if --seconds cut the list off, else 0.
+    """
+    nodes, unfinished = retained(args)
     now_us = time.time_ns() // 1000
     reports = {name: report(name, node, now_us) for name, node in nodes.items()}
     if args.json:
@@ -67,7 +72,14 @@ def main(args: argparse.Namespace) -> int:
             for text in each.lines:
                 print(f"{name}: {text}")
     else:
-        print(f"no node has published its status on {args.broker}")
+        who = f"user {args.user}" if args.user else "this user"
+        print(
+            f"no node has published its status on {args.broker}, or {who} may not read it: a broker with access rules "
+            "does not say so"
+        )
+    if unfinished:
+        print(f"headwater: {unfinished}", file=sys.stderr)
+        return UNFINISHED
     return int(any(each.wrong for each in reports.values()))
 
 
@@ -83,17 +95,21 @@ def report(name: str, node: Mapping[str, Any], now_us: int) -> NodeReport:
         return NodeReport((name, "", "", "UNREADABLE", *[""] * (len(COLUMNS) - 4)), [why], [], wrong=True)
 
 
-def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Node -> its retained messages 'status', 'state' and 'books', sorted by node."""
+def retained(args: argparse.Namespace) -> tuple[dict[str, dict[str, Any]], str]:
+    """(node -> its retained messages 'status', 'state' and 'books', sorted by node; why some are missing, or '')."""
     nodes: dict[str, dict[str, Any]] = {}
-    for topic, payload, _, _ in listen(
-        link_of(args), [topics.status(), topics.state(), topics.books()], args.seconds, QUIET_S
-    ):
-        parsed = topics.parse(topic)
-        if parsed is not None and payload:
-            content = json_of(payload)
-            nodes.setdefault(parsed.node, {})[parsed.what] = content if isinstance(content, dict) else {"text": content}
-    return dict(sorted(nodes.items()))
+    unfinished = ""
+    filters = [topics.status(), topics.state(), topics.books()]
+    try:
+        for topic, payload, _, _ in listen(link_of(args), filters, args.seconds, QUIET_S):
+            parsed = topics.parse(topic)
+            if parsed is not None and payload:
+                content = json_of(payload)
+                found = content if isinstance(content, dict) else {"text": content}
+                nodes.setdefault(parsed.node, {})[parsed.what] = found
+    except UnfinishedError as err:
+        unfinished = str(err)
+    return dict(sorted(nodes.items())), unfinished
 
 
 def online(node: Mapping[str, Any]) -> bool:

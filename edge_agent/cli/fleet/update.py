@@ -144,14 +144,18 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
             print(f"{new.version}: nothing new")
             return 0
         admit(versions, new, own(), allowed)
-        left = store.prune(replace(versions, trial=None))
+        store.prune(replace(versions, trial=None))
         store.add(bundle)
-        try:
-            _rehearse(store.path(new.version))
-        except BaseException:
-            store.prune(left)
-            raise
-        store.write(admit(left, new, own(), allowed))
+    try:  # without the lock: this may take longer than systemd waits for a start, which needs the lock
+        _rehearse(store.path(new.version))
+    except BaseException:
+        with store.locked():
+            store.prune(store.read())
+        raise
+    with store.locked():
+        if new.version not in store.present():
+            raise PortError(f"{new.version}: another `headwater update` ran meanwhile; run this again")
+        store.write(admit(store.read(), new, own(), allowed))
     print(f"{new.version} is installed, on trial; `headwater update status` shows the result")
     if not args.if_new:  # --if-new is used at boot, before the gateway starts
         _systemctl("restart", "--no-block", UNIT)
@@ -202,14 +206,15 @@ def _back(store: VersionFolder, args: argparse.Namespace) -> int:
 
 
 def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
-    from edge_agent.provisioning.updates.versions import IMAGE, choose
+    from edge_agent.provisioning.updates.versions import IMAGE, choose, stopped
 
     with store.locked():
-        before = store.read()
+        before = stopped(store.read()) if store.was_stopped() else store.read()
         forms = {own().spool, *(each.spool for each in before.installed.values())}
         spool = _spool_form() if len(forms) > 1 else None  # None: all versions have the same form
         versions = choose(before, own(), spool, store.present())
         store.write(versions)  # count the start before it happens, in case the power fails during it
+        store.forget_stop()
         store.point(versions.chosen, CODE)
     for gone in versions.failed:
         if gone not in before.failed:

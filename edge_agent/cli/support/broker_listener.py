@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,11 +14,15 @@ from typing import Final
 from edge_agent.errors import PortError
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import REFUSED_CODE, Down, Link, Messages, Subscribed, Up
-from edge_agent.ports.mqtt.packets import Message, RefusedPublish
+from edge_agent.ports.mqtt.packets import RETAIN, Message, RefusedPublish
 from edge_agent.ports.waiter import Waiter
 
 DEFAULT_BROKER: Final = "mqtt://127.0.0.1:1883"
 TURN_S: Final = 0.2  # longest wait, and so the longest delay of Ctrl-C and --seconds
+
+
+class UnfinishedError(PortError):
+    """The time is over, and retained messages are still coming."""
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +47,7 @@ def link_of(args: argparse.Namespace) -> Link:
     """The link for these options, with a client id that no node uses. Raises: ConfigError."""
     link = Link(
         url=args.broker,
-        client_id=args.user or f"headwater-{os.getpid()}",
+        client_id=args.user or f"headwater-{secrets.token_hex(6)}",
         user=args.user,
         password_file=args.password_file,
         ca_file=args.ca_file,
@@ -59,9 +64,12 @@ def listen(
 ) -> Iterator[Message]:
     """Yields messages for these topic filters, retained ones first.
 
-    Ends after `seconds` (None: no limit), or once subscribed `quiet_s` after the last message (None: no limit).
-    Raises: PortError if the first connection fails, or the broker refuses a filter or does not answer in time.
+    Ends after `seconds` (None: no limit), or once subscribed `quiet_s` after the last retained message (None: no
+    limit). Raises: PortError if the first connection fails, or the broker refuses a filter or does not answer in time;
+    UnfinishedError if `seconds` end before it was quiet.
     """
+    if quiet_s is not None and seconds is not None:
+        quiet_s = min(quiet_s, seconds / 2)
     connection, waiter = Connection(link), Waiter()
     until = None if seconds is None else time.monotonic() + seconds
     quiet_since: float | None = None
@@ -82,23 +90,28 @@ def listen(
                     case Down():
                         print(f"headwater: {report.why}; next attempt in {report.retry_s:.0f} s", file=sys.stderr)
                     case Subscribed():
-                        refused = [name for name, code in report.results if code >= REFUSED_CODE]
-                        if refused:
-                            names = ", ".join(refused)
-                            raise PortError(
-                                f"{link.url} refuses the subscription to {names}; use --user with a user that may "
-                                "read it"
-                            )
+                        _accepted(report, link)
                         quiet_since = time.monotonic()
                     case RefusedPublish():
                         print(f"headwater: {report.topic}: {report.why}", file=sys.stderr)
                     case Messages():
-                        quiet_since = time.monotonic()
+                        if any(flags & RETAIN for _, _, _, flags in report.messages):  # a fleet is never quiet
+                            quiet_since = time.monotonic()
                         yield from report.messages
             if quiet_s is not None and quiet_since is not None and time.monotonic() - quiet_since > quiet_s:
                 return
         if quiet_since is None:
             raise PortError(f"{link.url} accepted the connection and did not answer within {seconds:g} s")
+        if quiet_s is not None:
+            raise UnfinishedError(f"not all was read from {link.url} within {seconds:g} s; use a larger --seconds")
     finally:
         connection.close()
         waiter.close()
+
+
+def _accepted(report: Subscribed, link: Link) -> None:
+    """Raises: PortError if the broker refuses a filter."""
+    refused = [name for name, code in report.results if code >= REFUSED_CODE]
+    if refused:
+        names = ", ".join(refused)
+        raise PortError(f"{link.url} refuses the subscription to {names}; use --user with a user that may read it")

@@ -70,7 +70,13 @@ class MessageRenderer:
         self._names: dict[tuple[str, int], EpochNames] = {}
 
     def render(self, topic: str, payload: bytes) -> dict[str, Any]:
-        """A message as plain values. `kind` is its type; for 'bad' messages there are `why` and the first bytes."""
+        """A message as plain values. `kind` is its type; for 'bad' messages there are `why` and the first bytes.
+
+        All texts are printable, so that nothing in a message controls the terminal or looks like a line of its own.
+        """
+        return {name: _printable(value) for name, value in self._fields(topic, payload).items()}
+
+    def _fields(self, topic: str, payload: bytes) -> dict[str, Any]:
         parsed = topics.parse(topic)
         if parsed is None:
             return {"kind": "foreign", "topic": printable(topic), "bytes": len(payload), "text": text_of(payload)}
@@ -207,12 +213,12 @@ def json_of(payload: bytes) -> object:
 
 
 def _printable(value: object) -> object:
-    """A JSON value with printable texts and names. Its depth is bounded by the parser."""
+    """A value with printable texts and names. Its depth is bounded by the parser, or by the fields of a frame."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
-        return {printable(name): _printable(each) for name, each in value.items()}
-    return [_printable(each) for each in value] if isinstance(value, list) else value
+        return {printable(str(name)): _printable(each) for name, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def listed(names: list[str], most: int) -> str:

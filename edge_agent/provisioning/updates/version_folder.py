@@ -1,6 +1,7 @@
 """The folder of versions on the data partition, consistent after a power cut at any step.
 
     state.json            the `Versions` of versions.py
+    stopped               the version that was started last was stopped by request (written by the image's `stopped`)
     versions/0.2.0/       a complete version; it is unpacked as 0.2.0.part, and renamed once it is durable
 
 A step writes a file or folder, makes it durable and renames it. A power cut may leave a `.part`, which is never read
@@ -71,7 +72,7 @@ class VersionFolder:
 
     def __init__(self, folder: Path, disk: Disk | None = None) -> None:
         self.folder, self._disk = folder, disk or Disk()
-        self._state = folder / "state.json"
+        self._state, self._stopped = folder / "state.json", folder / "stopped"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -97,6 +98,17 @@ class VersionFolder:
             )
         except (OSError, ValueError, KeyError, TypeError):
             return Versions(installed=there)
+
+    def was_stopped(self) -> bool:
+        """Whether the last start ended in a requested stop."""
+        return self._stopped.exists()
+
+    def forget_stop(self) -> None:
+        """Call it once the next start is counted. A power cut in between leaves the note: then one start less counts.
+
+        Raises: OSError.
+        """
+        self._stopped.unlink(missing_ok=True)
 
     def write(self, versions: Versions) -> None:
         """Write state.json. Raises: OSError."""

@@ -3,6 +3,7 @@
 The copy in the image always exists and cannot be changed. An installed version runs first on trial, and is in force
 once it has been healthy. A version that was started MOST_STARTS times without becoming healthy is given up: then the
 previous version runs, or the copy in the image. A start is counted before it happens, so that a power cut counts too.
+Only of a version in force, starts that ended in a requested stop do not count.
 
 A spool has the format of the newest version that committed to it, and older versions refuse it. So a version is chosen
 only if it can read the spool on the disk.
@@ -129,6 +130,15 @@ def choose(versions: Versions, image: Installed, spool: SpoolForm | None, presen
     rest = sorted(good, key=lambda name: order_of(_of(versions, image, name).version), reverse=True)
     chosen = next((name for name in [*wanted, *rest] if name in good), IMAGE)
     return replace(versions, chosen=chosen, starts=versions.starts + 1 if chosen == versions.chosen else 1)
+
+
+def stopped(versions: Versions) -> Versions:
+    """Note that the chosen version ran and was stopped by request, as for a restart or a shutdown.
+
+    In force, it has not failed: without this, a few quick restarts would give it up. A trial must prove itself, so its
+    starts count however they end.
+    """
+    return replace(versions, starts=0) if versions.chosen == versions.current else versions
 
 
 def healthy(versions: Versions) -> Versions:

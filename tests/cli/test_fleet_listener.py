@@ -1,0 +1,75 @@
+"""What several brokers keep of a node that moved from one to another."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import permutations
+
+import pytest
+
+from edge_agent.cli.support.broker_listener import add_broker, link_of
+from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
+
+PRESENT, FORMER = 0, 1
+ONLINE = {"online": True, "role": "gateway", "parent": "region-2"}
+OFFLINE = {"online": False, "role": "gateway", "parent": "region-1"}
+BOOKS = {"parent": "region-2", "at_us": 2, "final": False, "taken": 5}
+OLD_BOOKS = {"parent": "region-1", "at_us": 1, "final": True, "taken": 3}
+
+CASES = {
+    "the former broker keeps everything": (
+        (PRESENT, "status", ONLINE),
+        (PRESENT, "books", BOOKS),
+        (FORMER, "status", OFFLINE),
+        (FORMER, "books", OLD_BOOKS),
+    ),
+    "the former broker keeps the last will": (
+        (PRESENT, "status", ONLINE),
+        (PRESENT, "books", BOOKS),
+        (FORMER, "status", OFFLINE),
+    ),
+    "frames wait for the former parent": (
+        (PRESENT, "status", ONLINE),
+        (PRESENT, "books", BOOKS),
+        (FORMER, "status", ONLINE),
+    ),
+    "no books at the new broker yet": (
+        (PRESENT, "status", ONLINE),
+        (FORMER, "status", OFFLINE),
+        (FORMER, "books", OLD_BOOKS),
+    ),
+    "it is offline at both": (
+        (PRESENT, "status", {**ONLINE, "online": False}),
+        (PRESENT, "books", BOOKS),
+        (FORMER, "status", OFFLINE),
+        (FORMER, "books", OLD_BOOKS),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_broker_that_a_node_uses_does_not_depend_on_which_answers_last(case: str) -> None:
+    for order in permutations(CASES[case]):
+        fleet = FleetListener([])
+        for broker, what, content in order:
+            fleet._take(broker, f"hw/1/up/gw-1/{what}", json.dumps(content).encode())
+        node = fleet.nodes["gw-1"]
+        assert node.broker == PRESENT
+        assert node.status["parent"] == "region-2"
+        assert node.books in (BOOKS, {})
+
+
+def test_a_node_of_which_only_an_answer_came_is_offline() -> None:
+    assert not HeardNode().online
+    assert HeardNode().books == {}
+
+
+def test_two_commands_have_two_names_also_in_two_containers() -> None:
+    """There the process id is the same, and the broker disconnects one of two clients with one id."""
+    parser = argparse.ArgumentParser()
+    add_broker(parser)
+    names = {link_of(parser.parse_args([])).client_id for _ in range(20)}
+    assert len(names) == 20
+    assert all(len(name) <= 23 for name in names), "what MQTT 3.1.1 obliges every broker to accept"
+    assert len({FleetListener([])._id for _ in range(20)}) == 20
