@@ -162,7 +162,7 @@ class Connection:
         client.on_subscribe = self._on_subscribe
         self._due = self._now() + link.connect_timeout_s
         try:
-            client.begin()
+            client.begin(dial.password)
         except OSError as err:
             self._drop(f"{err.strerror or err}")
 
