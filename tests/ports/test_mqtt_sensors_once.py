@@ -124,6 +124,37 @@ def test_a_sensor_that_is_configured_again_still_knows_what_it_read() -> None:
     assert hub.rows(message("t", b"1", token(1, 2), DUP)) == []
 
 
+def test_a_sensor_of_qos_0_that_shares_a_subscription_of_qos_1_reads_nothing_twice() -> None:
+    """protocol 3.1: overlapping filters become one subscription, of the higher QoS."""
+    definitions = sensor("a", "plant/#", qos=1), sensor("b", "plant/+/temp", qos=0)
+    before = Hub(*definitions)
+    assert before.sensors.filters == {"plant/#": 1}
+    reads = before.reads(message("plant/x/temp", b"1", token(7)))
+    positions = {read.sensor: snapshot.loads(snapshot.dumps(read.position)) for read in reads}
+    after = Hub(*definitions, positions=positions)
+    after.sensors.session(present=True)
+    assert after.rows(message("plant/x/temp", b"1", token(7, 2), DUP)) == []
+
+
+def test_a_sensor_of_qos_0_replaces_a_position_that_means_nothing_any_more_and_writes_none_without_need() -> None:
+    """An old packet id would swallow another message that has it now."""
+    alone = Hub(sensor("b", "plant/+/temp", qos=0))
+    (read,) = alone.reads(message("plant/x/temp", b"1"))
+    assert read.position is None  # it would be one more write of each commit
+    shared = sensor("a", "plant/#", qos=1), sensor("b", "plant/+/temp", qos=0)
+    hub = Hub(*shared)
+    last = hub.reads(message("plant/x/temp", b"1", token(7)))[-1]
+    hub.sensors.acknowledge([last.token])
+    hub.sensors.confirmed([token(7)])
+    (read,) = hub.reads(message("plant/x/temp", b"2"))[1:]
+    assert read.position["id"].tolist() == []  # type: ignore[index]
+    again = Hub(*shared, positions={last.sensor: last.position})
+    again.sensors.session(present=True)
+    again.sensors.confirmed([])
+    (read,) = again.reads(message("plant/x/temp", b"3"))[1:]
+    assert read.position["id"].tolist() == []  # type: ignore[index]
+
+
 class Agent:
     """A gateway's local side in miniature: connection, sensors, commits to memory; it may die at any moment."""
 

@@ -55,14 +55,19 @@ class MqttSource:
     open: dict[int, int] = field(default_factory=dict)  # token -> CRC, received but not yet acknowledged
     acked: dict[int, int] = field(default_factory=dict)  # token -> CRC, acknowledged but not confirmed by the broker
     known: dict[Mark, None] = field(default_factory=dict)  # durable before this connection; the broker may repeat them
+    has_position: bool = False  # the spool may hold one, which a later one must replace
 
     @property
     def sensor(self) -> Sensor:
         return self.converter.sensor
 
     def position(self) -> object:
-        """Packet ids and CRCs of the messages that the broker may repeat; None at QoS 0."""
-        if not self.sensor.option("qos", 1):
+        """Packet ids and CRCs of the messages that the broker may repeat; None at QoS 0 if there has been none.
+
+        A sensor of QoS 0 receives messages of QoS 1 if its subscription is shared with a sensor of QoS 1.
+        """
+        self.has_position |= bool(self.sensor.option("qos", 1) or self.known or self.acked or self.open)
+        if not self.has_position:
             return None
         ids = [*(id_ for id_, _ in self.known), *(token & 0xFFFF for held in (self.acked, self.open) for token in held)]
         crc = [*(crc for _, crc in self.known), *self.acked.values(), *self.open.values()]
@@ -99,8 +104,10 @@ class MqttSensors:
                 source = self._sources[sensor.id] = MqttSource(Converter(sensor))
                 source.converter.quality.most_series = self.most_series
                 source.known = _known(positions.get(sensor.id)) if before is None else before.known
+                source.has_position = positions.get(sensor.id) is not None
                 if before is not None:
                     source.open, source.acked = before.open, before.acked
+                    source.has_position = before.has_position
         self._routes.clear()
 
     def give_back(self) -> bool:
