@@ -147,8 +147,8 @@ class GatewayLoop(NodeLoop):
         if self.local is None:
             return
         filters = self.sensors.filters
+        self.local.subscribe(filters)  # first: a message that no filter matches in between would be lost
         self.local.unsubscribe(self._subscribed - filters.keys())
-        self.local.subscribe(filters)
         self._subscribed = set(filters)
 
     def _report(self, now_us: int) -> None:
