@@ -103,7 +103,7 @@ class RegionLoop(NodeLoop):
         arrived: list[tuple[str, Heard, object]] = []
         settled = []
         children = self._children
-        for name, payload, token, _ in messages:
+        for name, payload, token, flags in messages:
             child = children.get(name)
             if child is None:
                 child = self._child(name)
@@ -112,7 +112,7 @@ class RegionLoop(NodeLoop):
                 arrived.append((child, heard(payload), token or None))
             else:
                 settled.append(token)
-                self._message(connection, name, payload, now_us)
+                self._message(connection, name, payload, now_us, flags)
         connection.ack(settled)
         if arrived:
             if len(messages) > 1:

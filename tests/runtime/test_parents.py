@@ -141,9 +141,11 @@ def test_nothing_is_given_up_while_the_disk_takes_no_commit(gateway: Two) -> Non
 
 
 def asked(gateway: Two, fields: str) -> dict[str, Any]:
-    gateway.one.message(topics.commands("g"), f'{{"cmd": "accept-loss", "id": "x"{fields}}}'.encode())
+    name = f"x-{len(gateway.one.published)}"  # an id is executed once
+    gateway.one.message(topics.commands("g"), f'{{"cmd": "accept-loss", "id": "{name}"{fields}}}'.encode())
     gateway.turn()
-    answer: dict[str, Any] = json.loads(gateway.one.sent(topics.answer("g", "x"))[-1])
+    (text,) = gateway.one.sent(topics.answer("g", name))
+    answer: dict[str, Any] = json.loads(text)
     return answer
 
 

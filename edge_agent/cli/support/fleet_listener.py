@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class FleetListener:
     def __init__(self, links: Sequence[Link]) -> None:
         self.nodes: dict[str, HeardNode] = {}
         self._connections = [Connection(link) for link in links]
-        self._waiter, self._id = Waiter(), f"operator-{os.getpid()}"
+        self._waiter, self._id = Waiter(), f"operator-{secrets.token_hex(8)}"  # a node executes an id once
         self._ready: set[int] = set()
         self._heard_s = time.monotonic()
 
