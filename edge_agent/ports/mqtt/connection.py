@@ -167,7 +167,7 @@ class Connection:
         try:
             client.begin(dial.password)
         except OSError as err:
-            self._drop(f"{err.strerror or err}")
+            self._drop(stream.why or f"{err.strerror or err}")
 
     def _on_connect(self, _client: object, _data: object, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
@@ -192,10 +192,10 @@ class Connection:
             client.fence(())
 
     def _on_disconnect(self, _client: object, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
-        alone = reason.value in ENDS_OF_ONE
-        self._drop(
-            "closed by the broker" if self._stream is not None and self._stream.ended else str(reason), alone=alone
-        )
+        stream, why = self._stream, str(reason)
+        if stream is not None:
+            why = stream.why or ("closed by the broker" if stream.ended else why)
+        self._drop(why, alone=reason.value in ENDS_OF_ONE)
 
     def _drop(self, why: str, *, alone: bool = True) -> None:
         """End this attempt or connection and report why. alone: the broker's other clients stay connected."""

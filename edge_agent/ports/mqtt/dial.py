@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from edge_agent.errors import PortError
 from edge_agent.ports.mqtt.link import Link
+from edge_agent.ports.mqtt.socket_stream import error_text
 
 LONGEST_PASSWORD: Final = 65_535  # bytes that fit into CONNECT (MQTT 5.0 section 1.5.6)
 
@@ -61,7 +62,7 @@ class Dial:
         except ssl.SSLCertVerificationError as err:
             self.why = f"{self._link.url}: the certificate is not accepted: {err.verify_message}"
         except ssl.SSLError as err:
-            self.why = f"{self._link.url}: TLS: {err.reason or err}"
+            self.why = f"{self._link.url}: {error_text(err)}"
         except FileNotFoundError as err:  # ssl does not say which file
             link = self._link
             files = (file for file in (link.ca_file, link.cert_file, link.key_file) if file is not None)
