@@ -95,6 +95,6 @@ def test_a_retained_command_is_refused_and_shown(started: Started, to: str) -> N
     assert told(loop, MARK, b"rebirth", flags=RETAIN, to=to) == []
     ((why, found),) = loop.refusals.plain().items()
     assert "publish it without retain" in why
-    assert found["count"] == 2  # type: ignore[index, call-overload]
+    assert found["count"] == 2
     assert told(loop, b"", to=to) == [], "which deletes it"
     assert len(told(loop, MARK, to=to)) == 1
