@@ -20,9 +20,9 @@ def _refused(net: Net, file: Path) -> str:
         net.open.append(connection)
         net.reports[connection] = []
         connection.open()
-        net.until(lambda: net.count(connection, Down) >= 3)  # it goes on trying
+        net.until(lambda: net.count(connection, Down) >= 4)  # it goes on trying
         downs = net.of(connection, Down)
-        assert all(down.retry_s <= QUICK[0] for down in downs), "no broker noticed, so nothing is to be spared"
+        assert (downs[3].retry_s > QUICK[0]) == file.exists(), "only a file that is missing may come at any moment"
         return downs[0].why
 
 

@@ -21,7 +21,7 @@ class Dial:
 
     def __init__(self, link: Link) -> None:
         self.why = ""
-        self.local = False  # a file on this machine is missing or wrong; the broker saw no attempt
+        self.local = False  # a file on this machine is missing; the broker saw no attempt
         self.password: str | None = None  # from the password file
         self._link = link
         self._sock: socket.socket | None = None
@@ -70,7 +70,7 @@ class Dial:
             self.local = missing is not None
             self.why = f"{missing}: {err.strerror}" if missing else f"{link.url}: {err.strerror}"
         except PortError as err:
-            self.why, self.local = str(err), True
+            self.why, self.local = str(err), isinstance(err.__cause__, FileNotFoundError)
         except OSError as err:
             self.why = f"{self._link.url}: {err.strerror or err}"
         except Exception as err:  # such as an invalid host name or key file: the thread must report every error
