@@ -21,7 +21,8 @@ from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.node_tables import TABLES, UplinkTable, keys_of
 from edge_agent.config.node_file.settings import DEFAULT_FILE, INIT, MAX_FILE_BYTES, Settings, bytes_of, load, notes
 from edge_agent.config.topics import KINDS
-from edge_agent.errors import ConfigError, NotSupported, Problem
+from edge_agent.errors import ConfigError, NotSupported, PortError, Problem
+from edge_agent.ports.mqtt.dial import read_password
 
 HELP = "Read files and list every mistake with its place, the nearest valid name and what to do. Changes nothing."
 EXAMPLES = """\
@@ -160,7 +161,9 @@ def _missing(settings: Settings) -> Iterator[str]:
             continue
         for key in keys_of(type(table)):
             value = getattr(table, key.inside)
-            if key.name.endswith("_file") and value is not None and (why := _no_file(Path(value))):
+            if not key.name.endswith("_file") or value is None:
+                continue
+            if why := _no_file(Path(value)) or (key.name == "password_file" and _no_password(Path(value))):
                 yield f"[{name}] {key.name}: {value} {why}"
         if table.broker is not None and (why := _unreachable(table.broker)):
             yield f"[{name}] broker {table.broker}: {why}"
@@ -178,6 +181,15 @@ def _no_file(path: Path) -> str:
     except OSError as err:
         return f"cannot be read: {(err.strerror or str(err)).lower()}"
     return "" if stat.S_ISREG(mode) else "is a directory, not a file" if stat.S_ISDIR(mode) else "is not a file"
+
+
+def _no_password(path: Path) -> str:
+    """Why a file cannot be used as a password; '' if it can."""
+    try:
+        read_password(path)
+    except PortError as err:
+        return f"cannot be used: {str(err).removeprefix(f'{path}: ')}"
+    return ""
 
 
 def _unreachable(broker: str) -> str:

@@ -18,6 +18,7 @@ class Waiter:
     """Waits on a few connections in one thread. `wake` may be called from any thread or signal handler."""
 
     def __init__(self) -> None:
+        self._closed = False
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
@@ -55,12 +56,15 @@ class Waiter:
             connection.misc()
 
     def wake(self) -> None:
-        """End the current wait, or else the next one, at once."""
+        """End the current wait, or else the next one, at once. Does nothing after `close`."""
+        if self._closed:  # the number of the pipe may belong to another file by now
+            return
         try:
             os.write(self._wake, b"w")
         except BlockingIOError:
             pass  # the pipe is full, so the wait will end anyway
 
     def close(self) -> None:
+        self._closed = True  # first, because a signal handler may call `wake` in between
         os.close(self._woken)
         os.close(self._wake)

@@ -1,7 +1,7 @@
-"""Commands to a whole fleet: a node executes each command once, even if it arrives several times.
+"""Commands with an id, to one node or to a whole fleet: a node executes each once, even if it arrives several times.
 
-Several mergers on one broker pass on the same command, and QoS 1 repeats messages, so each command has an id. The spool
-stores the id in the same commit as the effects of the command.
+Several mergers on one broker pass on the same command, QoS 1 repeats messages, and people publish a command again. The
+spool stores the id in the same commit as the effects of the command.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ FOR_ALL: Final = ("mark", "reload", "diagnose")  # other commands would make eve
 MOST_IDS: Final = 1_024  # ids remembered; commands are rare, from people or from a plant's system
 MOST_PASSED: Final = 64  # commands that wait for the lower broker
 PASSED_EXPIRY_S: Final = 60  # a merger drops a command that it cannot pass on within this time
+REPEATED: Final[Mapping[str, object]] = MappingProxyType(  # the answer to a command to one node
+    {"ok": False, "why": "a command with this id has been executed: it needs an id of its own to be executed again"}
+)
 
 
 class FleetCommands:
@@ -57,6 +60,16 @@ class FleetCommands:
             del self._ids[next(iter(self._ids))]
         self._unsaved = True
         return True
+
+    def begins(self, command: OperatorCommand) -> bool:
+        """Whether to execute a command to this node: it has no id, changes nothing, or has not been recorded before."""
+        return not command.named or command.name == "diagnose" or self.is_new(command)
+
+    def failed(self, command: OperatorCommand) -> None:
+        """Forget the id of a command to this node that had no effect, so that it can be repeated."""
+        if command.named and command.id in self._ids:
+            del self._ids[command.id]
+            self._unsaved = True
 
     @staticmethod
     def concerns(command: OperatorCommand, node: str) -> bool:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Final
 
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import Query, Sensor
@@ -37,6 +38,8 @@ from edge_agent.runtime.start_record import DEFINITIONS
 from edge_agent.runtime.status_and_commands import OperatorCommand, marker_of
 
 log = logging.getLogger("headwater")
+
+FILTERS: Final = ""  # beside sensors in POSITIONS_OF, and no id of a sensor: the filters in the session at `local`
 
 
 class GatewayLoop(NodeLoop):
@@ -70,10 +73,13 @@ class GatewayLoop(NodeLoop):
         self._given_back = (0, self.machine.outbox.epoch, 0)  # counts of the machine when memory was last freed
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)  # of sensors that have not come yet
-        self._known_sources = POSITIONS_OF.read(restored) or {}
+        self._known_sources = dict(POSITIONS_OF.read(restored) or {})
         self._refused = REFUSED.read(restored) or {}  # sensor -> readings refused, over all runs
         self._counted: dict[str, int] = {}  # sensor -> refusals counted by its driver that are in `_refused`
-        self._subscribed: set[str] = set()  # filters on the local broker
+        # filters on the local broker, at first those of the last run: the session still has them
+        self._subscribed = _names(self._known_sources.pop(FILTERS, ""))
+        # whether the sensors of the last run are known, so that a filter without a sensor can be left
+        self._leaves_filters = cached is not None or not self._subscribed
         self._changed = False  # definitions came that are not in force yet
         self._reported = False  # the published `state` is up to date
         self._sent_state = b""
@@ -118,6 +124,8 @@ class GatewayLoop(NodeLoop):
             self._retained_us = None
             if self.registry.confirmed():
                 self._reported, self._unsaved = False, True
+            if not self._leaves_filters:
+                self._leaves_filters = self._changed = True
         if self._changed:
             self._configure(now_us)
         if not self._reported:
@@ -147,9 +155,12 @@ class GatewayLoop(NodeLoop):
         if self.local is None:
             return
         filters = self.sensors.filters
-        self.local.unsubscribe(self._subscribed - filters.keys())
-        self.local.subscribe(filters)
-        self._subscribed = set(filters)
+        self.local.subscribe(filters)  # first: a message that no filter matches in between would be lost
+        if self._leaves_filters:
+            self.local.unsubscribe(self._subscribed - filters.keys())
+            self._subscribed = set(filters)
+        else:
+            self._subscribed |= filters.keys()
 
     def _report(self, now_us: int) -> None:
         """Publish `state`: the definitions in force, and the reasons why others are not. Log how many are not."""
@@ -280,6 +291,9 @@ class GatewayLoop(NodeLoop):
             return slots
         self._unsaved = False
         waiting = {name: source for name, source in self._known_sources.items() if name in self._positions}
+        filters = self._subscribed.union(() if self.local is None else self.local.leaving)
+        if filters:
+            waiting[FILTERS] = json.dumps(sorted(filters))
         return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(waiting | self._sources)
 
     def book(self) -> dict[str, object]:
@@ -322,6 +336,11 @@ def _named(definitions: Iterable[Definition]) -> frozenset[str]:
 def _source(sensor: Sensor) -> str:
     """The identity of the source of a position: the driver and its options."""
     return repr((sensor.driver, sensor.options))
+
+
+def _names(text: str) -> set[str]:
+    """The filters in a text of the slot; none in ''."""
+    return set(json.loads(text or "[]"))
 
 
 def _positions(restored: Mapping[str, object]) -> dict[str, object]:

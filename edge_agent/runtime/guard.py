@@ -180,6 +180,7 @@ class Service:
         while not self._stopping:
             loop = self._loop = self._make(self._guard)
             loop.guard = self._guard
+            loop.stopping |= self._stopping  # `stop` came while the loop was being made
             try:
                 loop.run(None if until is None else lambda: until(loop))  # noqa: B023 - called in this iteration only
                 return

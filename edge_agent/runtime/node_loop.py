@@ -33,10 +33,10 @@ from edge_agent.machines.node_clock import ClockState
 from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Taken, Up
-from edge_agent.ports.mqtt.packets import Message
+from edge_agent.ports.mqtt.packets import RETAIN, Message
 from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log_note
-from edge_agent.runtime.fleet_commands import FleetCommands
+from edge_agent.runtime.fleet_commands import REPEATED, FleetCommands
 from edge_agent.runtime.loop import LONGEST_S, Loop
 from edge_agent.runtime.status_and_commands import BooksTimes, OperatorCommand, parse_command, publish_fitting
 from edge_agent.wire import receipts
@@ -364,9 +364,9 @@ class NodeLoop(Loop[Event, Action], ABC):
         return connection is self.up and self.machine.outbox.owed
 
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        for name, payload, _, _ in messages:
+        for name, payload, _, flags in messages:
             self.handling = (name, payload)
-            self._message(connection, name, payload, now_us)
+            self._message(connection, name, payload, now_us, flags)
         if connection.link.manual_ack:
             connection.ack([message[2] for message in messages])  # none of these has to wait for a commit
 
@@ -376,7 +376,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._settle(now_us)
         self.feed(Stop(), now_us)  # causes a commit
 
-    def _message(self, connection: Connection, name: str, payload: bytes, now_us: int) -> None:
+    def _message(self, connection: Connection, name: str, payload: bytes, now_us: int, flags: int = 0) -> None:
         topic = self._topics.parse(name)
         if topic is None:
             if self.refusals.add("not a topic of headwater", name):
@@ -390,8 +390,15 @@ class NodeLoop(Loop[Event, Action], ABC):
                     self._parents_time = answer, self.clock.boot_us()
             except WireError as err:
                 self.executor.perform(Quarantine(self.status.parent, f"receipt: {err}", payload), now_us)
+        elif topic.what == "cmd" and (not payload or flags & RETAIN):  # it would be executed again at each connection
+            if payload and self.refusals.add("a retained command: publish it without retain", name):
+                log.warning("command.retained", extra={"topic": name})
         elif topic.what == "cmd" and topic.node == self._node and connection is self.up:
-            self._command(parse_command(payload), now_us)
+            command = parse_command(payload)
+            if not self.fleet.begins(command):
+                self._answer(command, REPEATED)
+            elif not self._command(command, now_us):
+                self.fleet.failed(command)
         elif topic.what == "cmd" and topic.scope == topics.ALL:
             if connection is self.up:
                 self._command_to_all(payload, now_us)
@@ -424,13 +431,10 @@ class NodeLoop(Loop[Event, Action], ABC):
         """Execute a command to all nodes like a command to this node."""
         self._command(command, now_us)
 
-    def _command(self, command: OperatorCommand, now_us: int) -> None:
-        """Execute an operator's command and publish the answer."""
-        log.log(
-            logging.DEBUG if command.name == "diagnose" else logging.INFO,
-            "command",
-            extra={"command": command.name, "id": command.id},
-        )
+    def _command(self, command: OperatorCommand, now_us: int) -> bool:
+        """Execute an operator's command and publish the answer. Returns whether it could be executed."""
+        level = logging.DEBUG if command.name == "diagnose" else logging.INFO
+        log.log(level, "command", extra={"command": command.name, "id": command.id})
         match command.name:
             case "rebirth" | "resend":
                 self.feed(Command(command.name), now_us)
@@ -449,6 +453,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             case _:
                 answer = self._other_command(command, now_us)
         self._answer(command, answer)
+        return answer["ok"] is True
 
     def _accept_loss(self, parent: object, now_us: int) -> dict[str, object]:
         """Give up the frames that wait for a former parent, or for all of them if parent is '' (1.5)."""

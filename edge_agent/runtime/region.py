@@ -10,6 +10,7 @@ from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
 from edge_agent.config.in_force.known_definitions import (
+    MOST_REMOVED,
     PUBLISHED,
     KnownDefinitions,
     Publication,
@@ -69,7 +70,9 @@ class RegionLoop(NodeLoop):
         self._asked: dict[str, int] = {}  # child that asked for the time -> its time since boot
         self.executor.time_for = self._time_for
         self._unsaved = False
-        self._for_all: dict[str, dict[bool, Publication]] = {}  # query -> lower broker? -> newest publication
+        # query -> lower broker? -> newest publication; of removed queries, those that `known` remembers
+        self._for_all: dict[str, dict[bool, Publication]] = {}
+        self._tidy_at = MOST_REMOVED  # when so many queries are compared, those that `known` has forgotten are dropped
         lower.subscribe(dict.fromkeys(self._filters_below(lower), 1))
 
     def _filters_below(self, connection: Connection) -> tuple[str, ...]:
@@ -103,7 +106,7 @@ class RegionLoop(NodeLoop):
         arrived: list[tuple[str, Heard, object]] = []
         settled = []
         children = self._children
-        for name, payload, token, _ in messages:
+        for name, payload, token, flags in messages:
             child = children.get(name)
             if child is None:
                 child = self._child(name)
@@ -112,7 +115,7 @@ class RegionLoop(NodeLoop):
                 arrived.append((child, heard(payload), token or None))
             else:
                 settled.append(token)
-                self._message(connection, name, payload, now_us)
+                self._message(connection, name, payload, now_us, flags)
         connection.ack(settled)
         if arrived:
             if len(messages) > 1:
@@ -192,6 +195,10 @@ class RegionLoop(NodeLoop):
             self.status.differ = {**self.status.differ, name: why}
         else:
             self.status.differ = {of: text for of, text in self.status.differ.items() if of != name}
+        if len(self._for_all) > self._tidy_at:
+            queries = {each.query for each in self.known.published()}
+            self._for_all = {query: sides for query, sides in self._for_all.items() if query in queries}
+            self._tidy_at = max(MOST_REMOVED, 2 * len(self._for_all))
 
     def _follow(self, now_us: int) -> None:
         """After a change of parent, forget the definitions published at the broker of the former parent."""

@@ -28,6 +28,7 @@ _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds si
 LONG_LISTS: Final = ("sensors", "failing", "refused")  # fields of the status that can be left out
 MOST_WORDS: Final = 1024  # bytes of a command
 BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
+BOOKS_AGAIN_US: Final = 3_600_000_000  # unchanged books are repeated, so that `headwater status` shows a node as heard
 BOOKS_LOOK_US: Final = 10_000_000  # between two comparisons of the books with the published ones
 
 
@@ -150,9 +151,9 @@ class NodeStatus:
 class BooksTimes:
     """Decides when a node publishes its books.
 
-    They are published every 120 s if they differ from the published ones, and at most once in between if the reason
-    why the node is behind (`why`) appeared or disappeared: `headwater status` must not show for two minutes that a node
-    waits for its parent, because its first books were published before the first receipt.
+    They are published every 120 s if they differ from the published ones, every hour if not, and at most once in
+    between if the reason why the node is behind (`why`) appeared or disappeared: `headwater status` must not show for
+    two minutes that a node waits for its parent, because its first books were published before the first receipt.
     """
 
     sent: Mapping[str, object] = field(default_factory=dict)
@@ -170,7 +171,7 @@ class BooksTimes:
     def due(self, book: Mapping[str, object], now_us: int) -> bool:
         """Whether to publish the book now."""
         if not 0 <= now_us - self.sent_us < BOOKS_EVERY_US:
-            return book != self.sent
+            return book != self.sent or not 0 <= now_us - self.sent_us < BOOKS_AGAIN_US
         return not self.early and bool(book.get("why")) != bool(self.sent.get("why"))
 
     def published(self, book: Mapping[str, object], now_us: int) -> None:

@@ -228,6 +228,12 @@ def test_check_connect_says_what_is_no_file(tmp_path: Path, capsys: pytest.Captu
     file.write_text('[node]\nid = "a"\n[uplink]\nbroker = "mqtt://127.0.0.1:1"\nuser = "a"\npassword_file = "p"\n')
     assert main(["check", "--connect", str(file)]) == 1
     assert f"password_file: {tmp_path / 'p'} is a directory, not a file" in capsys.readouterr().err
+    (tmp_path / "p").rmdir()
+    (tmp_path / "p").write_bytes("hüterin".encode("latin-1"))
+    assert main(["check", "--connect", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert f"password_file: {tmp_path / 'p'} cannot be used: the password is not text in UTF-8" in said
+    assert "terin" not in said
 
 
 @pytest.mark.usefixtures("closed_folder")

@@ -218,6 +218,39 @@ def test_a_filter_that_is_left_is_heard_no_more_not_even_after_a_reconnect(net: 
         net.until(lambda: net.count(hears, Subscribed) and says.up)
 
 
+def test_a_filter_that_is_left_while_the_broker_is_away_is_left_in_the_session_too(
+    net: Net, mosquitto: Mosquitto
+) -> None:
+    keeps = link(mosquitto, "hears", version=4, clean_start=False)
+    hears = net.connect(keeps, "a/#", "b")
+    hears.close()
+    hears.unsubscribe(["a/#"])
+    assert hears.leaving == ("a/#",)
+    hears.open()
+    net.until(lambda: hears.up and not hears.leaving)
+    says = net.connect(link(mosquitto, "says"))
+    says.publish("a/x", b"no")
+    says.publish("b", b"yes")
+    net.until(lambda: b"yes" in net.payloads(hears))
+    assert b"no" not in net.payloads(hears)
+
+
+def test_a_filter_is_replaced_without_a_loss_if_the_new_one_comes_first(net: Net, mosquitto: Mosquitto) -> None:
+    hears = net.connect(link(mosquitto, "hears", version=4, clean_start=False), "plant/a/temp")
+    says = net.connect(link(mosquitto, "says"))
+    filters, sent = ["plant/a/temp", "plant/+/temp"], 0
+    for n in range(20):
+        for _ in range(20):
+            says.publish("plant/a/temp", b"%d" % sent)
+            sent += 1
+        hears.subscribe({filters[(n + 1) % 2]: 1})
+        hears.unsubscribe([filters[n % 2]])
+        net.turn(0.001)
+    net.until(lambda: len(net.messages(hears)) >= sent)
+    net.settled(hears)
+    assert net.payloads(hears) == [b"%d" % n for n in range(sent)]
+
+
 def test_an_expired_message_is_not_delivered(net: Net, mosquitto: Mosquitto) -> None:
     keeps = link(mosquitto, "hears", clean_start=False, session_expiry_s=600)
     hears = net.connect(keeps, "a")

@@ -271,8 +271,9 @@ def test_a_certificate_is_who_one_is(net: Net, brokers: Callable[..., Mosquitto]
     net.open.append(nobody)
     net.reports[nobody] = []
     nobody.open()
-    net.until(lambda: net.count(nobody, Down))
+    net.until(lambda: net.count(nobody, Down) >= 5)
     assert not net.of(nobody, Up)
+    assert {down.why for down in net.of(nobody, Down)} == {"TLS: the broker reports: certificate required"}
 
 
 def test_a_certificate_that_comes_later_is_found_soon(

@@ -6,6 +6,7 @@ import random
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edge_agent.ports.clock import SystemClock
@@ -14,7 +15,7 @@ from edge_agent.ports.mqtt.link import Confirmed, Link, Messages, Subscribed, Up
 from edge_agent.ports.mqtt.packets import DUP
 from edge_agent.ports.sensors.mqtt import QUIET_US, MqttSensors
 from edge_agent.ports.waiter import Waiter
-from edge_agent.wire import snapshot
+from edge_agent.wire import readings, snapshot
 from tests.support.fakes import BEGIN_US, Mosquitto
 from tests.support.ports.sensor_hub import Hub, message, sensor, token
 
@@ -122,6 +123,55 @@ def test_a_sensor_that_is_configured_again_still_knows_what_it_read() -> None:
     assert hub.sensors.acknowledge([read.token]) == [token(1)]
     hub.sensors.session(present=True)
     assert hub.rows(message("t", b"1", token(1, 2), DUP)) == []
+
+
+def test_a_sensor_of_qos_0_that_shares_a_subscription_of_qos_1_reads_nothing_twice() -> None:
+    """protocol 3.1: overlapping filters become one subscription, of the higher QoS."""
+    definitions = sensor("a", "plant/#", qos=1), sensor("b", "plant/+/temp", qos=0)
+    before = Hub(*definitions)
+    assert before.sensors.filters == {"plant/#": 1}
+    reads = before.reads(message("plant/x/temp", b"1", token(7)))
+    positions = {read.sensor: snapshot.loads(snapshot.dumps(read.position)) for read in reads}
+    after = Hub(*definitions, positions=positions)
+    after.sensors.session(present=True)
+    assert after.rows(message("plant/x/temp", b"1", token(7, 2), DUP)) == []
+
+
+def test_a_sensor_of_qos_0_replaces_a_position_that_means_nothing_any_more_and_writes_none_without_need() -> None:
+    """An old packet id would swallow another message that has it now."""
+    alone = Hub(sensor("b", "plant/+/temp", qos=0))
+    (read,) = alone.reads(message("plant/x/temp", b"1"))
+    assert read.position is None  # it would be one more write of each commit
+    shared = sensor("a", "plant/#", qos=1), sensor("b", "plant/+/temp", qos=0)
+    hub = Hub(*shared)
+    last = hub.reads(message("plant/x/temp", b"1", token(7)))[-1]
+    hub.sensors.acknowledge([last.token])
+    hub.sensors.confirmed([token(7)])
+    (read,) = hub.reads(message("plant/x/temp", b"2"))[1:]
+    assert read.position["id"].tolist() == []  # type: ignore[index]
+    again = Hub(*shared, positions={last.sensor: last.position})
+    again.sensors.session(present=True)
+    again.sensors.confirmed([])
+    (read,) = again.reads(message("plant/x/temp", b"3"))[1:]
+    assert read.position["id"].tolist() == []  # type: ignore[index]
+
+
+def test_a_kill_between_the_two_batches_of_an_unknown_clock_loses_neither_and_repeats_neither() -> None:
+    """Batches with times of their own and bare numbers in one poll: there may be a commit between them."""
+    definition = sensor("a", "t", qos=1)
+    before = Hub(definition)
+    before.clock.synced = False
+    batch = readings.encode(np.array([BEGIN_US]), np.array([1.0]))
+    before.reads(message("t", b"5", token(1)))  # in the machine, not acknowledged
+    dated, undated = before.reads(
+        message("t", batch, token(2)), message("t", b"5", token(3)), message("t", b"7", token(4))
+    )
+    assert (dated.since_boot, undated.since_boot) == (False, True)
+    for committed, again in ((dated, [5.0, 7.0]), (undated, [])):
+        after = Hub(definition, positions={"a": snapshot.loads(snapshot.dumps(committed.position))})
+        after.sensors.session(present=True)
+        repeated = [message("t", p, token(n, 9), DUP) for n, p in ((1, b"5"), (2, batch), (3, b"5"), (4, b"7"))]
+        assert [row[2] for row in after.rows(*repeated)] == again
 
 
 class Agent:

@@ -206,6 +206,20 @@ def test_readings_of_series_beyond_the_limit_are_counted_and_silent_ones_give_th
     assert not made.give_back(), "few are kept"
 
 
+@pytest.mark.parametrize("many", [1, 5, FEW_SERIES, FEW_SERIES + 1])
+def test_a_sensor_that_is_full_gives_back_the_room_of_silent_series_however_few_it_may_have(many: int) -> None:
+    """`[limits] keys` up to 1024 refused every new key until the next start."""
+    made = Quality(SENSOR)
+    made.most_series = many
+    passed(made, *range(many))
+    assert not made.give_back()
+    assert passed(made, *range(many - 1)).labels == made.labels
+    assert made.give_back()
+    passed(made, many + 7)
+    assert made.count.too_many_keys == 0
+    assert made.labels[-1] == labels(many + 7)
+
+
 def test_a_sensor_that_is_full_of_live_series_takes_no_others() -> None:
     made, many = Quality(SENSOR), FEW_SERIES + 2
     made.most_series = many

@@ -105,6 +105,29 @@ def test_a_driver_that_fails_in_the_middle_is_tried_again_and_its_neighbours_go_
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110, "b": 100}
 
 
+def test_a_driver_that_cannot_be_closed_leaves_its_neighbours_alone(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that was unplugged fails to close too, each time: the whole node began again, for ever."""
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a"), simulated("b")], {})
+    sensors.poll(clock.pass_s(1), everything=True)
+
+    def fail(*_: object) -> list[object]:
+        raise OSError(5, "Input/output error")
+
+    for what in ("poll", "close"):
+        monkeypatch.setattr(sensors._drivers["a"], what, fail)
+    assert values(sensors, clock.pass_s(1)) == {"b": 10}
+    assert [note.name for note in sensors.notes()] == ["sensor.failed", "sensor.not_closed"]
+    assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110, "b": 100}
+    for running in sensors._drivers.values():
+        monkeypatch.setattr(running, "close", fail)
+    sensors.configure([simulated("b")], {})
+    sensors.close()
+    assert [note.fields["sensor"] for note in sensors.notes()] == ["a", "b"]
+
+
 def test_a_driver_that_fails_goes_on_behind_the_readings_that_it_delivered(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

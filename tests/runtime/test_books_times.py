@@ -22,8 +22,9 @@ def test_books_that_change_all_the_time_are_published_every_two_minutes() -> Non
     assert _published({second: {"sent": second, "why": ""} for second in range(600)}, 600) == [0, 120, 240, 360, 480]
 
 
-def test_books_that_did_not_change_are_not_published_again() -> None:
-    assert _published({0: {"sent": 1, "why": ""}, 300: {"sent": 2, "why": ""}}, 600) == [0, 300]
+def test_books_that_did_not_change_are_published_again_after_an_hour_only() -> None:
+    """A gateway without a query looked as if it had not been heard for days."""
+    assert _published({0: {"sent": 1, "why": ""}, 300: {"sent": 2, "why": ""}}, 8000) == [0, 300, 3900, 7500]
 
 
 def test_a_reason_that_is_over_is_not_shown_for_two_minutes() -> None:

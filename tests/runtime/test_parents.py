@@ -13,6 +13,7 @@ import pytest
 
 from edge_agent.algebra.frame import Birth, Frame, Receipt
 from edge_agent.config import topics
+from edge_agent.config.in_force import known_definitions
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.machines.events import Commit, Publish, Restored, Sent
 from edge_agent.machines.gateway.gateway import Gateway
@@ -20,6 +21,7 @@ from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.mqtt.link import Down, Taken
 from edge_agent.ports.service_manager import parent_answers
+from edge_agent.runtime import region as runtime_region
 from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.region import RegionLoop
 from edge_agent.wire import frames, receipts
@@ -141,9 +143,11 @@ def test_nothing_is_given_up_while_the_disk_takes_no_commit(gateway: Two) -> Non
 
 
 def asked(gateway: Two, fields: str) -> dict[str, Any]:
-    gateway.one.message(topics.commands("g"), f'{{"cmd": "accept-loss", "id": "x"{fields}}}'.encode())
+    name = f"x-{len(gateway.one.published)}"  # an id is executed once
+    gateway.one.message(topics.commands("g"), f'{{"cmd": "accept-loss", "id": "{name}"{fields}}}'.encode())
     gateway.turn()
-    answer: dict[str, Any] = json.loads(gateway.one.sent(topics.answer("g", "x"))[-1])
+    (text,) = gateway.one.sent(topics.answer("g", name))
+    answer: dict[str, Any] = json.loads(text)
     return answer
 
 
@@ -257,6 +261,21 @@ def test_definitions_are_compared_with_those_at_the_broker_of_the_present_parent
     assert list(hall.loop.status.differ) == ["query q"]
     hall.goes_to("region-1")
     assert hall.loop.status.differ == {}
+
+
+def test_queries_that_were_removed_are_compared_no_longer_than_they_are_known(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stayed in memory for ever: who publishes names of queries could fill it."""
+    for module in (known_definitions, runtime_region):
+        monkeypatch.setattr(module, "MOST_REMOVED", 10)
+    hall.loop._tidy_at = 10
+    hall.published(hall.one, 3, "1s")
+    for n in range(200):
+        hall.one.message(topics.definition("query", f"q{n}"), b'{"removed": true, "revision": 2}')
+        hall.turn()
+    assert "q" in hall.loop._for_all
+    assert len(hall.loop._for_all) <= 2 * 11 + 1
 
 
 def test_a_region_takes_nothing_from_a_node_that_is_among_its_parents(hall: Hall) -> None:

@@ -73,7 +73,7 @@ class FleetListener:
     def __init__(self, links: Sequence[Link]) -> None:
         self.nodes: dict[str, HeardNode] = {}
         self._connections = [Connection(link) for link in links]
-        self._waiter, self._id = Waiter(), f"operator-{secrets.token_hex(6)}"
+        self._waiter, self._id = Waiter(), f"operator-{secrets.token_hex(8)}"  # a node executes an id once
         self._ready: set[int] = set()
         self._heard_s = time.monotonic()
 

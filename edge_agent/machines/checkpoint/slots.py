@@ -475,7 +475,8 @@ REFUSED: Final = Slot("rim/refused", dict[str, int])  # sensor -> number of its 
 REGISTRY: Final = Slot("rim/registry", dict[str, Any])  # config.in_force.registry
 # ids of commands to all nodes
 COMMANDS: Final = Slot("rim/commands", list[str], without="a command that comes again is executed again")
-POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])  # sensor -> the source to which its position refers
+# sensor -> the source to which its position refers; "" -> filters in the session at the local broker (runtime.gateway)
+POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])
 
 
 def epoch_key(name: str) -> EpochKey:

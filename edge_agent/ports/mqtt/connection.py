@@ -25,6 +25,7 @@ IDLE_BYTES: Final = 64 * 1024  # after a read of fewer bytes the next read waits
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
 ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: other clients stay connected
 ANSWER_KEEPALIVES: Final = 2  # reconnect if a publish is unanswered for this many keep-alive intervals
+MOST_LEAVING: Final = 4_096  # filters to leave that are remembered; those beyond stay in the session
 PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
 
 
@@ -46,6 +47,7 @@ class Connection:
         self._backoff = Backoff(*link.backoff_s, seed, link.spread_s)
         self._reports: list[Report] = []
         self._filters: dict[str, int] = {}
+        self._leaving: dict[str, int | None] = {}  # filter that the session may have -> mid of its UNSUBSCRIBE, if sent
         self._client: PahoClient | None = None
         self._stream: SocketStream | None = None
         self._generation = 0
@@ -160,11 +162,12 @@ class Connection:
         client.on_disconnect = self._on_disconnect
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
         self._due = self._now() + link.connect_timeout_s
         try:
-            client.begin()
+            client.begin(dial.password)
         except OSError as err:
-            self._drop(f"{err.strerror or err}")
+            self._drop(stream.why or f"{err.strerror or err}")
 
     def _on_connect(self, _client: object, _data: object, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
@@ -181,14 +184,18 @@ class Connection:
             client.obey_keepalive(keepalive_s)
         self._reports.append(Up(bool(flags.session_present)))
         self._subscribe(self._filters.items())
+        if flags.session_present:
+            self._unsubscribe(self._leaving)
+        else:
+            self._leaving.clear()
         if self.link.confirm_acks:
             client.fence(())
 
     def _on_disconnect(self, _client: object, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
-        alone = reason.value in ENDS_OF_ONE
-        self._drop(
-            "closed by the broker" if self._stream is not None and self._stream.ended else str(reason), alone=alone
-        )
+        stream, why = self._stream, str(reason)
+        if stream is not None:
+            why = stream.why or ("closed by the broker" if stream.ended else why)
+        self._drop(why, alone=reason.value in ENDS_OF_ONE)
 
     def _drop(self, why: str, *, alone: bool = True) -> None:
         """End this attempt or connection and report why. alone: the broker's other clients stay connected."""
@@ -320,13 +327,38 @@ class Connection:
         """Subscribe to these filters (filter -> QoS), now and after every reconnect."""
         new = {name: qos for name, qos in filters.items() if self._filters.get(name) != qos}
         self._filters.update(new)
+        for name in new:
+            self._leaving.pop(name, None)
         if self.up:
             self._subscribe(new.items())
 
     def unsubscribe(self, filters: Iterable[str]) -> None:
-        gone = [name for name in filters if self._filters.pop(name, None) is not None]
-        if gone and self.up and self._client is not None:
-            self._client.unsubscribe(gone)
+        """Leave these filters, also if the session has them of an earlier process. Repeated until the broker answers.
+
+        To replace filters, subscribe to the new ones first: between the two, the broker would queue no message.
+        """
+        gone = list(filters)
+        for name in gone:
+            self._filters.pop(name, None)
+            self._leaving[name] = None
+        while len(self._leaving) > MOST_LEAVING:
+            del self._leaving[next(iter(self._leaving))]
+        if self.up:
+            self._unsubscribe(gone)
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Filters that the session may still have, because the broker has not confirmed that they were left."""
+        return tuple(self._leaving)
+
+    def _unsubscribe(self, filters: Iterable[str]) -> None:
+        gone = list(filters)
+        if gone and self._client is not None:
+            _, mid = self._client.unsubscribe(gone)
+            self._leaving.update(dict.fromkeys(self._leaving.keys() & gone, mid))
+
+    def _on_unsubscribe(self, _client: object, _data: object, mid: int, _reasons: Any, _properties: Any) -> None:
+        self._leaving = {name: sent for name, sent in self._leaving.items() if sent != mid}
 
     def _subscribe(self, filters: Iterable[tuple[str, int]]) -> None:
         wanted = list(filters)

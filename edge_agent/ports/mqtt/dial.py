@@ -7,9 +7,13 @@ import socket
 import ssl
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from edge_agent.errors import PortError
 from edge_agent.ports.mqtt.link import Link
+from edge_agent.ports.mqtt.socket_stream import error_text
+
+LONGEST_PASSWORD: Final = 65_535  # bytes that fit into CONNECT (MQTT 5.0 section 1.5.6)
 
 
 class Dial:
@@ -18,6 +22,7 @@ class Dial:
     def __init__(self, link: Link) -> None:
         self.why = ""
         self.local = False  # a file on this machine is missing; the broker saw no attempt
+        self.password: str | None = None  # from the password file
         self._link = link
         self._sock: socket.socket | None = None
         self._done = self._abandoned = False
@@ -57,13 +62,15 @@ class Dial:
         except ssl.SSLCertVerificationError as err:
             self.why = f"{self._link.url}: the certificate is not accepted: {err.verify_message}"
         except ssl.SSLError as err:
-            self.why = f"{self._link.url}: TLS: {err.reason or err}"
+            self.why = f"{self._link.url}: {error_text(err)}"
         except FileNotFoundError as err:  # ssl does not say which file
             link = self._link
             files = (file for file in (link.ca_file, link.cert_file, link.key_file) if file is not None)
             missing = next((file for file in files if not Path(file).exists()), None)
             self.local = missing is not None
             self.why = f"{missing}: {err.strerror}" if missing else f"{link.url}: {err.strerror}"
+        except PortError as err:
+            self.why, self.local = str(err), isinstance(err.__cause__, FileNotFoundError)
         except OSError as err:
             self.why = f"{self._link.url}: {err.strerror or err}"
         except Exception as err:  # such as an invalid host name or key file: the thread must report every error
@@ -77,7 +84,9 @@ class Dial:
     def _connect(self) -> socket.socket:
         link = self._link
         host, port, tls = link.address()
-        context = self._context() if tls else None  # first, so that a missing file causes no connection
+        # files first, so that a missing one causes no connection
+        self.password = None if link.password_file is None else read_password(link.password_file)
+        context = self._context() if tls else None
         name: Any = host.encode() if host.isascii() else host  # a str would load the codec idna: 0.4 MB
         sock = socket.create_connection((name, port), timeout=link.connect_timeout_s)
         try:
@@ -97,3 +106,19 @@ class Dial:
         if link.cert_file is not None:
             context.load_cert_chain(link.cert_file, link.key_file)
         return context
+
+
+def read_password(file: Path) -> str:
+    """The password in a file, without white space around it.
+
+    Raises: PortError, which names the file and never shows its content.
+    """
+    try:
+        password = file.read_text("utf-8").strip()
+    except OSError as err:
+        raise PortError(f"{file}: {err.strerror or err}") from err
+    except ValueError:  # not as the cause, because it contains the bytes
+        raise PortError(f"{file}: the password is not text in UTF-8") from None
+    if len(password.encode()) > LONGEST_PASSWORD:
+        raise PortError(f"{file}: the password is longer than {LONGEST_PASSWORD} bytes")
+    return password

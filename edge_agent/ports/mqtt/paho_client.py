@@ -50,11 +50,10 @@ class PahoClient(paho.Client):
 
     # --- connecting ----------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Send CONNECT. Raises: OSError if the connection is lost or the password file cannot be read."""
+    def begin(self, password: str | None) -> None:
+        """Send CONNECT. Raises: OSError if the connection is lost."""
         link = self._link
         if link.user is not None:
-            password = link.password_file.read_text("utf-8").strip() if link.password_file else None
             self.username_pw_set(link.user, password)
         if link.will is not None:
             self.will_set(link.will.topic, link.will.payload, link.will.qos, link.will.retain)

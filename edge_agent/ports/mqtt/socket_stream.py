@@ -11,6 +11,16 @@ from edge_agent.ports.mqtt.packets import Splitter
 
 READ_BYTES: Final = 256 * 1024  # one read: thousands of small messages, or a few large ones
 READS_A_TURN: Final = 4  # after these reads other connections are served
+ALERT: Final = "_ALERT_"  # in the reason of an error that the peer reported, such as TLSV13_ALERT_CERTIFICATE_REQUIRED
+
+
+def error_text(err: OSError) -> str:
+    """An error of a socket in words; of TLS also what the broker reports."""
+    if not isinstance(err, ssl.SSLError):
+        return err.strerror or str(err)
+    reason = err.reason or str(err)
+    _, alert, words = reason.partition(ALERT)
+    return f"TLS: the broker reports: {words.replace('_', ' ').lower()}" if alert else f"TLS: {reason}"
 
 
 class SocketStream:
@@ -24,6 +34,7 @@ class SocketStream:
         self.splitter = splitter
         self.ready = b""  # whole packets that paho has not read yet
         self.ended = False
+        self.why = ""  # the error of the socket that ended the connection
         self.more = False  # reading stopped before the socket was empty
         self.in_bytes = 0
         self.out_bytes = 0
@@ -41,7 +52,8 @@ class SocketStream:
                 size = self.sock.recv_into(self._buffer)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
-            except OSError:
+            except OSError as err:
+                self.why = self.why or error_text(err)
                 size = 0
             if size == 0:
                 self.ended = True
@@ -63,9 +75,26 @@ class SocketStream:
         return piece
 
     def send(self, data: bytes | bytearray) -> int:
-        sent = self.sock.send(data)
+        try:
+            sent = self.sock.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except OSError as err:
+            self.why = self._alert() or error_text(err)
+            raise
         self.out_bytes += sent
         return sent
+
+    def _alert(self) -> str:
+        """Why the broker has closed a TLS connection; '' if it did not say. Writing reports only that it is closed."""
+        if self._tls:
+            try:
+                self.sock.recv_into(self._buffer)
+            except ssl.SSLError as err:
+                return error_text(err) if ALERT in (err.reason or "") else ""
+            except OSError:
+                pass
+        return ""
 
     def close(self) -> None:
         self.sock.close()

@@ -54,6 +54,9 @@ def matches(filter_: str, topic: str) -> bool:
 
 def overlap(a: str, b: str) -> bool:
     """Whether some topic matches both filters."""
+    for x, y in ((a, b), (b, a)):
+        if x.startswith("$") and y[:1] in ("+", "#"):  # see `matches`
+            return False
     one, other = a.split("/"), b.split("/")
     for x, y in zip(one, other, strict=False):
         if "#" in (x, y):
@@ -65,7 +68,7 @@ def overlap(a: str, b: str) -> bool:
 
 
 def cover(a: str, b: str) -> str:
-    """The narrowest filter that contains every topic of both."""
+    """The narrowest filter that contains every topic of both, if they overlap or none begins with $."""
     one, other = a.split("/"), b.split("/")
     levels: list[str] = []
     for x, y in zip(one, other, strict=False):

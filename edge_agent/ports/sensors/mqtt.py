@@ -11,7 +11,7 @@ connection or a restart. Retained messages are dropped, because they repeat old 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -55,17 +55,24 @@ class MqttSource:
     open: dict[int, int] = field(default_factory=dict)  # token -> CRC, received but not yet acknowledged
     acked: dict[int, int] = field(default_factory=dict)  # token -> CRC, acknowledged but not confirmed by the broker
     known: dict[Mark, None] = field(default_factory=dict)  # durable before this connection; the broker may repeat them
+    has_position: bool = False  # the spool may hold one, which a later one must replace
 
     @property
     def sensor(self) -> Sensor:
         return self.converter.sensor
 
-    def position(self) -> object:
-        """Packet ids and CRCs of the messages that the broker may repeat; None at QoS 0."""
-        if not self.sensor.option("qos", 1):
+    def position(self, without: Collection[int] = ()) -> object:
+        """Packet ids and CRCs of the messages that the broker may repeat; None at QoS 0 if there has been none.
+
+        A sensor of QoS 0 receives messages of QoS 1 if its subscription is shared with a sensor of QoS 1. without:
+        tokens of messages whose readings follow in a later batch.
+        """
+        self.has_position |= bool(self.sensor.option("qos", 1) or self.known or self.acked or self.open)
+        if not self.has_position:
             return None
-        ids = [*(id_ for id_, _ in self.known), *(token & 0xFFFF for held in (self.acked, self.open) for token in held)]
-        crc = [*(crc for _, crc in self.known), *self.acked.values(), *self.open.values()]
+        waits = {token: crc for token, crc in self.open.items() if token not in without} if without else self.open
+        ids = [*(id_ for id_, _ in self.known), *(token & 0xFFFF for held in (self.acked, waits) for token in held)]
+        crc = [*(crc for _, crc in self.known), *self.acked.values(), *waits.values()]
         return {"id": np.array(ids, np.uint16), "crc": np.array(crc, np.uint32)}
 
 
@@ -99,8 +106,10 @@ class MqttSensors:
                 source = self._sources[sensor.id] = MqttSource(Converter(sensor))
                 source.converter.quality.most_series = self.most_series
                 source.known = _known(positions.get(sensor.id)) if before is None else before.known
+                source.has_position = positions.get(sensor.id) is not None
                 if before is not None:
                     source.open, source.acked = before.open, before.acked
+                    source.has_position = before.has_position
         self._routes.clear()
 
     def give_back(self) -> bool:
@@ -229,12 +238,13 @@ class MqttSensors:
         for source in self._sources.values():
             if not source.payloads:
                 continue
-            for part, undated in self._parts(source):
+            for part, undated, later in self._parts(source):
                 batch = source.converter.convert(*part, latest_us)
                 if undated:
                     batch = replace(batch, time_us=batch.time_us - now_us + self._clock.boot_us())
                 if len(batch.value) or source.open:
-                    reads.append(Read(source.sensor.id, batch, source.position(), since_boot=undated))
+                    position = source.position(self._tokens_of(source, later))
+                    reads.append(Read(source.sensor.id, batch, position, since_boot=undated))
             source.payloads, source.topics, source.arrivals = [], [], []
         tokens, self._fresh = self._fresh, []
         if reads:
@@ -246,22 +256,28 @@ class MqttSensors:
         self._since_us = None
         return reads
 
-    def _parts(self, source: MqttSource) -> Iterator[tuple[Part, bool]]:
-        """Yields the collected messages of a source as (part, undated).
+    def _tokens_of(self, source: MqttSource, payloads: Iterable[bytes]) -> frozenset[int]:
+        """The tokens of these collected messages of a source; equal payloads are always in the same part."""
+        crcs = {zlib.crc32(payload) for payload in payloads}
+        return frozenset(token for token in self._fresh if source.open.get(token) in crcs) if crcs else frozenset()
 
-        undated: readings get times of arrival, but the clock was not synchronised.
+    def _parts(self, source: MqttSource) -> Iterator[tuple[Part, bool, list[bytes]]]:
+        """Yields the collected messages of a source as (part, undated, payloads of the part behind it).
+
+        undated: readings get times of arrival, but the clock was not synchronised. There may be a commit between parts.
         """
         whole = source.payloads, source.topics, source.arrivals
         dated = None if self._clock.synced else source.converter.dated(source.payloads)
         if dated is None or dated.all():
-            yield whole, False
+            yield whole, False, []
             return
         came_us = came(source.arrivals, len(source.payloads))
         for undated in (False, True):
             rows = np.flatnonzero(dated != undated).tolist()
             if rows:
                 arrivals = [(i + 1, int(came_us[row])) for i, row in enumerate(rows)]
-                yield ([source.payloads[row] for row in rows], [source.topics[row] for row in rows], arrivals), undated
+                part = [source.payloads[row] for row in rows], [source.topics[row] for row in rows], arrivals
+                yield part, undated, [] if undated else [source.payloads[row] for row in np.flatnonzero(~dated)]
 
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
         """Note that readings with these tokens are durable. Returns these tokens and those of repeated messages."""

@@ -146,8 +146,14 @@ class Sensors:
         return any(went) | (self._mqtt is not None and self._mqtt.give_back())
 
     def _drop(self, name: str) -> None:
-        self._drivers.pop(name).close()
         del self._next_us[name]
+        self._close(name, self._drivers.pop(name))
+
+    def _close(self, name: str, running: SensorDriver) -> None:
+        try:
+            running.close()
+        except Exception as err:  # a device that was unplugged: the other sensors continue
+            self._notes.append(Note("sensor.not_closed", {"sensor": name, "why": _text(err)}))
 
     def due_us(self, now_us: int) -> int:
         """The wall time of the next useful `poll`."""
@@ -201,10 +207,8 @@ class Sensors:
         return {**counts, **(self._mqtt.counters() if self._mqtt is not None else {})}
 
     def close(self) -> None:
-        for running in self._drivers.values():
-            running.close()
-        self._drivers.clear()
-        self._next_us.clear()
+        for name in list(self._drivers):
+            self._drop(name)
 
 
 def _same_source(a: Sensor, b: Sensor) -> bool:

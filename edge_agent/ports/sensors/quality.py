@@ -25,7 +25,7 @@ EXACT: Final = 2**53  # greater scaled integers are refused at the sensor (docs/
 STEP_TOLERANCE: Final = 1e-6  # distance from a multiple of the resolution, in steps, explained by binary fractions
 FLOAT32_TOLERANCE: Final = 1e-7  # the same relative to the value, for sensors that compute in 32 bits
 MAX_SERIES: Final = 2**16  # per sensor: as many keys as an epoch can number (docs/protocol.md 2.4)
-FEW_SERIES: Final = 1_024  # a table up to this size is never reduced
+FEW_SERIES: Final = 1_024  # a table up to this size is never reduced, unless it is full
 NO_LABEL: Final = -1  # in place of a series number: a label cannot be filled in
 TOO_MANY: Final = -2  # in place of a series number: the sensor has too many series
 NOTES: Final = 3  # most notes of one kind between two calls of `notes`
@@ -128,7 +128,7 @@ class Quality:
         get new numbers in a new table; batches keep the old table. waiting: series of readings not checked yet.
         """
         many = len(self.labels)
-        if many <= FEW_SERIES:
+        if many <= self._few:
             return False
         self._see(waiting)
         live = np.flatnonzero(self._seen[:many])
@@ -139,6 +139,11 @@ class Quality:
         self._series = {labels: number for number, labels in enumerate(self.labels)}
         self.forgotten()
         return True
+
+    @property
+    def _few(self) -> int:
+        """Series of a table that is never reduced, because it has room and costs little."""
+        return min(FEW_SERIES, self.most_series - 1)
 
     def _see(self, numbers: Ints) -> None:
         many = len(self.labels)
@@ -169,7 +174,7 @@ class Quality:
             time_us, value = time_us[good], value[good]
             numbers = constant(series, len(value)) if isinstance(series, int) else numbers[good]
         self.count.readings += len(value)
-        if len(self.labels) > FEW_SERIES:
+        if len(self.labels) > self._few:
             self._see(numbers[:1] if isinstance(series, int) else numbers)
         return Batch(time_us, value, numbers, self.labels)
 

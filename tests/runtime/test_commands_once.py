@@ -1,0 +1,100 @@
+"""A command to one node: executed once for each id, and never because it was retained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from edge_agent.config import topics
+from edge_agent.config.node_file.node_tables import LimitsTable
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.ports.mqtt.link import Messages
+from edge_agent.ports.mqtt.packets import RETAIN
+from edge_agent.ports.spool import Spool
+from edge_agent.runtime.gateway import GatewayLoop
+from edge_agent.wire import frames
+from tests.support.fakes import BEGIN_US
+from tests.support.runtime.scripted import ScriptedConnection, parts
+
+Started = Callable[[], GatewayLoop]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    """Starts a gateway with what the one before it committed."""
+    loops: list[GatewayLoop] = []
+
+    def start() -> GatewayLoop:
+        for before in loops:
+            before.close()
+        loops.clear()
+        spool = Spool(tmp_path / "spool.db", "g", frames.encode)
+        restored = spool.open()
+        spool.close()
+        made, _ = parts(Gateway(NodeSettings("g"), Random(1), restored), tmp_path, "m")
+        loops.append(GatewayLoop(made, restored=restored.state, limits=LimitsTable(), definitions=()))
+        loops[0]._configure(BEGIN_US)
+        return loops[0]
+
+    yield start
+    for loop in loops:
+        loop.close()
+
+
+def told(loop: GatewayLoop, *commands: dict[str, Any] | bytes, flags: int = 0, to: str = "g") -> list[dict[str, Any]]:
+    """The answers to these commands, in order."""
+    connection = loop.up
+    assert isinstance(connection, ScriptedConnection)
+    before = len(connection.published)
+    topic = topics.commands(to) if to else topics.commands_to_all()
+    for command in commands:
+        payload = command if isinstance(command, bytes) else json.dumps(command).encode()
+        connection.arrives.append(Messages([(topic, payload, 0, flags)]))
+    loop._hear(connection, BEGIN_US)
+    loop._make_durable(BEGIN_US)
+    return [json.loads(text) for name, text in connection.published[before:] if "/cmd/" in name]
+
+
+MARK = {"cmd": "mark", "id": "m-1", "at": "2026-11-21T06:00:00Z"}
+
+
+def test_a_command_with_an_id_is_executed_once_by_its_node_also_after_a_start(started: Started) -> None:
+    done, repeated = told(started(), MARK, MARK)
+    assert (done["ok"], repeated["ok"]) == (True, False)
+    assert "has been executed" in repeated["why"]
+    loop = started()
+    assert told(loop, MARK) == [repeated]
+    assert [answer["id"] for answer in told(loop, {**MARK, "id": "m-2"})] == ["m-2"]
+    assert told(loop, {**MARK, "id": "m-2"}, to="") == [], "to all nodes, because this one might have been offline"
+
+
+def test_a_command_without_an_id_or_that_changes_nothing_is_executed_each_time(started: Started) -> None:
+    loop = started()
+    assert len(told(loop, b"rebirth", b"rebirth")) == 2
+    ask = {"cmd": "diagnose", "id": "demo"}
+    assert len(told(loop, ask, ask)) == 2
+
+
+def test_a_command_that_could_not_be_executed_may_be_repeated(started: Started) -> None:
+    """Such as accept-loss on a full disk."""
+    loop = started()
+    wrong = {"cmd": "mark", "id": "m-1", "at": "never"}
+    assert [answer["ok"] for answer in told(loop, wrong, wrong, MARK, MARK)] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("to", ["g", ""])
+def test_a_retained_command_is_refused_and_shown(started: Started, to: str) -> None:
+    """It came again with each connection, and was executed again each time."""
+    loop = started()
+    assert told(loop, MARK, b"rebirth", flags=RETAIN, to=to) == []
+    ((why, found),) = loop.refusals.plain().items()
+    assert "publish it without retain" in why
+    assert found["count"] == 2
+    assert told(loop, b"", to=to) == [], "which deletes it"
+    assert len(told(loop, MARK, to=to)) == 1

@@ -1,0 +1,90 @@
+"""The subscriptions of a gateway at its local broker, when its sensors change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edge_agent.config import topics
+from tests.hostile.stand_ins import Broker, Connected, Process
+
+Calls = list[tuple[str, list[str]]]
+
+
+class Recorded(Connected):
+    """Writes down what is asked of the broker's session, in order."""
+
+    def __init__(self, name: str, broker: Broker, answers: bool) -> None:
+        super().__init__(name, broker)
+        self.calls: Calls = []
+        self.answers = answers
+
+    def subscribe(self, filters: Mapping[str, int]) -> None:
+        new = sorted(filters.keys() - self._filters.keys())
+        self.calls += [("subscribe", new)] if new else []
+        super().subscribe(filters)
+
+    def unsubscribe(self, filters: Iterable[str]) -> None:
+        gone = sorted(filters)
+        self.calls += [("unsubscribe", gone)] if gone else []
+        super().unsubscribe(gone)
+        if self.answers:
+            self._leaving.clear()
+
+
+class RecordingBroker(Broker):
+    """answers: UNSUBSCRIBE is answered at once; else never."""
+
+    def __init__(self, answers: bool) -> None:
+        super().__init__()
+        self.answers = answers
+        self.clients: dict[str, list[Recorded]] = {}
+
+    def connect(self, client: str) -> Recorded:
+        made = Recorded(client, self, self.answers)
+        self.clients.setdefault(client, []).append(made)
+        return made
+
+
+def gateway(folder: Path, *definitions: Mapping[str, Any], without: bool = False, answers: bool = True) -> Calls:
+    """One life of a gateway that is sent these definitions. Returns what it asked of its local broker."""
+    broker = RecordingBroker(answers)
+    process = Process("gateway", folder, broker)
+    process.guard.without_definitions = without
+    for revision, definition in enumerate(definitions, 1):
+        text = json.dumps({"driver": "mqtt", "revision": revision, **definition})
+        broker.send("g", topics.definition("sensor", "s"), text.encode())
+    process.run(30)
+    return broker.clients["g-sensors"][0].calls
+
+
+def test_a_filter_is_subscribed_to_before_the_one_that_it_replaces_is_left(tmp_path: Path) -> None:
+    """protocol 3.1: between the two the broker would queue nothing, and readings of QoS 1 were lost."""
+    calls = gateway(tmp_path, {"topic": "plant/a/temp"}, {"topic": "plant/+/temp", "revision": 9})
+    assert calls == [
+        ("subscribe", ["plant/a/temp"]),
+        ("subscribe", ["plant/+/temp"]),
+        ("unsubscribe", ["plant/a/temp"]),
+    ]
+
+
+def test_filters_of_the_last_run_are_left_if_no_sensor_needs_them(tmp_path: Path) -> None:
+    """They stayed in the session at the local broker, and their messages came for ever."""
+    gateway(tmp_path, {"topic": "plant/#"})
+    calls = gateway(tmp_path, {"topic": "plant/x", "revision": 9})
+    assert calls[1:] == [("subscribe", ["plant/x"]), ("unsubscribe", ["plant/#"])]
+    assert gateway(tmp_path) == [("subscribe", ["plant/x"])]
+
+
+def test_a_filter_that_the_broker_has_not_left_is_left_by_the_next_run(tmp_path: Path) -> None:
+    gateway(tmp_path, {"topic": "plant/#"}, {"topic": "plant/x", "revision": 9}, answers=False)
+    assert gateway(tmp_path) == [("subscribe", ["plant/x"]), ("unsubscribe", ["plant/#"])]
+
+
+def test_a_start_without_definitions_leaves_no_filter_until_the_broker_has_sent_them(tmp_path: Path) -> None:
+    """Its sensors come later; what is published in between is to wait in the session."""
+    gateway(tmp_path, {"topic": "plant/#"})
+    calls = gateway(tmp_path, {"topic": "plant/x", "revision": 9}, without=True)
+    assert calls == [("subscribe", ["plant/x"]), ("unsubscribe", ["plant/#"])]
