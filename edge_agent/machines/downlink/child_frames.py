@@ -109,7 +109,10 @@ class ChildFrames:
             self.lives.heard(node, message.epoch, self.children.memberships)
             out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         else:
+            refused = self.inbox.refused
             out = self.settle(node, message, received_us)
+            if self.inbox.refused > refused:
+                self.let_go.refused(node, message.epoch, message.seq)
         beat = self._beats.get(node)
         for lost in self.let_go.heard(node, None if beat is None else beat[0], received_us):
             out += self.settle(node, lost, received_us)
