@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from edge_agent.algebra.frame import FRAMES_LOST, JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt, Serving
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
@@ -132,7 +133,7 @@ def test_frames_behind_lost_ones_may_be_more_than_have_room() -> None:
     behind = [rows(sender, number) for number in range(102, 122)]
     epoch, last = sender.outbox.epoch, sender.outbox.seq - 1
     for _ in range(8):
-        parent.take(*(frame for frame in behind if frame.seq not in parent.frames.inbox.epochs["g", epoch]))
+        parent.take(*(frame for frame in behind if frame.seq not in parent.frames.inbox.epochs[EpochKey("g", epoch)]))
         parent.speaks(60 * S)
     assert parent.took_effect == [(epoch, seq) for seq in range(last + 1) if seq != gone.seq]
     assert [gap.reason for gap in parent.losses] == [LET_GO]
