@@ -420,7 +420,9 @@ class ChildFrames:
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        self.children.restore(decode(ChildrenState, state["household"]))
+        children = decode(ChildrenState, state["household"])
+        self.children.restore(children)
+        self.children.retired = set(children.retired)  # the batches of this run are decided again as they were
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         flushes = decode(dict[str, dict[int, tuple[Flush, list[int]]]], state.get("ended_flushes", {}))
