@@ -113,7 +113,7 @@ class Job:
         rows = self._last()
         if rows:
             self._resume(rows)
-        self.decider.retire(self.settings.retired)
+        self.decider.retire(self.settings.retired, self.state.decided_us)
 
     def _fresh(self) -> tuple[Decider, RootState, Parts]:
         """The state before the first decision."""
@@ -180,7 +180,7 @@ class Job:
         most: how many records to read; None: all.
         """
         decider, state, parts = self._recalled(self._last())
-        decider.retire(self.settings.retired)
+        decider.retire(self.settings.retired, state.decided_us)
         state_log.idle_again(decider, state, parts, self.owner, self._idle)
         number = state.number + 1
         intake = Intake(decider, parts, number, self.owner, state.decided_us, left_out=left_out, most=most)

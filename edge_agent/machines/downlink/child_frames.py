@@ -127,6 +127,12 @@ class ChildFrames:
             if effects and node in self._beats:
                 self._beat(node, now_us)
 
+    def retire(self, node: str, now_us: int) -> list[Gap]:
+        """No longer expect a node (1.5). Returns losses of leaves that have moved away from it."""
+        losses = list(self._left_unseen(loss_records.retired(self.children.memberships, node, now_us)))
+        self.children.retire(node)
+        return losses
+
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
         """Take a frame, or a declared loss of frames, without noting that the child was heard."""
         out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message, received_us)]
