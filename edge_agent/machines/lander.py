@@ -284,7 +284,7 @@ class Lander:
             self._epochs.setdefault(key.node, {})[key.epoch] = None
         self._objects: list[object] = []
         self._size_bytes = 0
-        self._beats: dict[str, object] = {}
+        self._beats: dict[str, tuple[int, object]] = {}  # child -> epoch of its newest heartbeat, what to write
         self._fresh: dict[EpochKey, dict[int, None]] = {}  # seqs in order of arrival
         self._ahead = FramesAhead(self.received, rebuilt=rebuilt)
         self._owed: set[EpochKey] = set()
@@ -330,7 +330,7 @@ class Lander:
             self._newest[message.node] = message.epoch
             self._unstated[key] = STATEMENTS
             if message.seq is None:
-                self._beats[message.node] = message.of
+                self._beats[message.node] = message.epoch, message.of
                 if key not in self.received:  # the child asks for the lander's journal id (3.7)
                     self._owed.add(key)
                 continue
@@ -338,6 +338,7 @@ class Lander:
             if message.seq in self.received.get(key, ()) or message.seq in self._fresh.get(key, ()):
                 continue
             birth = message.birth if message.birth and message.birth.journal == self.journal else None
+            self._answered(message.node, birth)
             if not self._ahead.take(key, message, birth):
                 self.refused += 1
                 continue
@@ -349,6 +350,12 @@ class Lander:
             if birth is not None and birth.held is not None:
                 before = birth.predecessor[0] if isinstance(birth.predecessor, tuple) else key.epoch
                 self._forget_all_but(key.node, {key.epoch, before, *birth.held})
+
+    def _answered(self, node: str, birth: Birth | None) -> None:
+        """Drop a question for the journal whose birth has come: behind that birth it would speak of another start."""
+        beat = self._beats.get(node)
+        if birth is not None and beat is not None and birth.follows_question(beat[0]):
+            del self._beats[node]
 
     def _forget_all_but(self, node: str, held: set[int]) -> None:
         """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated."""
@@ -387,7 +394,7 @@ class Lander:
             earliest_us = self._late.of(key)
             late = [] if earliest_us is None else [earliest_us]
             slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above], *late]
-        objects = (*self._objects, *self._beats.values())
+        objects = (*self._objects, *(of for _, of in self._beats.values()))
         self._landing, self._owed = self._owed, set()
         self._acks, self._tokens = self._tokens, []
         self._objects, self._size_bytes = [], 0

@@ -79,6 +79,19 @@ def test_frames_ahead_of_a_hole_land_within_a_bound_and_all_do_once_it_is_closed
     assert len(run.landed) == len(set(run.landed)) == 20
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_question_for_the_journal_is_not_written_behind_the_birth_that_follows_it(again: bool) -> None:
+    """protocol 3.7, 2.5: the birth may come before the next file, in which heartbeats come last."""
+    lander, birth = Lander(1, LanderSettings()), Birth(7 << 32 | 99, 1, None, "test")
+    lander.handle(Tick(), 0)
+    lander.handle(Landed(), 0)
+    question = LanderMessage("gw", 98 if again else 99, None, "question", 10)
+    frame = LanderMessage("gw", 7, 0, "birth", 100, birth=birth)
+    lander.handle(MessagesArrived((question, frame)), 1)
+    (land,) = [each for each in lander.handle(Tick(), SECOND) if isinstance(each, Land)]
+    assert land.objects == (("birth", "question") if again else ("birth",))
+
+
 def test_bytes_and_epochs_have_a_bound_of_each_child_alone() -> None:
     """protocol 2.2: one child's holes take nothing from another one."""
     run = Run()

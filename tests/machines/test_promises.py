@@ -89,7 +89,7 @@ def test_a_node_is_retired_as_long_as_the_settings_say_so() -> None:
     """protocol 1.5: at a merger, which lacks nothing then: the node sends again what was discarded."""
     child, disk = Sender("a", SUMS), Disk()
 
-    def started(*retired: str) -> SimulatedHost:
+    def started(*retired: str) -> SimulatedHost[Merger]:
         host = SimulatedHost(Merger(NodeSettings("m"), Random(1), disk.restored(), disk.load, grace_us=60 * S), disk)
         for node in retired:
             host.do(Retire(node), T0)

@@ -14,6 +14,7 @@ from edge_agent.algebra.frame import (
     JOURNAL_LOST,
     LEAF_READINGS,
     NEVER_US,
+    Birth,
     Flush,
     Frame,
     Gap,
@@ -155,6 +156,15 @@ class ChildFrames:
                 if node in membership.members:
                     membership.member(node).beat(frontier_us, received_us - self.ahead_us)
 
+    def _answered(self, node: str, birth: Birth) -> None:
+        """Forget the question for the journal that came before a birth: the child no longer waits for the answer (3.7).
+
+        A question of another birth stays: it shows that the child has begun again since.
+        """
+        beat, _ = self._beats.get(node, (None, 0))
+        if beat is not None and beat.last_seq < 0 and birth.follows_question(beat.epoch):
+            del self._beats[node]
+
     def speaking(self) -> dict[str, int]:
         """Child -> epoch of its last heartbeat, if frames that this heartbeat names have not taken effect."""
         return {node: beat.epoch for node, (beat, _) in self._beats.items()}
@@ -215,6 +225,8 @@ class ChildFrames:
         losses = tuple(self.pasts.losses(effect, changes, parts, received_us))
         if effect.stale:
             return Applied(effect, dictionary, losses)
+        if frame.birth is not None:
+            self._answered(effect.node, frame.birth)
         beat = self._beats.get(effect.node)
         speaks_in = None if beat is None else beat[0].epoch
         losses += tuple(self.lives.losses(effect.node, frame, self.children.memberships, speaks_in))
