@@ -113,7 +113,7 @@ class Job:
         rows = self._last()
         if rows:
             self._resume(rows)
-        self._retire(self.decider)
+        self.decider.retire(self.settings.retired, self.state.decided_us)
 
     def _fresh(self) -> tuple[Decider, RootState, Parts]:
         """The state before the first decision."""
@@ -121,10 +121,6 @@ class Job:
         # not connected, until a tick of the lander says that it has a broker connection (docs/protocol.md 4.4)
         decider.parent.children.link(0, up=False)
         return decider, RootState(self.settings.limits), {}
-
-    def _retire(self, decider: Decider) -> None:
-        for node in self.settings.retired:
-            decider.parent.children.retire(node)
 
     def _last(self) -> list[dict[str, Any]]:
         """The rows of ops.batches from the last one with a whole state to the last decision."""
@@ -184,7 +180,7 @@ class Job:
         most: how many records to read; None: all.
         """
         decider, state, parts = self._recalled(self._last())
-        self._retire(decider)
+        decider.retire(self.settings.retired, state.decided_us)
         state_log.idle_again(decider, state, parts, self.owner, self._idle)
         number = state.number + 1
         intake = Intake(decider, parts, number, self.owner, state.decided_us, left_out=left_out, most=most)

@@ -81,6 +81,10 @@ class Define:
     sensors: tuple[str, ...] = ()
 
 
+# a question has the last 32 bits of the id of the birth that follows, plus the number of parents asked before
+MOST_ASKED: Final = 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class Birth:
     """Opens an epoch, in its frame 0 (docs/protocol.md 1.2).
@@ -99,6 +103,10 @@ class Birth:
     frames: int = 1
     held: tuple[int, ...] | None = None
     flush: int | None = None
+
+    def follows_question(self, epoch: int) -> bool:
+        """Whether a heartbeat with this epoch, if it is a question, asked for the journal named here (3.7)."""
+        return (epoch - self.epoch_id) & 0xFFFFFFFF < MOST_ASKED
 
 
 @dataclass(frozen=True, slots=True)

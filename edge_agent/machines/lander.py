@@ -16,7 +16,7 @@ Rules (docs/protocol.md):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,10 +25,13 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.downlink.epochs.waiting_frames import MOST_BYTES, MOST_FRAMES
+from edge_agent.machines.downlink.losses.let_go import LOOK_US, PAUSE_US, WAIT_US
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
 MOST_EPOCHS: Final = 1_000  # most epochs of one child in which frames may wait; the same as in a merger's inbox
 STATEMENTS: Final = 2  # each epoch heard is in so many statements, because the file with one of them may be lost
+# frames missing for so long, while their child speaks, are settled by the root, which hears less: no refused frames
+SETTLED_US: Final = 2 * WAIT_US
 A_DAY: Final = 2_880  # number of statements in a day, one every 30 s
 
 
@@ -107,7 +110,8 @@ class FramesAhead:
 
     Seqs up to the highest that an earlier run received, and those before the first frame of an epoch in this run, do
     not count as missing: a gap record covers them, or their receipt is no longer known, or they arrive soon. For the
-    same reason the first birth of a child in this run waits for nothing.
+    same reason the first birth of a child in this run waits for nothing. Nor does what has been missing for SETTLED_US
+    while the child spoke, because the root settles it as lost (1.3) and applies the frames behind it.
     """
 
     def __init__(self, received: Mapping[EpochKey, ReceivedRanges], *, rebuilt: bool) -> None:
@@ -120,6 +124,53 @@ class FramesAhead:
         self._awaited: dict[EpochKey, list[EpochKey]] = {}  # epoch -> epochs that wait for it
         self._heard: set[str] = set()  # children from which a frame has landed in this run
         self._apart: dict[str, set[int]] = {}  # node -> epochs that do not say what they follow, although it was heard
+        # node -> (time of the last look, (epoch, first missing seq; -1: the epoch waits) -> how long it spoke since)
+        self._missing: dict[str, tuple[int, dict[tuple[int, int], int]]] = {}
+
+    def heard(self, node: str, now_us: int) -> None:
+        """Note that a child speaks, and stop counting what the root has settled by now."""
+        if not self._ahead.get(node):
+            self._missing.pop(node, None)
+            return
+        looked_us, before = self._missing.get(node, (now_us, {}))
+        if before and 0 <= now_us - looked_us < LOOK_US:
+            return
+        passed_us, holes = min(max(now_us - looked_us, 0), PAUSE_US), dict(self._holes(node))
+        found = {hole: before[hole] + passed_us if hole in before else 0 for hole in holes}
+        self._missing[node] = now_us, found
+        for (epoch, first), missing_us in found.items():
+            if missing_us >= SETTLED_US:
+                self._settled(EpochKey(node, epoch), first, holes[epoch, first])
+
+    def _holes(self, node: str) -> Iterator[tuple[tuple[int, int], int]]:
+        """Yields ((epoch, first missing seq), last missing seq); ((epoch, -1), -1) for an epoch that waits."""
+        for epoch in self._ahead[node]:
+            key = EpochKey(node, epoch)
+            first = self._lines[key].next
+            for low, high in self._lines[key].above:
+                yield (epoch, first), low - 1
+                first = high + 1
+            if key in self._waits:
+                yield (epoch, -1), -1
+
+    def _settled(self, key: EpochKey, first: int, last: int) -> None:
+        """Stop counting a hole, or waiting for the epoch before if first is -1."""
+        if first >= 0:
+            self._lines[key].add_run(first, last)
+        elif (waits := self._waits.pop(key, None)) is not None:
+            self._awaited[waits[0]].remove(key)
+            self._release(waits[0])  # it may be awaited by no other
+        self._count(key)
+        self._release(key)
+
+    def _count(self, key: EpochKey) -> None:
+        """Count the frames of an epoch anew: a hole in it is closed, or it waits no longer."""
+        epochs, line = self._ahead.get(key.node, {}), self._lines[key]
+        if key.epoch in epochs and key not in self._waits:
+            if line.ahead:
+                epochs[key.epoch][0] = line.ahead
+            else:
+                del epochs[key.epoch]
 
     def take(self, key: EpochKey, message: LanderMessage, birth: Birth | None) -> bool:
         """Count a new frame. Returns False if the frame exceeds the bound and must not land.
@@ -198,11 +249,7 @@ class FramesAhead:
                 self._awaited[before] = left
             for each in free:
                 del self._waits[each]
-                epochs, line = self._ahead[each.node], self._lines[each]
-                if line.ahead:
-                    epochs[each.epoch][0] = line.ahead
-                else:
-                    del epochs[each.epoch]
+                self._count(each)
             done += free
 
     def _forget_all_but(self, key: EpochKey) -> None:
@@ -284,7 +331,7 @@ class Lander:
             self._epochs.setdefault(key.node, {})[key.epoch] = None
         self._objects: list[object] = []
         self._size_bytes = 0
-        self._beats: dict[str, object] = {}
+        self._beats: dict[str, tuple[int, object]] = {}  # child -> epoch of its newest heartbeat, what to write
         self._fresh: dict[EpochKey, dict[int, None]] = {}  # seqs in order of arrival
         self._ahead = FramesAhead(self.received, rebuilt=rebuilt)
         self._owed: set[EpochKey] = set()
@@ -303,7 +350,7 @@ class Lander:
         out: list[LanderAction] = []
         match event:
             case MessagesArrived(messages):
-                self._take(messages)
+                self._take(messages, now_us)
             case Landed():
                 out += self._landed()
             case ChildStatus(node, online):
@@ -318,7 +365,7 @@ class Lander:
             self._owed = set()
         return out
 
-    def _take(self, messages: Iterable[LanderMessage]) -> None:
+    def _take(self, messages: Iterable[LanderMessage], now_us: int) -> None:
         objects = self._objects
         for message in messages:
             if message.token is not None:
@@ -328,9 +375,10 @@ class Lander:
                 continue
             key = EpochKey(message.node, message.epoch)
             self._newest[message.node] = message.epoch
+            self._ahead.heard(message.node, now_us)
             self._unstated[key] = STATEMENTS
             if message.seq is None:
-                self._beats[message.node] = message.of
+                self._beats[message.node] = message.epoch, message.of
                 if key not in self.received:  # the child asks for the lander's journal id (3.7)
                     self._owed.add(key)
                 continue
@@ -338,6 +386,7 @@ class Lander:
             if message.seq in self.received.get(key, ()) or message.seq in self._fresh.get(key, ()):
                 continue
             birth = message.birth if message.birth and message.birth.journal == self.journal else None
+            self._answered(message.node, birth)
             if not self._ahead.take(key, message, birth):
                 self.refused += 1
                 continue
@@ -349,6 +398,12 @@ class Lander:
             if birth is not None and birth.held is not None:
                 before = birth.predecessor[0] if isinstance(birth.predecessor, tuple) else key.epoch
                 self._forget_all_but(key.node, {key.epoch, before, *birth.held})
+
+    def _answered(self, node: str, birth: Birth | None) -> None:
+        """Drop a question for the journal whose birth has come: behind that birth it would speak of another start."""
+        beat = self._beats.get(node)
+        if birth is not None and beat is not None and birth.follows_question(beat[0]):
+            del self._beats[node]
 
     def _forget_all_but(self, node: str, held: set[int]) -> None:
         """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated."""
@@ -387,7 +442,7 @@ class Lander:
             earliest_us = self._late.of(key)
             late = [] if earliest_us is None else [earliest_us]
             slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above], *late]
-        objects = (*self._objects, *self._beats.values())
+        objects = (*self._objects, *(of for _, of in self._beats.values()))
         self._landing, self._owed = self._owed, set()
         self._acks, self._tokens = self._tokens, []
         self._objects, self._size_bytes = [], 0

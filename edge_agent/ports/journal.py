@@ -3,6 +3,9 @@
 It is a SQLite file in the landing folder, hidden from Spark. If it is lost, frames are landed twice, and the root drops
 one copy. The id has a second copy in the folder, and is in each landing file, so that children keep the same parent
 (docs/protocol.md 3.7, 3.8 j).
+
+SQLite does not notice a changed bit in a value, so each value ends with a CRC-32. Values that an earlier version wrote
+have none; an earlier version ignores it.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ VERSION: Final = 1
 NAME: Final = ".lander.db"
 LOCK: Final = ".lander.lock"
 SECOND_COPY: Final = ".lander.id"  # second copy of version, id and node
+ABOUT: Final = b"about"  # slot with version, id and node
 NEWEST_FILES: Final = 10  # newest landing files to search for the id: some may be damaged
 
 
@@ -54,16 +58,23 @@ class Journal:
         db = self._file.open()
         db.execute("CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
         found = db.execute("SELECT value FROM slots WHERE name = 'about'").fetchone()
-        self.rebuilt = False  # whether the slots of an earlier run are lost
+        self.rebuilt = False  # whether slots of an earlier run are lost
         if found is None:
-            known = self._from_folder()
+            known = self._from_folder(None)
             self.rebuilt = known is not None
+            if known is not None:
+                log.warning("journal.rebuilt", extra={"journal": f"{known['journal']:016x}"})
             about = known or self._about(secrets.randbits(63) | 1)
             self._check(about)
-            db.execute("INSERT INTO slots VALUES ('about', ?)", (snapshot.dumps(about),))
+            db.execute("INSERT INTO slots VALUES ('about', ?)", (_sealed(snapshot.dumps(about), ABOUT),))
             sync_folder(self.folder)  # receipts name the id of this journal: it must survive a power cut
         else:
-            self._check(snapshot.loads(found[0]))
+            about = self._trusted(found[0])
+            self._check(about)
+            sealed = _sealed(snapshot.dumps(about), ABOUT)
+            if found[0] != sealed:
+                with suppress(sqlite3.OperationalError):  # on a full disk the next start does the same again
+                    db.execute("UPDATE slots SET value = ? WHERE name = 'about'", (sealed,))
         self._file.trust()
         self._write_second_copy()
         db.execute("PRAGMA synchronous=NORMAL")  # later content may be lost
@@ -71,27 +82,44 @@ class Journal:
     def _about(self, journal: int) -> dict[str, Any]:
         return {"version": VERSION, "journal": journal, "node": self.node}
 
-    def _from_folder(self) -> Mapping[str, Any] | None:
-        """The `_about` of the former journal, from its second copy or a landing file; None: there was no journal.
+    def _trusted(self, content: object) -> Mapping[str, Any]:
+        """What the slot `about` says if its checksum fits, else what the folder says.
 
-        Raises: PortError if the disk cannot be read. A new id instead would be a new parent for every child.
+        content: of the slot. An earlier version wrote no checksum, so the id is compared with that in the folder: with
+        one changed bit of it, every child would see another parent. Raises: WireError if no id is left. PortError.
         """
         about: Mapping[str, Any] | None = None
+        with suppress(WireError, ValueError):
+            about, checked = _read(content, ABOUT)
+            if checked:
+                return about
+            about = about if _is_about(about) else None
+        known = self._from_folder(about) or about
+        if known is None:
+            raise WireError("its id is damaged, and nothing in the folder has it")
+        if known != about:
+            log.error("journal.id_damaged", extra={"journal": f"{known['journal']:016x}"})
+        return known
+
+    def _from_folder(self, about: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The `_about` of this folder, from its second copy or a landing file; None: neither has it.
+
+        about: what the journal says besides the id, which is all that landing files say. Raises: PortError if the disk
+        cannot be read. A new id instead would be a new parent for every child.
+        """
         try:
             with suppress(FileNotFoundError):
-                about = _unsealed((self.folder / SECOND_COPY).read_bytes())
-            files = () if about is not None else sorted(self.folder.glob(f"*{landing.SUFFIX}"))[-NEWEST_FILES:]
-            for path in reversed(files):
+                if (copy := _unsealed((self.folder / SECOND_COPY).read_bytes())) is not None:
+                    return copy
+            for path in reversed(sorted(self.folder.glob(f"*{landing.SUFFIX}"))[-NEWEST_FILES:]):
                 with suppress(WireError, StopIteration, FileNotFoundError):  # the root may have deleted it just now
                     topic, _, payload = next(landing.iterate(path.read_bytes()))
                     if topic == landing.TICK_TOPIC:
-                        about = self._about(landing.tick(payload).journal)
-                        break
+                        journal = landing.tick(payload).journal
+                        return {**(about or self._about(journal)), "journal": journal}
         except OSError as err:
             raise PortError(f"cannot read the landing folder {self.folder}: {err.strerror}") from err
-        if about is not None:
-            log.warning("journal.rebuilt", extra={"journal": f"{about['journal']:016x}"})
-        return about
+        return None
 
     def _write_second_copy(self) -> None:
         """Write the second copy of the id. If the disk is full, only warn: the next start tries again."""
@@ -127,13 +155,28 @@ class Journal:
         self.id = int(about["journal"])
 
     def slots(self, prefix: str) -> dict[str, Any]:
-        """The slots whose names begin with the prefix: name without the prefix -> value."""
-        found = self._file.db.execute("SELECT name, value FROM slots WHERE name GLOB ?", (f"{prefix}*",)).fetchall()
-        return {name.removeprefix(prefix): snapshot.loads(value) for name, value in found}
+        """The slots whose names begin with the prefix: name without the prefix -> value.
+
+        A damaged slot is left out with a warning, and deleted: frames that it named land twice, and the root drops one
+        copy.
+        """
+        db, out = self._file.db, dict[str, Any]()
+        query = "SELECT CAST(name AS BLOB), value FROM slots WHERE name GLOB ?"  # a damaged name may be no text
+        for raw, content in db.execute(query, (f"{prefix}*",)).fetchall():
+            name = raw.decode("utf-8", "replace")
+            try:
+                out[name.removeprefix(prefix)], _ = _read(content, raw)
+            except (WireError, ValueError) as err:
+                self.rebuilt = True
+                log.warning("journal.slot_damaged", extra={"slot": name, "why": str(err)})
+                with suppress(sqlite3.Error):
+                    db.execute("DELETE FROM slots WHERE CAST(name AS BLOB) = ?", (raw,))
+        return out
 
     def keep(self, prefix: str, slots: Mapping[str, object | None]) -> None:
         """Write slots under prefix + name, in one transaction; None deletes a slot. Raises: PortError."""
-        rows = [(prefix + name, snapshot.dumps(value)) for name, value in slots.items() if value is not None]
+        kept = {prefix + name: snapshot.dumps(value) for name, value in slots.items() if value is not None}
+        rows = [(name, _sealed(value, name.encode())) for name, value in kept.items()]
         gone = [(prefix + name,) for name, value in slots.items() if value is None]
         try:
             with self._file.db as db:
@@ -147,13 +190,37 @@ class Journal:
         self._file.close()
 
 
-def _sealed(content: bytes) -> bytes:
-    """Append a CRC-32. With one bit of the id changed, children would see another parent."""
-    return content + zlib.crc32(content).to_bytes(4, "big")
+def _sealed(content: bytes, name: bytes = b"") -> bytes:
+    """Append a CRC-32 of the content and the name of its slot."""
+    return content + zlib.crc32(name + content).to_bytes(4, "big")
+
+
+def _fits(content: bytes, name: bytes = b"") -> bool:
+    return len(content) >= 4 and zlib.crc32(name + content[:-4]) == int.from_bytes(content[-4:], "big")
 
 
 def _unsealed(content: bytes) -> Mapping[str, Any] | None:
-    if len(content) < 4 or zlib.crc32(content[:-4]) != int.from_bytes(content[-4:], "big"):
+    if not _fits(content):
         return None
     about: Mapping[str, Any] = snapshot.loads(content[:-4])
     return about
+
+
+def _read(content: object, name: bytes) -> tuple[Any, bool]:
+    """Decode a slot. Returns (value, whether it has a checksum). Raises: WireError or ValueError if it is damaged."""
+    if not isinstance(content, bytes):
+        raise WireError("no bytes")
+    if _fits(content, name):
+        return snapshot.loads(content[:-4]), True
+    value = snapshot.loads(content)  # as an earlier version wrote it; the decoder ignores what follows the value
+    if snapshot.dumps(value) != content:
+        raise WireError("its checksum does not fit")
+    return value, False
+
+
+def _is_about(value: object) -> bool:
+    """Whether a value has the form of the slot `about`."""
+    match value:
+        case {"version": int(), "journal": int(), "node": str()}:
+            return True
+    return False

@@ -177,6 +177,15 @@ class Decider:
             self.parent.ahead_us = self._clock_steps.look(before_us, now_us)
         children.link(now_us, up=connected)
 
+    def retire(self, nodes: Iterable[str], now_us: int) -> None:
+        """Retire these nodes and no others, as the settings of this run say (docs/protocol.md 1.5).
+
+        now_us: the lander's time at the last decision.
+        """
+        self.parent.children.retired.clear()
+        for node in nodes:
+            self._new_gaps += [(node, gap) for gap in self.parent.retire(node, now_us)]
+
     def decide(self, now_us: int) -> Decision:
         """Decide what may close now. now_us: time of the lander's last tick (8.1), not of the driver; may step back."""
         for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):

@@ -91,7 +91,12 @@ GROWS: dict[type, dict[str, str]] = {
         "changed_dictionaries": COMMIT,
         "_beats": OWN_ID,
     },
-    LetGo: {"_waited_us": f"ranges between frames that wait: {WAITING}", "_heard_us": OWN_ID},
+    LetGo: {
+        "_waited_us": f"ranges between frames that wait: {WAITING}",
+        "_comes_again": "of `_waited_us`",
+        "_refused": "let_go.MOST_REFUSED for each child",
+        "_heard_us": OWN_ID,
+    },
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
     GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
     Member: {

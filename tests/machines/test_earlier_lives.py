@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap, Heartbeat, Leaf, Members
+from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap, Heartbeat, Leaf, Members, Receipt
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.losses.loss_records import PAST_UNKNOWN, narrowed
 from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.events import Beat, LinkUp, Receipted, Tick
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
-from tests.support.machines.simulated_host import S
+from tests.support.machines.simulated_host import T0, S, gateway_host
 
 QUERY = Query("q", 1, "s", Tumbling(5 * S), (Aggregate("count", "count"),), lateness_us=0)
 
@@ -121,6 +122,34 @@ def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_o
     assert lost(frames) == []
     frames += [new.birth()] if restarts else []
     assert lost([*frames, Heartbeat(new.outbox.epoch, 1 - restarts, ())]) == [(0, 9 * S)]
+
+
+@pytest.mark.parametrize(("asked", "more"), [(0, 0), (2, 0), (0, 2**31)], ids=["first", "third parent", "again"])
+def test_a_question_for_the_journal_is_answered_when_the_birth_of_its_epoch_is_here(asked: int, more: int) -> None:
+    """protocol 1.2, 3.7: a gateway that sends a frame a second sends no heartbeat, and its loss was not declared.
+
+    again: the question of a later start, whose birth is still to come.
+    """
+    old, new = lives(2)
+    old.birth()
+    waiting = [rows(old, 0, upto=5)]
+    birth = new.birth()
+    new.outbox._asked = asked + more
+    question = Heartbeat(new.outbox.ask_epoch, -1, ())
+    new.outbox._asked = 0
+    found = lost([*waiting, question, birth, began(new), rows(new, 10, upto=15)])
+    assert found == ([] if more else [(0, 9 * S)])
+
+
+def test_the_question_of_a_gateway_and_its_birth_have_the_same_id() -> None:
+    """protocol 3.7: by this a parent knows the question that has been answered."""
+    host = gateway_host()
+    out = [*host.do(LinkUp(), T0), *host.do(Tick(), T0)]
+    (question,) = [each.heartbeat for each in out if isinstance(each, Beat)]
+    host.do(Receipted(Receipt(question.epoch, 7, 0)), T0)
+    host.do(Tick(), T0 + S)
+    (birth,) = [frame.birth for frame in host.frames if frame.birth is not None]
+    assert question == Heartbeat(birth.epoch_id & 0xFFFFFFFF, -1, ())
 
 
 @pytest.mark.parametrize("late", [False, True])

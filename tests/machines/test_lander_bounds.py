@@ -11,7 +11,15 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.events import Tick
-from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
+from edge_agent.machines.lander import (
+    SETTLED_US,
+    Land,
+    Landed,
+    Lander,
+    LanderMessage,
+    LanderSettings,
+    MessagesArrived,
+)
 from edge_agent.wire import frames
 
 SECOND = 1_000_000
@@ -79,6 +87,19 @@ def test_frames_ahead_of_a_hole_land_within_a_bound_and_all_do_once_it_is_closed
     assert len(run.landed) == len(set(run.landed)) == 20
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_question_for_the_journal_is_not_written_behind_the_birth_that_follows_it(again: bool) -> None:
+    """protocol 3.7, 2.5: the birth may come before the next file, in which heartbeats come last."""
+    lander, birth = Lander(1, LanderSettings()), Birth(7 << 32 | 99, 1, None, "test")
+    lander.handle(Tick(), 0)
+    lander.handle(Landed(), 0)
+    question = LanderMessage("gw", 98 if again else 99, None, "question", 10)
+    frame = LanderMessage("gw", 7, 0, "birth", 100, birth=birth)
+    lander.handle(MessagesArrived((question, frame)), 1)
+    (land,) = [each for each in lander.handle(Tick(), SECOND) if isinstance(each, Land)]
+    assert land.objects == (("birth", "question") if again else ("birth",))
+
+
 def test_bytes_and_epochs_have_a_bound_of_each_child_alone() -> None:
     """protocol 2.2: one child's holes take nothing from another one."""
     run = Run()
@@ -98,6 +119,54 @@ def test_bytes_and_epochs_have_a_bound_of_each_child_alone() -> None:
         ("gw", 11, 0),
         ("other", 11, 2),
     }
+
+
+def test_what_the_root_settles_as_lost_does_not_count_for_ever() -> None:
+    """protocol 2.2, 1.3: of a damaged record for many frames only one number comes; its child was refused for ever."""
+    run = Run()
+    run.take(7, 0, *range(9, 20))
+    assert run.lander.refused == 6
+    for _ in range(SETTLED_US // SECOND + 2):
+        run.take(7, 19)
+    refused = run.lander.refused
+    run.take(7, *range(14, 40))
+    assert run.lander.refused == refused
+    assert run.received["gw/7"] == [1, [[9, 39]]], "what the child lacks, it may still send"
+    run.take(7, 1)
+    assert run.received["gw/7"] == [2, [[9, 39]]]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_epoch_that_waits_for_one_that_the_root_settles_does_not_count_for_ever(known: bool) -> None:
+    """protocol 2.2, 1.3: the last frames of the epoch before are in no spool, or all of them."""
+    run = Run()
+    run.take(7, 0)
+    run.born(8, (7, 3) if known else (6, 3))
+    run.born(9, (8, 9))
+    run.take(9, *range(1, 9))
+    assert run.lander.refused == 5
+    for _ in range(SETTLED_US // SECOND + 2):
+        run.take(9, 8)
+    refused = run.lander.refused
+    run.take(9, *range(1, 40))
+    assert run.lander.refused == refused
+    assert run.received["gw/9"] == [40, []]
+    assert not run.lander._ahead._ahead["gw"]
+    assert not run.lander._ahead._awaited
+    run.take(9, 40)
+    assert "gw" not in run.lander._ahead._missing
+
+
+def test_a_child_that_is_silent_has_time_to_send_what_is_missing() -> None:
+    """protocol 3.3: it counts only while it speaks."""
+    run = Run()
+    run.take(7, 0, *range(2, 8))
+    run.now_us += 10 * SETTLED_US
+    run.take(7, 8)
+    for _ in range(SETTLED_US // SECOND - 30):
+        run.take(7, 8)
+    run.take(7, *range(8, 20))
+    assert run.received["gw/7"] == [1, [[2, 6]]]
 
 
 def test_a_gap_record_for_many_frames_leaves_no_hole() -> None:

@@ -9,11 +9,12 @@ from random import Random
 import pytest
 
 from edge_agent.algebra.frame import FRAMES_LOST, JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt, Serving
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.downlink.losses.let_go import LET_GO, PAUSE_US, WAIT_US, Hole, LetGo
+from edge_agent.machines.downlink.losses.let_go import LET_GO, MOST_REFUSED, PAUSE_US, WAIT_US, Hole, LetGo
 from edge_agent.machines.downlink.losses.loss_records import LATE_US, narrowed
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, SendReceipt, Tick
 from edge_agent.machines.parents import NodeSettings
@@ -114,6 +115,97 @@ def test_a_frame_that_waits_for_lost_definitions_does_not_hide_what_is_found_mis
     parent.speaks(WAIT_US + 2 * S if goes_on == "in another epoch" else 2 * S)
     assert parent.took_effect[-1] == (sender.outbox.epoch, 0)
     assert not any(epoch.waiting for epoch in parent.frames.inbox.epochs.values())
+
+
+def bounded(sender: Sender, most_frames: int) -> Parent:
+    """A merger with little room for frames that wait."""
+    parent = Parent(sender)
+    parent.now_us, parent.frames.inbox.waiting.most_frames = 2_000 * S, most_frames
+    return parent
+
+
+def test_frames_behind_lost_ones_may_be_more_than_have_room() -> None:
+    """protocol 1.3, 2.2: those beyond the bound come again more often than every 2 minutes; the line stood for ever."""
+    sender = Sender("g", QUERY)
+    parent = bounded(sender, 5)
+    parent.take(sender.birth(), rows(sender, 100))
+    gone = rows(sender, 101)
+    behind = [rows(sender, number) for number in range(102, 122)]
+    epoch, last = sender.outbox.epoch, sender.outbox.seq - 1
+    for _ in range(8):
+        parent.take(*(frame for frame in behind if frame.seq not in parent.frames.inbox.epochs[EpochKey("g", epoch)]))
+        parent.speaks(60 * S)
+    assert parent.took_effect == [(epoch, seq) for seq in range(last + 1) if seq != gone.seq]
+    assert [gap.reason for gap in parent.losses] == [LET_GO]
+
+
+def test_an_epoch_of_which_nothing_is_in_any_spool_is_passed_over_while_later_frames_have_no_room() -> None:
+    """protocol 1.3, 2.2: its child was started several times since the copy of the merger's spool was made."""
+    sender = Sender("g", QUERY)
+    parent = bounded(sender, 5)
+    parent.take(sender.birth(), rows(sender, 0))
+    rows(sender, 1)
+    sender.birth()
+    rows(sender, 2)
+    behind = [sender.birth(), *(rows(sender, number) for number in range(3, 13))]
+    for _ in range(8):
+        parent.take(*behind)
+        parent.speaks(60 * S)
+    assert parent.took_effect[-len(behind) :] == [(frame.epoch, frame.seq) for frame in behind]
+    assert {gap.reason for gap in parent.losses} == {LET_GO}
+
+
+def test_another_child_that_sends_more_than_has_room_does_not_keep_a_line_waiting() -> None:
+    """protocol 2.2: each refused frame of any child began the wait anew for all children."""
+    sender, other = Sender("g", QUERY), Sender("h", QUERY)
+    parent = bounded(sender, 5)
+    parent.take(sender.birth(), rows(sender, 100))
+    rows(sender, 101)
+    parent.take(rows(sender, 102))
+    frames = [other.birth(), *(rows(other, number) for number in range(100, 110))]
+    for frame in (*frames[:2], *frames[3:8]):
+        parent.frames.take("h", frame, parent.now_us)
+    for _ in range(3):
+        parent.frames.take("h", frames[-1], parent.now_us)
+        parent.speaks(60 * S)
+    assert parent.frames.inbox.refused == 3
+    assert parent.took_effect[-1] == (sender.outbox.epoch, 3)
+
+
+def test_a_frame_that_has_no_room_is_not_lost_nor_what_its_child_sends_behind_it() -> None:
+    """protocol 2.2: only what is missing before it is; all others come as soon as there is room."""
+    sender = Sender("g", QUERY)
+    parent = bounded(sender, 5)
+    parent.take(sender.birth(), rows(sender, 100))
+    gone = [rows(sender, 101), rows(sender, 102)]
+    behind = [rows(sender, number) for number in range(103, 113)]
+    parent.take(*behind[5:])  # an earlier connection had brought them
+    for _ in range(4):
+        parent.take(*behind[:3])
+        parent.speaks(60 * S)
+    parent.take(*behind)
+    seqs = [seq for _, seq in parent.took_effect]
+    assert seqs == [seq for seq in range(sender.outbox.seq) if seq not in {frame.seq for frame in gone}]
+    assert [gap.reason for gap in parent.losses] == [LET_GO]
+
+
+def test_so_many_epochs_with_frames_without_room_are_noted_and_with_more_every_hole_waits_anew() -> None:
+    """protocol 2.2: a hostile child decides how many."""
+    sender = Sender("g", QUERY)
+    parent = bounded(sender, 5)
+    parent.take(sender.birth(), rows(sender, 100))
+    rows(sender, 101)
+    parent.take(rows(sender, 102))
+    parent.speaks(60 * S)
+    let_go, epoch = parent.frames.let_go, sender.outbox.epoch
+    for number in range(2 * MOST_REFUSED):
+        let_go.refused("g", number, 7)
+    assert len(let_go._refused["g"]) == MOST_REFUSED
+    parent.speaks(WAIT_US - S)
+    assert (epoch, 3) not in parent.took_effect
+    parent.speaks(3 * S)
+    assert (epoch, 3) in parent.took_effect
+    assert not any((let_go._refused, let_go._comes_again, let_go._waited_us))
 
 
 def test_a_child_of_which_many_frames_are_missing_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

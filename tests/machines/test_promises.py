@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -13,10 +14,24 @@ from edge_agent.errors import WireError
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
-from edge_agent.machines.events import Commit, Damaged, Event, Publish, Receipted, Sent, Tick
+from edge_agent.machines.events import (
+    Arrived,
+    Commit,
+    Damaged,
+    Event,
+    LowerLink,
+    Publish,
+    Receipted,
+    Retire,
+    Sent,
+    Tick,
+)
 from edge_agent.machines.gateway.source import Source
-from tests.support.machines.scripted_child import JOURNAL, SUM, Sender, root_of
-from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, gateway_host, read
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.root.completeness import Decider
+from tests.support.machines.scripted_child import JOURNAL, SUM, Sender, journalled, root_of
+from tests.support.machines.simulated_host import QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
 
 SUMS = Query("sums", 1, "door", Tumbling(S), SUM)
 VISITS = Query("visits", 1, "door", Session(5 * S), SUM)
@@ -68,6 +83,56 @@ def test_frames_of_a_retired_node_count_no_more() -> None:
     parent.children.retire("a")
     assert parent.take("a", child.send((T0, T0 + S, "", 1.0)), T0) == []
     assert not parent.children.membership(GROUP).expected()
+
+
+def test_a_node_is_retired_as_long_as_the_settings_say_so() -> None:
+    """protocol 1.5: at a merger, which lacks nothing then: the node sends again what was discarded."""
+    child, disk = Sender("a", SUMS), Disk()
+
+    def started(*retired: str) -> SimulatedHost[Merger]:
+        host = SimulatedHost(Merger(NodeSettings("m"), Random(1), disk.restored(), disk.load, grace_us=60 * S), disk)
+        for node in retired:
+            host.do(Retire(node), T0)
+        host.do(LowerLink(up=True), T0)
+        host.accepted(T0)
+        return host
+
+    host = started()
+    first, second = journalled(child.birth(), host.machine), child.send((T0, T0 + S, "", 1.0), frontier_us=T0 + S)
+    host.do(Arrived((("a", first, None),)), T0)
+    host.do(Tick(), T0 + S)
+    host = started("a")
+    host.do(Arrived((("a", second, None),)), T0 + 2 * S)
+    host.do(Tick(), T0 + 3 * S)
+    assert host.machine.parent.received == 0
+    host = started()
+    again = journalled(child.birth(), host.machine)
+    host.do(Arrived((("a", second, None), ("a", again, None))), T0 + 4 * S)
+    host.do(Tick(), T0 + 5 * S)
+    assert host.machine.parent.received == 1
+    (membership,) = host.machine.parent.children.memberships.values()
+    assert list(membership.expected()) == ["a"]
+    assert membership.published_us == T0 + S
+
+
+def test_a_root_that_starts_decides_again_without_what_was_retired_then_and_then_asks_its_settings() -> None:
+    """protocol 1.5, 8.2: a region was dead, is repaired, and its entry is deleted."""
+    child = Sender("m", SUMS, leaves=("x", "y"))
+    root = Decider(JOURNAL, 60 * S)
+    root.take("m", child.birth(), T0)
+    root.retire(("m",), T0)
+    again = Decider(JOURNAL, 60 * S)
+    again.parent.restore(root.parent.snapshot(lambda frame: frame), lambda frame: frame)
+    again.take("m", child.send((T0, T0 + S, "", 1.0)), T0 + S)
+    assert again.decide(T0 + S).effects == ()
+    again.retire((), T0)
+    repaired = Sender("m", SUMS, leaves=("x", "y"))
+    repaired.outbox.random.seed(5)
+    repaired.outbox.predecessor = LOST  # as of a merger without its spool
+    again.take("m", repaired.birth(), T0 + 2 * S)
+    again.take("m", repaired.send((T0, T0 + S, "", 1.0), frontier_us=T0 + S), T0 + 2 * S)
+    (view,) = again.decide(T0 + 2 * S).groups.values()
+    assert (set(view.leaves), view.frontier_us) == ({"x", "y"}, T0 + S)
 
 
 def test_a_retired_leaf_below_a_merger_is_expected_no_more() -> None:

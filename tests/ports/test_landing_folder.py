@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -156,6 +159,109 @@ def test_a_damaged_journal_and_second_copy_cost_the_id_only_if_no_file_has_it(tm
     (tmp_path / NAME).write_bytes(b"no database" * 1000)
     (tmp_path / SECOND_COPY).write_bytes(content)
     assert journal_id(tmp_path) == known
+
+
+def changed(folder: Path, name: str, change: Callable[[bytes], bytes]) -> bytes:
+    """Change the value of a slot behind the journal's back. Returns the new value."""
+    db = sqlite3.connect(folder / NAME)
+    (value,) = db.execute("SELECT value FROM slots WHERE name = ?", (name,)).fetchone()
+    db.execute("UPDATE slots SET value = ? WHERE name = ?", (change(value), name))
+    db.commit()
+    db.close()
+    return change(value)
+
+
+def flipped(value: bytes, bit: int) -> bytes:
+    out = bytearray(value)
+    out[bit // 8] ^= 1 << bit % 8
+    return bytes(out)
+
+
+def bits(value: bytes) -> range:
+    return range(0, 8 * len(value), 5)
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["this version", "an earlier one"])
+@pytest.mark.parametrize("left", ["both", "second copy", "landing file"])
+def test_one_changed_bit_of_its_id_costs_neither_the_id_nor_what_the_journal_knows(
+    tmp_path: Path, left: str, sealed: bool
+) -> None:
+    """protocol 3.8 (j): children saw another parent, and the good second copy was overwritten."""
+    journal = Journal(tmp_path, "root")
+    journal.keep("received/", {"gw-1/5": [7, []]})
+    journal.close()
+    if left != "second copy":
+        LandingFolder(tmp_path).write(1, [landing.encode_tick(1, journal.id, [], connected=True)])
+    good = changed(tmp_path, "about", lambda value: value if sealed else value[:-4])
+    at = good.find(journal.id.to_bytes(8, "big"))
+    for bit in bits(good) if sealed else range(8 * at, 8 * at + 64, 5):
+        changed(tmp_path, "about", lambda _, bit=bit: flipped(good, bit))  # type: ignore[misc]
+        if left == "landing file":
+            (tmp_path / SECOND_COPY).unlink()
+        again = Journal(tmp_path, "root")
+        assert (again.id, again.rebuilt, again.slots("received/")) == (journal.id, False, {"gw-1/5": [7, []]})
+        again.close()
+    assert changed(tmp_path, "about", lambda value: value) == (
+        good if sealed else good + zlib.crc32(b"about" + good).to_bytes(4, "big")
+    )
+
+
+def test_a_journal_whose_id_is_damaged_and_nowhere_else_is_set_aside(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "root")
+    journal.close()
+    (tmp_path / SECOND_COPY).unlink()
+    changed(tmp_path, "about", lambda value: flipped(value, 100))
+    assert journal_id(tmp_path) != journal.id
+    assert f"{NAME}.unusable-1" in files(tmp_path)
+
+
+def test_a_damaged_slot_is_left_out_and_the_others_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """protocol 3.2: its frames land twice; the lander did not start any more."""
+    journal = Journal(tmp_path, "root")
+    slots: dict[str, object] = {"gw-1/5": [300, [[310, 311]]], "gw-1/6": [8, []]}
+    journal.keep("received/", slots)
+    journal.close()
+    good = changed(tmp_path, "received/gw-1/5", lambda value: value)
+    for bit in bits(good):
+        changed(tmp_path, "received/gw-1/5", lambda _, bit=bit: flipped(good, bit))  # type: ignore[misc]
+        again = Journal(tmp_path, "root")
+        assert again.slots("received/") == {"gw-1/6": [8, []]}
+        assert again.rebuilt
+        again.keep("received/", slots)
+        assert again.slots("received/") == slots
+        again.close()
+    assert caplog.messages.count("journal.slot_damaged") == len(bits(good))
+
+
+def test_a_slot_under_a_damaged_name_is_left_out(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "root")
+    journal.keep("received/", {"gw-1/5": [300, []]})
+    journal.close()
+    db = sqlite3.connect(tmp_path / NAME)
+    for name in (b"received/gw-1/7", b"received/gw-1/\xb5"):
+        db.execute("UPDATE slots SET name = CAST(? AS TEXT) WHERE name != 'about'", (name,))
+        db.commit()
+        again = db.execute("SELECT value FROM slots WHERE name != 'about'").fetchone()
+        db.close()
+        journal = Journal(tmp_path, "root")
+        assert journal.slots("received/") == {}
+        journal.close()
+        db = sqlite3.connect(tmp_path / NAME)
+        assert db.execute("SELECT count(*) FROM slots").fetchone() == (1,)
+        db.execute("INSERT INTO slots VALUES ('received/x', ?)", again)
+    db.close()
+
+
+def test_slots_that_an_earlier_version_wrote_are_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "root")
+    journal.keep("received/", {"gw-1/5": [7, [[9, 9]]]})
+    journal.close()
+    for name in ("about", "received/gw-1/5"):
+        changed(tmp_path, name, lambda value: value[:-4])
+    (tmp_path / SECOND_COPY).unlink()
+    again = Journal(tmp_path, "root")
+    assert (again.id, again.rebuilt, again.slots("received/")) == (journal.id, False, {"gw-1/5": [7, [[9, 9]]]})
+    again.close()
 
 
 def test_a_journal_of_a_newer_version_is_refused_and_left_alone(

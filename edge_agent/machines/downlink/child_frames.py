@@ -14,6 +14,7 @@ from edge_agent.algebra.frame import (
     JOURNAL_LOST,
     LEAF_READINGS,
     NEVER_US,
+    Birth,
     Flush,
     Frame,
     Gap,
@@ -109,7 +110,10 @@ class ChildFrames:
             self.lives.heard(node, message.epoch, self.children.memberships)
             out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         else:
+            refused = self.inbox.refused
             out = self.settle(node, message, received_us)
+            if self.inbox.refused > refused:
+                self.let_go.refused(node, message.epoch, message.seq)
         beat = self._beats.get(node)
         for lost in self.let_go.heard(node, None if beat is None else beat[0], received_us):
             out += self.settle(node, lost, received_us)
@@ -123,6 +127,12 @@ class ChildFrames:
             yield from ((node, self._apply(effect, None, now_us)) for effect in effects)
             if effects and node in self._beats:
                 self._beat(node, now_us)
+
+    def retire(self, node: str, now_us: int) -> list[Gap]:
+        """No longer expect a node (1.5). Returns losses of leaves that have moved away from it."""
+        losses = list(self._left_unseen(loss_records.retired(self.children.memberships, node, now_us)))
+        self.children.retire(node)
+        return losses
 
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
         """Take a frame, or a declared loss of frames, without noting that the child was heard."""
@@ -145,6 +155,15 @@ class ChildFrames:
                 membership = self.children.membership(dictionary.groups[number])
                 if node in membership.members:
                     membership.member(node).beat(frontier_us, received_us - self.ahead_us)
+
+    def _answered(self, node: str, birth: Birth) -> None:
+        """Forget the question for the journal that came before a birth: the child no longer waits for the answer (3.7).
+
+        A question of another birth stays: it shows that the child has begun again since.
+        """
+        beat, _ = self._beats.get(node, (None, 0))
+        if beat is not None and beat.last_seq < 0 and birth.follows_question(beat.epoch):
+            del self._beats[node]
 
     def speaking(self) -> dict[str, int]:
         """Child -> epoch of its last heartbeat, if frames that this heartbeat names have not taken effect."""
@@ -206,6 +225,8 @@ class ChildFrames:
         losses = tuple(self.pasts.losses(effect, changes, parts, received_us))
         if effect.stale:
             return Applied(effect, dictionary, losses)
+        if frame.birth is not None:
+            self._answered(effect.node, frame.birth)
         beat = self._beats.get(effect.node)
         speaks_in = None if beat is None else beat[0].epoch
         losses += tuple(self.lives.losses(effect.node, frame, self.children.memberships, speaks_in))
@@ -417,7 +438,9 @@ class ChildFrames:
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        self.children.restore(decode(ChildrenState, state["household"]))
+        children = decode(ChildrenState, state["household"])
+        self.children.restore(children)
+        self.children.retired = set(children.retired)  # the batches of this run are decided again as they were
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         flushes = decode(dict[str, dict[int, tuple[Flush, list[int]]]], state.get("ended_flushes", {}))

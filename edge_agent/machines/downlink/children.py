@@ -169,7 +169,7 @@ class Children:
         )
 
     def restore(self, state: ChildrenState) -> None:
+        """Continue from the result of `snapshot`. No node is retired: configuration says at each start which are."""
         self.known = {node: Child(child.heard_us, child.online) for node, child in state.children.items()}
-        self.retired = set(state.retired)
         self._link_up_us = state.link_up_us
         self.unlisted.of = {node: LostListing(*lost) for node, lost in state.unlisted.items()}

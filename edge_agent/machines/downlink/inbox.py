@@ -223,6 +223,8 @@ class Inbox(ChildEpochs):
         seq, current = message.seq, self.current.get(key.node) == key.epoch
         if not self.bounded or (current and seq == frames.applied.next):
             return True
+        if isinstance(message, BadFrame) and message.run:  # lost: one before each frame that waits, so that it goes on
+            return key in self.epochs or not self._crowded(key.node, message)
         birth = message.birth if isinstance(message, Frame) else None
         predecessor = frames.predecessor if birth is None else birth.predecessor
         upto = frames.birth_frames if birth is None else birth.frames

@@ -144,7 +144,7 @@ class Merger(Node):
                     # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
                     if node in membership.members:
                         self._retired.setdefault(group, set()).update(membership.members[node].leaves)
-                self.parent.children.retire(node)
+                self._gaps += self.parent.retire(node, now_us)
             case _:
                 raise refuse(event, self.settings.node)
         return out

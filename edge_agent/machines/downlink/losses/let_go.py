@@ -8,7 +8,7 @@ sends messages, for longer than any back-off between two sendings, it settles th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from edge_agent.algebra.frame import Heartbeat
@@ -21,6 +21,7 @@ LET_GO: Final = "frames that its parent had received are in no spool"  # reason 
 WAIT_US: Final = 120_000_000  # frames are lost after so long a wait; a child sends an unreceipted frame 5 times by then
 LOOK_US: Final = 1_000_000  # shortest time between two looks at a child: there may be thousands of missing frames
 PAUSE_US: Final = 10_000_000  # most time between two messages of a child that counts as waiting
+MOST_REFUSED: Final = 128  # epochs of a child with refused frames noted between two looks; it has 100 frames in flight
 
 Hole = tuple[int, int]  # epoch, first missing seq
 
@@ -35,7 +36,16 @@ class LetGo:
         self._inbox = inbox
         self._waited_us: dict[str, dict[Hole, int]] = {}
         self._heard_us: dict[str, int] = {}
-        self._refused = 0
+        # child -> epoch -> lowest seq of the frames refused since the last look
+        self._refused: dict[str, dict[int, int]] = {}
+        # child -> hole -> lowest seq in it that was refused while it waited: only the frames before that are lost
+        self._comes_again: dict[str, dict[Hole, int]] = {}
+
+    def refused(self, node: str, epoch: int, seq: int) -> None:
+        """Note that a frame was refused for lack of room (2.2). It is not lost, because its child sends it again."""
+        noted = self._refused.setdefault(node, {})
+        if epoch in noted or len(noted) < MOST_REFUSED:
+            noted[epoch] = min(seq, noted.get(epoch, seq))
 
     def heard(self, node: str, beat: Heartbeat | None, now_us: int) -> list[BadFrame]:
         """Note that a message of a child has been taken. Returns replacements for frames that count as lost now.
@@ -43,8 +53,8 @@ class LetGo:
         beat: the child's newest heartbeat, if frames that it names are missing.
         """
         if beat is None and not self._inbox.waits(node):
-            self._waited_us.pop(node, None)
-            self._heard_us.pop(node, None)
+            for of in (self._waited_us, self._heard_us, self._refused, self._comes_again):
+                of.pop(node, None)
             return []
         if node in self._waited_us and 0 <= now_us - self._heard_us.get(node, now_us) < LOOK_US:
             return []
@@ -54,13 +64,42 @@ class LetGo:
         speaks = now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
         current = self._inbox.current.get(node)
         holes = {hole: last for hole, last in self._holes(node, beat) if not speaks or hole[0] == current}
-        if self._inbox.refused != self._refused:  # missing frames may have been refused here; they will be sent again
-            self._refused = self._inbox.refused
-            self._waited_us.clear()
-        before = self._waited_us.pop(node, {})
+        before = self._refusals(node, holes)
         self._waited_us[node] = {hole: before[hole] + passed_us if hole in before else 0 for hole in holes}
         due = [hole for hole, waited_us in self._waited_us[node].items() if waited_us >= WAIT_US]
-        return [self._lost(hole, holes[hole]) for hole in due]
+        ends = self._comes_again.get(node, {})
+        return [self._lost(hole, min(holes[hole], ends.get(hole, holes[hole] + 1) - 1)) for hole in due]
+
+    def _refusals(self, node: str, holes: Mapping[Hole, int]) -> dict[Hole, int]:
+        """Take the frames refused since the last look. Returns hole -> time waited, without holes that wait anew.
+
+        A child sends its frames in order. So a refused frame says nothing about holes before it, and holes behind it
+        wait anew: their frames may not have been sent yet. holes: hole -> its last seq.
+        """
+        waited, refused = self._waited_us.pop(node, {}), self._refused.pop(node, {})
+        ends = {hole: seq for hole, seq in self._comes_again.pop(node, {}).items() if hole in holes}
+        for of, seq in refused.items():
+            before = self._before(node, of)
+            waited = {hole: us for hole, us in waited.items() if hole[0] in before or (hole[0] == of and hole[1] < seq)}
+            ends |= {
+                hole: min(seq, ends.get(hole, seq)) for hole in waited if hole[0] == of and seq <= holes.get(hole, -1)
+            }
+        if len(refused) >= MOST_REFUSED:  # not all may have been noted
+            return {}
+        if ends:
+            self._comes_again[node] = ends
+        return waited
+
+    def _before(self, node: str, epoch: int) -> set[int]:
+        """The epochs that a child sends before `epoch`: those in its line of predecessors, and the one in force."""
+        lines, before = self._inbox.lines_of(node), set[int]()
+        frames = lines.get(epoch)
+        if frames is None or not frames.lost:
+            before.update(each for each in (self._inbox.current.get(node),) if each is not None)
+        while frames is not None and isinstance(frames.predecessor, tuple) and frames.predecessor[0] not in before:
+            before.add(frames.predecessor[0])
+            frames = lines.get(frames.predecessor[0])
+        return before - {epoch}
 
     @property
     def waiting(self) -> bool:

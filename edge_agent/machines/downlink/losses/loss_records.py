@@ -13,6 +13,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
 from edge_agent.machines.downlink.group_membership import Memberships
 from edge_agent.machines.downlink.losses.bad_messages import evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
+from edge_agent.machines.downlink.losses.unlisted import Unseen
 from edge_agent.machines.downlink.member import Member
 
 # reason of records for what a child without its past may have sent without effect here (1.2, 1.3)
@@ -88,6 +89,35 @@ def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
         if member is not None and member.leaves:
             start_us, end_us = max(min(spans)[0], 0), max(end_us for _, end_us in spans)
             yield Gap((group,), start_us, max(start_us, end_us), -1, tuple(sorted(member.leaves)), SECOND_LINE)
+
+
+def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen]:
+    """Finds leaves that moved away from a child that is being retired, which will never report their `leave` (1.5).
+
+    Other children list them as moved from an epoch whose `leave` nobody else can report. What the child received of
+    them and did not pass on is lost: from where each leaf stands here, and LATE_US earlier, because of late rows.
+    """
+    for group, membership in memberships.items():
+        own = membership.members.get(node)
+        moved = [
+            (name, member.leaves[name])
+            for of, member in membership.members.items()
+            if own is not None and of != node
+            for name in sorted(member.moved & own.leaves.keys())
+        ]
+        for name, entry in moved:
+            others = [
+                each.leaves[name] for of, each in membership.members.items() if of != node and name in each.leaves
+            ]
+            if (
+                own is None
+                or not membership.moves.awaited(entry)
+                or entry.before_move in {each.epoch for each in others}
+            ):
+                continue
+            start_us = max(min(own.times_of(name)) - LATE_US, 0)
+            loss = Gap((group,), start_us, max(now_us, start_us) + 1, -1, (name,), LET_GO)
+            yield Unseen(membership, node, entry, loss)
 
 
 def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
