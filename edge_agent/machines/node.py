@@ -225,8 +225,7 @@ class Node(Parents):
         frames: list[Frame] = []
         self._keep_quota()
         for parent in tuple(self.outbox.lost_lines):
-            self._declared += self.outbox.accept_loss(parent, self._leaf_names(), self._load)
-            self._renew = True
+            self._doubt(parent)
         moved, flush = False, Step()
         if self.wanted != self.outbox.parent and not self.outbox.leaving and not self.outbox.outdated:
             flush = self._flush_step(now_us) if self._reborn else flush

@@ -122,8 +122,7 @@ class Parents(ABC):
         given_up, notes = list[GivenUp](), list[Action]()
         waiting = self.outbox.former_lines.waiting()
         for parent, frames in [each for each in waiting.items() if only in ("", each[0])]:
-            gaps = self.outbox.accept_loss(parent, self._leaf_names(), self._load)
-            self._declared += gaps
+            gaps = self._doubt(parent)
             found = [gap for gap in gaps if gap.end_us > gap.start_us]
             known = all(gap.readings >= 0 for gap in gaps)
             of = GivenUp(
@@ -136,9 +135,15 @@ class Parents(ABC):
             given_up.append(of)
             notes.append(Note("parent.loss_accepted", asdict(of)))
         self.given_up = tuple(given_up)
-        self._renew = self._renew or bool(given_up)  # the next birth names no epoch before the move (1.5)
         self._dirty = True
         return notes
+
+    def _doubt(self, parent: str) -> tuple[Gap, ...]:
+        """Give up the frames that wait for a former parent, and declare them. Returns their gap records."""
+        gaps = self.outbox.accept_loss(parent, self._reached(), self._leaf_names(), self._load)
+        self._declared += gaps
+        self._renew = True  # the next birth names no epoch before the move (1.5)
+        return gaps
 
     def _join_journal(self, now_us: int) -> list[Frame]:
         """Begin an epoch for the parent's new journal: a birth, frames never published, then the losses (3.7)."""

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
+from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, LATEST_US, Frame, Gap, Leaf, Members, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
@@ -230,8 +230,10 @@ def test_what_is_in_doubt_of_another_epoch_is_declared_for_all_groups_and_for_le
     query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
     sender, now = Sender("m", query, leaves=("gone",)), Sender("m", query).outbox
     frames = {(f.epoch, f.seq): f for f in (sender.birth(), sender.send((0, 10 * S, "", 1.0), frontier_us=10 * S))}
-    (gap,), lost = in_doubt(list(frames), now.encoder, now.epoch, {query.group: ("a",)}, lambda *key: frames[key])
-    assert (gap.groups, gap.nodes, gap.start_us, lost) == ((query.group,), ("a", "gone"), 0, 1)
+    leaves, span_us = {query.group: ("a",)}, (LATEST_US, 10 * S)
+    found = in_doubt(list(frames), now.encoder, now.epoch, leaves, lambda *key: frames[key], span_us=span_us)
+    (gap,) = found.gaps
+    assert (gap.groups, gap.nodes, gap.start_us, found.readings) == ((query.group,), ("a", "gone"), 0, 1)
 
 
 def test_frames_are_sorted_by_what_the_old_journal_can_have_seen() -> None:

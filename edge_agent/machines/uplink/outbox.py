@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from edge_agent.algebra.frame import Birth, Frame, Gap, Leaf, Receipt
+from edge_agent.algebra.frame import NEVER_US, Birth, Frame, Gap, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.slots import OutboxState
@@ -191,10 +191,10 @@ class Outbox(FrameQueue):
             self.lost_frames += 1
             return self._in_place_of(epoch, 0)
 
-    def accept_loss(self, parent: str, leaves: Leaves, load: Load) -> tuple[Gap, ...]:
+    def accept_loss(self, parent: str, reached: Mapping[Group, int], nodes: Leaves, load: Load) -> tuple[Gap, ...]:
         """Give up the frames that a former parent has not receipted. Returns their gap records.
 
-        leaves: for every group the leaves whose readings this node sends.
+        reached, nodes: see `join_journal`.
         """
         line = self.former_lines.lines[parent]
         keys = list(line.pending)
@@ -204,7 +204,7 @@ class Outbox(FrameQueue):
         self.lost_lines = [each for each in self.lost_lines if each != parent]
         ends = [line.end for line in self.former_lines.lines.values() if line.end is not None]
         self.moved_from = (ends[-1][0], self.moved_from[1]) if ends else (0, {})  # now of the line before
-        return self._in_doubt(keys, leaves, load)
+        return self._in_doubt(keys, reached, nodes, load)
 
     # --- another journal of the parent (3.7) ------------------------------------------------------------------------
 
@@ -229,11 +229,11 @@ class Outbox(FrameQueue):
             rest, left, self.leaving = list(self._to_move), self.leaving, 0
             self._to_move.clear()
             self.forget += rest
-            gaps = self._in_doubt(rest, nodes, load)
+            gaps = self._in_doubt(rest, reached, nodes, load)
             return False, gaps if left == self.moved_from[0] else (*gaps, *lost_with_journal(reached, nodes))
         self.outdated, self.changes = False, self.changes + 1
         spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch)
-        gaps = self._in_doubt([*spooled.doubtful, *self._to_move], nodes, load)
+        gaps = self._in_doubt([*spooled.doubtful, *self._to_move], reached, nodes, load)
         groups, first = {number: group for group, number in self.encoder.groups.items()}, dict[Group, int]()
         for key in (*spooled.moving, *spooled.kept)[:LOOKED_AHEAD]:
             with suppress(PortError, WireError, ValueError, KeyError):
@@ -251,11 +251,15 @@ class Outbox(FrameQueue):
         self._readdress([key for key in spooled.kept if key[1] == 0], gaps, load)
         return False, ()
 
-    def _in_doubt(self, keys: list[tuple[int, int]], leaves: Leaves, load: Load) -> tuple[Gap, ...]:
-        gaps, lost = in_doubt(keys, self.encoder, self.epoch, leaves, load)
-        self.sent_readings -= lost
-        self.lost_readings += lost
-        return gaps
+    def _in_doubt(
+        self, keys: list[tuple[int, int]], reached: Mapping[Group, int], nodes: Leaves, load: Load
+    ) -> tuple[Gap, ...]:
+        span_us = self.late.earliest_us(keys), max(reached.values(), default=NEVER_US)
+        found = in_doubt(keys, self.encoder, self.epoch, nodes, load, span_us=span_us)
+        self.sent_readings -= found.readings
+        self.lost_readings += found.readings
+        self.lost_frames += found.unread
+        return found.gaps
 
     def _readdress(self, births: list[tuple[int, int]], gaps: tuple[Gap, ...], load: Load) -> None:
         """Address epochs that were never published to the new journal. The first birth declares the losses `gaps`."""
