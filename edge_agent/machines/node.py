@@ -53,7 +53,7 @@ from edge_agent.machines.parents import NodeSettings, Parents
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.parent_choice import ParentChoice
+from edge_agent.machines.uplink.parent_choice import PROBE, ParentChoice
 from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
 
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
@@ -119,6 +119,7 @@ class Node(Parents):
         elif restored.lost:
             self.outbox.take_over(restored.frames)
         self.choice = ParentChoice(settings.parents, settings.away_us, settings.back_us)
+        self.outbox.several = len(settings.parents) > 1
         if not self.outbox.parent and settings.parents:
             self.outbox.parent = settings.parents[0]
         self.wanted = self.outbox.parent
@@ -137,7 +138,7 @@ class Node(Parents):
                 out += self._after_commit()
             case Refused() | Relieved() | LinkUp() | LinkDown() | Sent():
                 out += self._uplink(event)
-            case Receipted(receipt) if receipt.epoch == self._probe_epoch:
+            case Receipted(receipt) if receipt.epoch == PROBE:
                 self.choice.answered(now_us)
             case Receipted(receipt):
                 out += self._receipted(receipt, now_us)

@@ -15,7 +15,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Action, Beat, Note
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.parent_choice import ParentChoice
+from edge_agent.machines.uplink.parent_choice import PROBE, ParentChoice
 from edge_agent.machines.uplink.step import Step, without_promise
 
 
@@ -93,18 +93,13 @@ class Parents(ABC):
         if len(self.choice.parents) < 2 and self.choice.parents == (outbox.parent,) == (self.wanted,):
             return []  # the usual case, checked at each event: one parent, and it is in use
         asked = self.choice.asks(outbox.parent, now_us)
-        out: list[Action] = [Beat(Heartbeat(self._probe_epoch, -1, ()), asked)] if asked else []
+        out: list[Action] = [Beat(Heartbeat(PROBE, -1, ()), asked)] if asked else []
         waits = not outbox.link_up or outbox.owed
         wanted = self.choice.wanted(outbox.parent, now_us, waits=waits, unfinished=outbox.former_lines.waiting())
         if wanted != self.wanted:
             out.append(Note("parent.changes", {"from": outbox.parent, "to": wanted, "frames": len(outbox.pending)}))
             self.wanted, self._dirty = wanted, True
         return out
-
-    @property
-    def _probe_epoch(self) -> int:
-        """The epoch id in heartbeats that ask another parent whether it answers. It is not the id of a real epoch."""
-        return ~self.outbox.epoch_id & 0xFFFFFFFF
 
     def _move(self, now_us: int) -> list[Frame]:
         """End the line to the present parent with a leave, and begin a line to the wanted parent (1.5)."""

@@ -76,6 +76,7 @@ class FrameQueue:
         self.withheld: frozenset[Group] = frozenset()  # groups that may not promise: they have too many registers
         self.link_up = False
         self.parent = ""  # the receiver of the present epoch; '': the only parent
+        self.several = False  # whether other parents are asked, too, so that their answers may be late
         self.former_lines = FormerLines()
         self.late = LateExtents()
         self._asked = 0  # number of parents asked for their journal since the process started

@@ -52,8 +52,9 @@ class Outbox(FrameQueue):
         former = self.former_lines.line_of(receipt)
         if former is not None:
             return self._former_receipt(*former, receipt, load)
-        if receipt.journal != self.journal and self.former_lines.lines and not self._for_us(receipt):
-            return []  # a late receipt of a former parent
+        others = self.several or bool(self.former_lines.lines)
+        if receipt.journal != self.journal and others and not self._for_us(receipt):
+            return []  # a late receipt of another parent
         if self.journal is None:
             self.journal = receipt.journal
             notes.append(Note("parent.journal", {"journal": receipt.journal}))
