@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from edge_agent.algebra.frame import JOURNAL_LOST, Gap, Receipt
-from edge_agent.machines.events import Beat, LinkUp, Receipted, Tick
+from edge_agent.machines.events import Beat, ClockChanged, LinkUp, Receipted, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from tests.support.machines.simulated_host import T0, Disk, S, SimulatedHost, gateway_host, read
 
 OF_A, OF_B = 7, 8  # their journals
@@ -80,3 +81,35 @@ def test_an_answer_that_names_no_frame_of_this_node_says_nothing_about_the_prese
     assert site.box.journal == OF_A
     site.host.do(Receipted(Receipt(site.box.epoch, 70, 0)), site.now_us)
     assert site.box.journal == 70
+
+
+def test_a_restored_copy_of_a_parent_is_recognised_by_a_node_that_had_left_it_and_came_back() -> None:
+    """protocol 3.7: its journal is that of a former line, and several receipts of it are not late."""
+    site = Site()
+    site.run(5)
+    site.answering = {"B"}
+    site.run(130)
+    assert site.box.parent == "B"
+    site.answering = {"A", "B"}
+    site.run(400)
+    assert (site.box.parent, site.box.journal) == ("A", OF_A)
+    site.journals["A"] = 9  # its disk is lost
+    site.run(10)
+    assert site.box.journal == 9
+    for _ in range(OLD_RECEIPTS):  # and is restored from a copy
+        assert site.box.journal == 9
+        site.host.do(Receipted(Receipt(site.box.epoch, OF_A, 0)), site.now_us)
+    assert site.box.journal == OF_A
+
+
+def test_a_step_of_the_clock_is_no_time_in_which_the_parent_was_silent() -> None:
+    """protocol 1.5"""
+    site = Site()
+    site.run(5)
+    read(site.host, site.now_us + S, 1, site.now_us + S)
+    site.host.do(Tick(), site.now_us + S)
+    assert site.box.owed
+    step_us = 3600 * S
+    event = ClockChanged(known=True, boot="", offset_us=step_us, by_us=step_us)
+    site.host.do(event, site.now_us + S + step_us)
+    assert site.host.machine.wanted == "A"

@@ -113,7 +113,7 @@ class Outbox(FrameQueue):
 
     def _for_us(self, receipt: Receipt) -> bool:
         """Whether a receipt with an unknown journal comes from the present parent and not from a former one."""
-        if self.former_lines.knows(receipt.journal):
+        if self.former_lines.knows(receipt.journal, self.parent):
             return False
         present = self.journal is not None and (receipt.epoch == self.epoch or receipt.epoch in self.pending.epochs())
         return present or receipt.epoch == self.ask_epoch
