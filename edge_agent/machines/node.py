@@ -251,6 +251,7 @@ class Node(Parents):
         elif self._wants_epoch():
             frames += self._open_on_the_way(now_us)
         if self.outbox.leaving:
+            self._note_losses(self._declared)
             frames += self.outbox.put(Step(gaps=self._declared)) if self._declared else []
             self._declared = ()  # sent before the moved rows, so that the parent does not take those for repeats (3.7)
             for part in self.outbox.moved_steps(self._load, MOVED_AT_ONCE):
@@ -268,6 +269,7 @@ class Node(Parents):
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
         frames += self._put(step, now_us)
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
+        self._note_losses([gap for frame in instead for gap in frame.gaps])
         state = {
             **slots.LAYOUT.write(slots.VERSION),
             **self._state(now_us),
@@ -314,6 +316,7 @@ class Node(Parents):
         """Begin a new epoch. Returns the frames of its birth (1.2)."""
         self.outbox.draw()
         step = self._birth_step(now_us)
+        self._note_losses(step.gaps)
         withheld = self._declared or self._too_many_hints(step)
         return self.outbox.open(without_promise(step) if withheld else step)
 
@@ -363,10 +366,11 @@ class Node(Parents):
         return without_promise(step)
 
     def _note_late(self, step: Step, *, flush: bool = False) -> None:
-        """Remember the times of rows that the promise does not cover: late rows below it, rows of a flush above it.
+        """Remember the times that the promise does not cover: of late rows and losses below it, of a flush above it.
 
         If the parent's journal is lost, they are declared in doubt (3.7). flush: the step is a flush.
         """
+        self._note_losses(step.gaps)
         for each in step.groups:
             spans = [rows.partials for rows in each.rows if (rows.late or flush) and len(rows.partials)]
             if spans:

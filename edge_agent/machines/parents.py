@@ -7,10 +7,21 @@ a parent with a new journal is a new parent, and what the old journal may have c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from edge_agent.algebra.frame import IN_DOUBT, MAX_FRAME_BYTES, MAX_KEYS, Frame, Gap, Heartbeat, Leaf, Receipt
+from edge_agent.algebra.frame import (
+    BEGAN,
+    IN_DOUBT,
+    JOURNAL_LOST,
+    MAX_FRAME_BYTES,
+    MAX_KEYS,
+    Frame,
+    Gap,
+    Heartbeat,
+    Leaf,
+    Receipt,
+)
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Action, Beat, Note
 from edge_agent.machines.uplink.late_sendings import LateSendings
@@ -61,8 +72,8 @@ class GivenUp:
 class Parents(ABC):
     """The part of a node that chooses its parent.
 
-    _declared: losses for the next step. _late: times of the late rows that were sent. _moving: this process has begun
-    to move frames to another parent or journal. given_up: frames declared lost by the last `AcceptLoss`.
+    _declared: losses for the next step. _late: times of the late rows and losses that were sent. _moving: this process
+    has begun to move frames to another parent or journal. given_up: frames declared lost by the last `AcceptLoss`.
     """
 
     settings: NodeSettings
@@ -149,15 +160,23 @@ class Parents(ABC):
             for group, start_us, end_us in self._late.recent()
         )
         new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
-        for gap in declared:  # remember them, to state them again if this journal too is lost before it passes them on
-            if gap.reason == IN_DOUBT:
-                for group in gap.groups:
-                    self._late.note(group, gap.start_us, gap.end_us)
         self._declared = (*declared, *late)
         if not new:
             return []
         self.outbox.draw(anew=True)
         return self.outbox.open(without_promise(self._birth_step(now_us)))
+
+    def _note_losses(self, gaps: Collection[Gap]) -> None:
+        """Remember declared losses, to declare them again if the parent loses its journal before it passes them on.
+
+        Except those that the record of the lost journal covers anyway (3.7), and those of groups not known here.
+        """
+        known = self._reached() if gaps else {}
+        for gap in gaps:
+            if gap.end_us > gap.start_us and gap.reason not in (BEGAN, JOURNAL_LOST):
+                for group in gap.groups:
+                    if group in known:
+                        self._late.note(group, gap.start_us, gap.end_us)
 
     @abstractmethod
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:

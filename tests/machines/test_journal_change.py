@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -17,6 +18,7 @@ from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses.loss_records import narrowed
 from edge_agent.machines.events import (
     Arrived,
+    ClockChanged,
     Command,
     Commit,
     LinkDown,
@@ -37,7 +39,7 @@ from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
 from tests.support.fakes import FakeClock
 from tests.support.machines.scripted_child import SUM, Sender, journalled
-from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, Disk, S, SimulatedHost, gateway_host, read
+from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
 
 NEW = 9
 
@@ -290,3 +292,60 @@ def test_what_comes_while_frames_move_is_in_the_commit_that_names_it() -> None:
     again = gateway_host(host.disk, now_us + 2 * S)
     again.do(Tick(), now_us + 20 * S)
     assert again.machine.book()["sent"] == 7
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_losses_that_a_journal_was_told_are_told_the_next_one_too(kept: bool) -> None:
+    """protocol 3.7: it may have lost them before it passed them on. kept: the record is in a birth that was waiting."""
+    late_us = T0 - 20 * S
+    host = at_work(published=True)
+    read(host, late_us, 1, T0 + 6 * S)
+    host.do(Tick(), T0 + 7 * S)  # published, and never receipted
+    host.do(LinkDown(), T0 + 8 * S)
+    now_us = T0 + 8 * S
+    for restarted in range(1 + kept):
+        if restarted:
+            host = gateway_host(host.disk, now_us)
+        for _ in range(20):  # minutes: what was late is no longer remembered for itself
+            now_us += 60 * S
+            host.do(Tick(), now_us)
+
+    def told(journal: int) -> bool:
+        before = {key: frame for key, (frame, _) in host.disk.frames.items()}
+        meet(host, journal, now_us)
+        new = [frame for key, (frame, _) in host.disk.frames.items() if before.get(key) is not frame]
+        return any(gap.reason == IN_DOUBT and gap.start_us <= late_us < gap.end_us for gap in gaps(new))
+
+    assert told(NEW)
+    for epoch in {epoch for epoch, _ in host.disk.frames}:
+        host.do(Receipted(Receipt(epoch, NEW, 1000)), now_us + 3 * S)
+    now_us += 4 * S
+    host.do(Tick(), now_us)
+    assert not host.disk.frames
+    assert told(NEW + 1)
+
+
+def test_a_loss_below_the_promise_is_in_doubt_with_the_journal_that_had_its_record() -> None:
+    """protocol 3.7: the tier above begins the record of the lost journal at the promise."""
+    host = gateway_host(sensors=(replace(SENSOR, rereadable=False, own_clock=False),))
+    host.accepted(T0)
+    for i in range(6):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    wrong = (T0 + 2 * S, T0 + 4 * S)
+    host.do(ClockChanged(known=True, boot="", offset_us=0, by_us=0, wrong=wrong), T0 + 6 * S)
+    host.do(Tick(), T0 + 7 * S)
+    box = host.machine.outbox
+    host.do(Receipted(Receipt(box.epoch, JOURNAL, box.seq)), T0 + 8 * S)
+    host.do(Tick(), T0 + 9 * S)
+    assert not gaps([frame for frame, _ in host.disk.frames.values()]), "the record has its receipt"
+    in_doubt = [gap for gap in gaps(meet(host, NEW, T0 + 10 * S)) if gap.reason == IN_DOUBT]
+    assert any(gap.start_us <= wrong[0] and gap.end_us >= wrong[1] for gap in in_doubt), in_doubt
+
+
+def test_losses_of_groups_that_a_node_does_not_have_are_not_remembered() -> None:
+    """Else a child's records would grow what its parent stores."""
+    host = at_work(published=True)
+    other = Query("r", 1, "t", Tumbling(S), SUM).group
+    host.machine._note_losses([Gap((other, QUERY.group), T0, T0 + S, 1, (), "lost in a test")])
+    assert [group for group, *_ in host.machine._late.recent()] == [QUERY.group]

@@ -9,6 +9,7 @@ import pytest
 
 from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LOST, Birth, Frame, Gap, Receipt
 from edge_agent.machines.events import (
+    AcceptLoss,
     Beat,
     ClockChanged,
     Configured,
@@ -227,3 +228,27 @@ def test_an_epoch_whose_birth_is_damaged_and_forgotten_is_given_up_and_the_next_
     assert again.birth.predecessor == LOST
     assert list(box.pending) == [(6, 0)]
     assert box.lost_frames == 2
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_frames_given_up_for_a_former_parent_are_declared_to_the_next_journal_too(accepted: bool) -> None:
+    """protocol 3.7, 1.5: the present parent may lose the record. accepted: by the operator, not by another journal."""
+    site = Site()
+    site.run(3)
+    site.answering = set()
+    site.run(10)
+    lost_us = site.now_us
+    site.answering = {"B"}
+    site.run(200)
+    assert site.box.parent == "B"
+    if accepted:
+        site.host.do(AcceptLoss("A"), site.now_us)
+    else:
+        site.answering, site.journals["A"] = {"A", "B"}, 70
+    site.run(5)
+    assert site.box.former_lines.waiting() == {}
+    site.journals["B"] = 9
+    known = len(site.host.frames)
+    site.run(5)
+    assert site.box.journal == 9
+    assert any(g.start_us <= lost_us - S < g.end_us for g in site.declared(known) if g.reason == IN_DOUBT)
