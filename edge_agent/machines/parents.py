@@ -159,10 +159,11 @@ class Parents(ABC):
             Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
             for group, start_us, end_us in self._late.recent()
         )
-        new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
-        self._declared = (*declared, *late)
-        if not new:
-            return []
+        joined = self.outbox.join_journal(self._load, self._reached(), nodes)
+        self._note_losses([gap for frame in joined.frames for gap in frame.gaps])
+        self._declared = (*joined.gaps, *late)
+        if not joined.begins:
+            return list(joined.frames)
         self.outbox.draw(anew=True)
         return self.outbox.open(without_promise(self._birth_step(now_us)))
 

@@ -37,6 +37,7 @@ from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, sort_ou
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
+from edge_agent.wire.frames import encode
 from tests.support.fakes import FakeClock
 from tests.support.machines.scripted_child import SUM, Sender, journalled
 from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
@@ -198,8 +199,10 @@ def test_a_damaged_birth_that_goes_to_the_new_journal_as_it_is_ends_no_process()
     host.do(Tick(), T0 + 10 * S)
     first, _ = host.disk.frames[epoch, 0]
     assert first.birth is not None
-    assert (first.birth.journal, first.birth.predecessor) == (NEW, None)
-    assert {gap.reason for gap in first.gaps} >= {DAMAGED}
+    ahead, _ = next(frame for frame in host.disk.frames.values() if frame[0].birth and not frame[0].birth.predecessor)
+    assert (first.birth.journal, first.birth.predecessor) == (NEW, (ahead.epoch, 0))
+    assert {gap.reason for gap in first.gaps} == {DAMAGED}
+    assert {gap.reason for gap in ahead.gaps} >= {JOURNAL_LOST}
 
 
 def test_a_late_receipt_of_the_journal_that_was_left_changes_nothing_but_several_do() -> None:
@@ -349,3 +352,41 @@ def test_losses_of_groups_that_a_node_does_not_have_are_not_remembered() -> None
     other = Query("r", 1, "t", Tumbling(S), SUM).group
     host.machine._note_losses([Gap((other, QUERY.group), T0, T0 + S, 1, (), "lost in a test")])
     assert [group for group, *_ in host.machine._late.recent()] == [QUERY.group]
+
+
+def test_losses_of_a_journal_go_ahead_of_a_birth_that_waits_and_has_no_room_for_them() -> None:
+    """protocol 3.7, 2.1: a merger was started again without a link; each record names its leaves once more."""
+    most_bytes, disk = 2_000, Disk()
+
+    def merger(now_us: int) -> SimulatedHost[Merger]:
+        settings = NodeSettings("m", frame_bytes=most_bytes)
+        machine = Merger(settings, Random(now_us), disk.restored(), disk.load, grace_us=600 * S)
+        host = SimulatedHost(machine, disk)
+        host.do(LowerLink(up=True), now_us)
+        return host
+
+    host = merger(T0)
+    host.accepted(T0)
+    for i in range(4):
+        query = Query(f"q{i}", 1, f"s{i}", Tumbling(10 * S), SUM, lateness_us=0)
+        child = Sender(f"child-{i}", query, leaves=[f"gateway-{number:03d}" for number in range(40)])
+        frames = (journalled(child.birth(), host.machine), child.send((0, 10 * S, "", 1.0), frontier_us=10 * S))
+        host.do(Arrived(tuple((child.node, frame, None) for frame in frames)), T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    for epoch, seq in sorted(disk.frames):
+        host.do(Receipted(Receipt(epoch, JOURNAL, seq + 1)), T0 + 3 * S)
+    host.do(Tick(), T0 + 4 * S)
+    assert not disk.frames
+    host = merger(T0 + 5 * S)
+    host.do(Tick(), T0 + 6 * S)
+    waiting = set(disk.frames)
+    assert waiting
+    ahead = [frame for frame in meet(host, NEW, T0 + 6 * S) if (frame.epoch, 0) not in waiting]
+    assert {gap.reason for gap in gaps(ahead)} == {JOURNAL_LOST}
+    assert sum(len(gap.nodes) for gap in gaps(ahead)) == 4 * 40
+    assert all(len(encode(frame)) <= most_bytes for frame, _ in disk.frames.values())
+    sent = [(action.epoch, action.seq) for action in host.done if isinstance(action, Publish)]
+    assert sent[0] == (ahead[0].epoch, 0)
+    first, _ = disk.frames[next(key for key in disk.frames if key in waiting)]
+    assert first.birth is not None
+    assert first.birth.predecessor == (ahead[-1].epoch, ahead[-1].seq)

@@ -18,7 +18,18 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Flush, Frame, Heartbeat, Leaf
+from edge_agent.algebra.frame import (
+    LOST,
+    MAX_FRAME_BYTES,
+    MAX_KEYS,
+    NEVER_US,
+    Birth,
+    Flush,
+    Frame,
+    Gap,
+    Heartbeat,
+    Leaf,
+)
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
 from edge_agent.machines.events import Publish, Relieve, SpooledFrame
@@ -132,6 +143,26 @@ class FrameQueue:
         self._born[self.epoch] = BirthState(self.epoch_id, self.predecessor, len(frames))
         if self.journal is None:
             self.births[self.epoch] = frames[0]
+        return frames
+
+    def open_ahead(self, gaps: tuple[Gap, ...]) -> list[Frame]:
+        """Make an epoch for the parent's journal that only declares losses, to be sent before all pending frames.
+
+        No pending frame may be marked. Returns the frames of its birth, which are several if the records need them.
+        """
+        used = self.pending.epochs() | self.former_lines.epochs() | {self.epoch, self._next_id >> 32, 0}
+        epoch_id = 0
+        while epoch_id >> 32 in used:
+            epoch_id = self.random.getrandbits(64)
+        birth = Birth(epoch_id, self.journal or 0, None, self.version)
+        frames = self.new_encoder().encode_step(epoch_id >> 32, 0, Step(gaps=gaps), birth)
+        self._born[epoch_id >> 32] = BirthState(epoch_id, None, len(frames))
+        waiting, self.pending = list(self.pending), PendingFrames()
+        for frame in frames:
+            self.pending.add(frame.epoch, frame.seq)
+            self._uncommitted.append((frame.epoch, frame.seq))
+        for key in waiting:
+            self.pending.add(*key)
         return frames
 
     def put(self, step: Step) -> list[Frame]:

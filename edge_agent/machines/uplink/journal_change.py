@@ -9,7 +9,7 @@ and the tier that knows how far each leaf had come narrows the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,6 +37,18 @@ class Spooled:
     doubtful: Keys
     moving: Keys
     kept: Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What follows from a new journal. begins: whether a new epoch must begin. gaps: the losses to declare in it.
+
+    frames: of an epoch ahead of those that stay, if it has declared the losses.
+    """
+
+    begins: bool = False
+    gaps: tuple[Gap, ...] = ()
+    frames: Sequence[Frame] = ()
 
 
 def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spooled:

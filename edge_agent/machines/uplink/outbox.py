@@ -23,6 +23,7 @@ from edge_agent.machines.uplink import gap_records
 from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS, FormerLine, leave_frames
 from edge_agent.machines.uplink.frame_queue import FrameQueue
 from edge_agent.machines.uplink.journal_change import (
+    Joined,
     Leaves,
     Load,
     first_frontiers,
@@ -266,17 +267,15 @@ class Outbox(FrameQueue):
         self.journal, self.outdated = journal, True
         return [Note("parent.journal_changed", {"known": known, "got": journal, "frames": self.spooled})]
 
-    def join_journal(self, load: Load, reached: Mapping[Group, int], nodes: Leaves) -> tuple[bool, tuple[Gap, ...]]:
-        """Decide about spooled frames. Returns (whether a new epoch must begin, the losses to declare in it).
-
-        reached: group -> latest end of the rows sent. nodes: group -> its leaves.
-        """
+    def join_journal(self, load: Load, reached: Mapping[Group, int], nodes: Leaves) -> Joined:
+        """Decide about spooled frames. reached: group -> latest end of the rows sent. nodes: group -> its leaves."""
         if not self.outdated:  # a restart interrupted a move of frames: the meaning of their numbers is lost
             rest, left, self.leaving = list(self._to_move), self.leaving, 0
             self._to_move.clear()
             self.forget += rest
             gaps = self._in_doubt(rest, reached, nodes, load)
-            return False, gaps if left == self.moved_from[0] else (*gaps, *lost_with_journal(reached, nodes))
+            gaps += () if left == self.moved_from[0] else lost_with_journal(reached, nodes)
+            return Joined(gaps=gaps)
         self.outdated, self.changes = False, self.changes + 1
         spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch)
         gaps = self._in_doubt([*spooled.doubtful, *self._to_move], reached, nodes, load)
@@ -293,9 +292,8 @@ class Outbox(FrameQueue):
         self._left_encoder = self.encoder
         if not spooled.kept:
             self.births.clear()
-            return True, gaps
-        self._readdress(gaps, load)
-        return False, ()
+            return Joined(begins=True, gaps=gaps)
+        return Joined(frames=self._readdress(gaps, load))
 
     def _in_doubt(
         self, keys: list[tuple[int, int]], reached: Mapping[Group, int], nodes: Leaves, load: Load
@@ -307,16 +305,23 @@ class Outbox(FrameQueue):
         self.lost_frames += found.unread
         return found.gaps
 
-    def _readdress(self, gaps: tuple[Gap, ...], load: Load) -> None:
-        """Address epochs that were never published to the new journal. The first birth declares the losses `gaps`."""
-        for i, frame in enumerate(self._births(load)):
+    def _readdress(self, gaps: tuple[Gap, ...], load: Load) -> list[Frame]:
+        """Address epochs that were never published to the new journal.
+
+        Returns the frames of an epoch ahead of them that declares the losses `gaps`: their births may have no room.
+        """
+        births = self._births(load)
+        ahead = self.open_ahead(gaps) if gaps else []
+        for i, frame in enumerate(births):
             assert frame.birth is not None
-            before = self._born.get(frame.epoch)
-            predecessor = None if i == 0 else frame.birth.predecessor
-            birth = replace(frame.birth, journal=self.journal or 0, predecessor=predecessor, held=None)
-            if before is not None:
-                self._born[frame.epoch] = replace(before, predecessor=predecessor)
-            self.replaced.append(replace(frame, birth=birth, gaps=(*frame.gaps, *gaps) if i == 0 else frame.gaps))
+            birth = replace(frame.birth, journal=self.journal or 0, held=None)
+            if i == 0:
+                before = (ahead[-1].epoch, ahead[-1].seq) if ahead else None
+                birth = replace(birth, predecessor=before, flush=None)
+            if frame.epoch in self._born:
+                self._born[frame.epoch] = replace(self._born[frame.epoch], predecessor=birth.predecessor)
+            self.replaced.append(replace(frame, birth=birth))
+        return ahead
 
     def moved_steps(self, load: Load, most: int) -> list[Step]:
         """Turn the next frames to move into steps for the present epoch. The same commit deletes these frames.
