@@ -53,7 +53,7 @@ from edge_agent.machines.parents import NodeSettings, Parents
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.parent_choice import ParentChoice
+from edge_agent.machines.uplink.parent_choice import PROBE, ParentChoice
 from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
 
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
@@ -119,6 +119,7 @@ class Node(Parents):
         elif restored.lost:
             self.outbox.take_over(restored.frames)
         self.choice = ParentChoice(settings.parents, settings.away_us, settings.back_us)
+        self.outbox.several = len(settings.parents) > 1
         if not self.outbox.parent and settings.parents:
             self.outbox.parent = settings.parents[0]
         self.wanted = self.outbox.parent
@@ -137,7 +138,7 @@ class Node(Parents):
                 out += self._after_commit()
             case Refused() | Relieved() | LinkUp() | LinkDown() | Sent():
                 out += self._uplink(event)
-            case Receipted(receipt) if receipt.epoch == self._probe_epoch:
+            case Receipted(receipt) if receipt.epoch == PROBE:
                 self.choice.answered(now_us)
             case Receipted(receipt):
                 out += self._receipted(receipt, now_us)
@@ -188,6 +189,7 @@ class Node(Parents):
             self._elapsed(self._now_us, now_us)
         if isinstance(event, ClockChanged):
             self._dirty = True
+            self.choice.shift(event.by_us)
             self._stepped(event.by_us)
         if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
             out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))
@@ -225,8 +227,7 @@ class Node(Parents):
         frames: list[Frame] = []
         self._keep_quota()
         for parent in tuple(self.outbox.lost_lines):
-            self._declared += self.outbox.accept_loss(parent, self._leaf_names(), self._load)
-            self._renew = True
+            self._doubt(parent)
         moved, flush = False, Step()
         if self.wanted != self.outbox.parent and not self.outbox.leaving and not self.outbox.outdated:
             flush = self._flush_step(now_us) if self._reborn else flush
@@ -250,6 +251,7 @@ class Node(Parents):
         elif self._wants_epoch():
             frames += self._open_on_the_way(now_us)
         if self.outbox.leaving:
+            self._note_losses(self._declared)
             frames += self.outbox.put(Step(gaps=self._declared)) if self._declared else []
             self._declared = ()  # sent before the moved rows, so that the parent does not take those for repeats (3.7)
             for part in self.outbox.moved_steps(self._load, MOVED_AT_ONCE):
@@ -267,6 +269,7 @@ class Node(Parents):
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
         frames += self._put(step, now_us)
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
+        self._note_losses([gap for frame in instead for gap in frame.gaps])
         state = {
             **slots.LAYOUT.write(slots.VERSION),
             **self._state(now_us),
@@ -313,6 +316,7 @@ class Node(Parents):
         """Begin a new epoch. Returns the frames of its birth (1.2)."""
         self.outbox.draw()
         step = self._birth_step(now_us)
+        self._note_losses(step.gaps)
         withheld = self._declared or self._too_many_hints(step)
         return self.outbox.open(without_promise(step) if withheld else step)
 
@@ -362,10 +366,11 @@ class Node(Parents):
         return without_promise(step)
 
     def _note_late(self, step: Step, *, flush: bool = False) -> None:
-        """Remember the times of rows that the promise does not cover: late rows below it, rows of a flush above it.
+        """Remember the times that the promise does not cover: of late rows and losses below it, of a flush above it.
 
         If the parent's journal is lost, they are declared in doubt (3.7). flush: the step is a flush.
         """
+        self._note_losses(step.gaps)
         for each in step.groups:
             spans = [rows.partials for rows in each.rows if (rows.late or flush) and len(rows.partials)]
             if spans:

@@ -7,15 +7,26 @@ a parent with a new journal is a new parent, and what the old journal may have c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from edge_agent.algebra.frame import IN_DOUBT, MAX_FRAME_BYTES, MAX_KEYS, Frame, Gap, Heartbeat, Leaf, Receipt
+from edge_agent.algebra.frame import (
+    BEGAN,
+    IN_DOUBT,
+    JOURNAL_LOST,
+    MAX_FRAME_BYTES,
+    MAX_KEYS,
+    Frame,
+    Gap,
+    Heartbeat,
+    Leaf,
+    Receipt,
+)
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Action, Beat, Note
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.parent_choice import ParentChoice
+from edge_agent.machines.uplink.parent_choice import PROBE, ParentChoice
 from edge_agent.machines.uplink.step import Step, without_promise
 
 
@@ -61,8 +72,8 @@ class GivenUp:
 class Parents(ABC):
     """The part of a node that chooses its parent.
 
-    _declared: losses for the next step. _late: times of the late rows that were sent. _moving: this process has begun
-    to move frames to another parent or journal. given_up: frames declared lost by the last `AcceptLoss`.
+    _declared: losses for the next step. _late: times of the late rows and losses that were sent. _moving: this process
+    has begun to move frames to another parent or journal. given_up: frames declared lost by the last `AcceptLoss`.
     """
 
     settings: NodeSettings
@@ -93,18 +104,13 @@ class Parents(ABC):
         if len(self.choice.parents) < 2 and self.choice.parents == (outbox.parent,) == (self.wanted,):
             return []  # the usual case, checked at each event: one parent, and it is in use
         asked = self.choice.asks(outbox.parent, now_us)
-        out: list[Action] = [Beat(Heartbeat(self._probe_epoch, -1, ()), asked)] if asked else []
+        out: list[Action] = [Beat(Heartbeat(PROBE, -1, ()), asked)] if asked else []
         waits = not outbox.link_up or outbox.owed
         wanted = self.choice.wanted(outbox.parent, now_us, waits=waits, unfinished=outbox.former_lines.waiting())
         if wanted != self.wanted:
             out.append(Note("parent.changes", {"from": outbox.parent, "to": wanted, "frames": len(outbox.pending)}))
             self.wanted, self._dirty = wanted, True
         return out
-
-    @property
-    def _probe_epoch(self) -> int:
-        """The epoch id in heartbeats that ask another parent whether it answers. It is not the id of a real epoch."""
-        return ~self.outbox.epoch_id & 0xFFFFFFFF
 
     def _move(self, now_us: int) -> list[Frame]:
         """End the line to the present parent with a leave, and begin a line to the wanted parent (1.5)."""
@@ -122,8 +128,7 @@ class Parents(ABC):
         given_up, notes = list[GivenUp](), list[Action]()
         waiting = self.outbox.former_lines.waiting()
         for parent, frames in [each for each in waiting.items() if only in ("", each[0])]:
-            gaps = self.outbox.accept_loss(parent, self._leaf_names(), self._load)
-            self._declared += gaps
+            gaps = self._doubt(parent)
             found = [gap for gap in gaps if gap.end_us > gap.start_us]
             known = all(gap.readings >= 0 for gap in gaps)
             of = GivenUp(
@@ -136,9 +141,15 @@ class Parents(ABC):
             given_up.append(of)
             notes.append(Note("parent.loss_accepted", asdict(of)))
         self.given_up = tuple(given_up)
-        self._renew = self._renew or bool(given_up)  # the next birth names no epoch before the move (1.5)
         self._dirty = True
         return notes
+
+    def _doubt(self, parent: str) -> tuple[Gap, ...]:
+        """Give up the frames that wait for a former parent, and declare them. Returns their gap records."""
+        gaps = self.outbox.accept_loss(parent, self._reached(), self._leaf_names(), self._load)
+        self._declared += gaps
+        self._renew = True  # the next birth names no epoch before the move (1.5)
+        return gaps
 
     def _join_journal(self, now_us: int) -> list[Frame]:
         """Begin an epoch for the parent's new journal: a birth, frames never published, then the losses (3.7)."""
@@ -148,16 +159,25 @@ class Parents(ABC):
             Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
             for group, start_us, end_us in self._late.recent()
         )
-        new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
-        for gap in declared:  # remember them, to state them again if this journal too is lost before it passes them on
-            if gap.reason == IN_DOUBT:
-                for group in gap.groups:
-                    self._late.note(group, gap.start_us, gap.end_us)
-        self._declared = (*declared, *late)
-        if not new:
-            return []
+        joined = self.outbox.join_journal(self._load, self._reached(), nodes)
+        self._note_losses([gap for frame in joined.frames for gap in frame.gaps])
+        self._declared = (*joined.gaps, *late)
+        if not joined.begins:
+            return list(joined.frames)
         self.outbox.draw(anew=True)
         return self.outbox.open(without_promise(self._birth_step(now_us)))
+
+    def _note_losses(self, gaps: Collection[Gap]) -> None:
+        """Remember declared losses, to declare them again if the parent loses its journal before it passes them on.
+
+        Except those that the record of the lost journal covers anyway (3.7), and those of groups not known here.
+        """
+        known = self._reached() if gaps else {}
+        for gap in gaps:
+            if gap.end_us > gap.start_us and gap.reason not in (BEGAN, JOURNAL_LOST):
+                for group in gap.groups:
+                    if group in known:
+                        self._late.note(group, gap.start_us, gap.end_us)
 
     @abstractmethod
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
+from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, LATEST_US, Frame, Gap, Leaf, Members, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
@@ -17,6 +18,7 @@ from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses.loss_records import narrowed
 from edge_agent.machines.events import (
     Arrived,
+    ClockChanged,
     Command,
     Commit,
     LinkDown,
@@ -35,9 +37,10 @@ from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, sort_ou
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
+from edge_agent.wire.frames import encode
 from tests.support.fakes import FakeClock
 from tests.support.machines.scripted_child import SUM, Sender, journalled
-from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, Disk, S, SimulatedHost, gateway_host, read
+from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
 
 NEW = 9
 
@@ -196,8 +199,10 @@ def test_a_damaged_birth_that_goes_to_the_new_journal_as_it_is_ends_no_process()
     host.do(Tick(), T0 + 10 * S)
     first, _ = host.disk.frames[epoch, 0]
     assert first.birth is not None
-    assert (first.birth.journal, first.birth.predecessor) == (NEW, None)
-    assert {gap.reason for gap in first.gaps} >= {DAMAGED}
+    ahead, _ = next(frame for frame in host.disk.frames.values() if frame[0].birth and not frame[0].birth.predecessor)
+    assert (first.birth.journal, first.birth.predecessor) == (NEW, (ahead.epoch, 0))
+    assert {gap.reason for gap in first.gaps} == {DAMAGED}
+    assert {gap.reason for gap in ahead.gaps} >= {JOURNAL_LOST}
 
 
 def test_a_late_receipt_of_the_journal_that_was_left_changes_nothing_but_several_do() -> None:
@@ -230,8 +235,10 @@ def test_what_is_in_doubt_of_another_epoch_is_declared_for_all_groups_and_for_le
     query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
     sender, now = Sender("m", query, leaves=("gone",)), Sender("m", query).outbox
     frames = {(f.epoch, f.seq): f for f in (sender.birth(), sender.send((0, 10 * S, "", 1.0), frontier_us=10 * S))}
-    (gap,), lost = in_doubt(list(frames), now.encoder, now.epoch, {query.group: ("a",)}, lambda *key: frames[key])
-    assert (gap.groups, gap.nodes, gap.start_us, lost) == ((query.group,), ("a", "gone"), 0, 1)
+    leaves, span_us = {query.group: ("a",)}, (LATEST_US, 10 * S)
+    found = in_doubt(list(frames), now.encoder, now.epoch, leaves, lambda *key: frames[key], span_us=span_us)
+    (gap,) = found.gaps
+    assert (gap.groups, gap.nodes, gap.start_us, found.readings) == ((query.group,), ("a", "gone"), 0, 1)
 
 
 def test_frames_are_sorted_by_what_the_old_journal_can_have_seen() -> None:
@@ -288,3 +295,98 @@ def test_what_comes_while_frames_move_is_in_the_commit_that_names_it() -> None:
     again = gateway_host(host.disk, now_us + 2 * S)
     again.do(Tick(), now_us + 20 * S)
     assert again.machine.book()["sent"] == 7
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_losses_that_a_journal_was_told_are_told_the_next_one_too(kept: bool) -> None:
+    """protocol 3.7: it may have lost them before it passed them on. kept: the record is in a birth that was waiting."""
+    late_us = T0 - 20 * S
+    host = at_work(published=True)
+    read(host, late_us, 1, T0 + 6 * S)
+    host.do(Tick(), T0 + 7 * S)  # published, and never receipted
+    host.do(LinkDown(), T0 + 8 * S)
+    now_us = T0 + 8 * S
+    for restarted in range(1 + kept):
+        if restarted:
+            host = gateway_host(host.disk, now_us)
+        for _ in range(20):  # minutes: what was late is no longer remembered for itself
+            now_us += 60 * S
+            host.do(Tick(), now_us)
+
+    def told(journal: int) -> bool:
+        before = {key: frame for key, (frame, _) in host.disk.frames.items()}
+        meet(host, journal, now_us)
+        new = [frame for key, (frame, _) in host.disk.frames.items() if before.get(key) is not frame]
+        return any(gap.reason == IN_DOUBT and gap.start_us <= late_us < gap.end_us for gap in gaps(new))
+
+    assert told(NEW)
+    for epoch in {epoch for epoch, _ in host.disk.frames}:
+        host.do(Receipted(Receipt(epoch, NEW, 1000)), now_us + 3 * S)
+    now_us += 4 * S
+    host.do(Tick(), now_us)
+    assert not host.disk.frames
+    assert told(NEW + 1)
+
+
+def test_a_loss_below_the_promise_is_in_doubt_with_the_journal_that_had_its_record() -> None:
+    """protocol 3.7: the tier above begins the record of the lost journal at the promise."""
+    host = gateway_host(sensors=(replace(SENSOR, rereadable=False, own_clock=False),))
+    host.accepted(T0)
+    for i in range(6):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    wrong = (T0 + 2 * S, T0 + 4 * S)
+    host.do(ClockChanged(known=True, boot="", offset_us=0, by_us=0, wrong=wrong), T0 + 6 * S)
+    host.do(Tick(), T0 + 7 * S)
+    box = host.machine.outbox
+    host.do(Receipted(Receipt(box.epoch, JOURNAL, box.seq)), T0 + 8 * S)
+    host.do(Tick(), T0 + 9 * S)
+    assert not gaps([frame for frame, _ in host.disk.frames.values()]), "the record has its receipt"
+    in_doubt = [gap for gap in gaps(meet(host, NEW, T0 + 10 * S)) if gap.reason == IN_DOUBT]
+    assert any(gap.start_us <= wrong[0] and gap.end_us >= wrong[1] for gap in in_doubt), in_doubt
+
+
+def test_losses_of_groups_that_a_node_does_not_have_are_not_remembered() -> None:
+    """Else a child's records would grow what its parent stores."""
+    host = at_work(published=True)
+    other = Query("r", 1, "t", Tumbling(S), SUM).group
+    host.machine._note_losses([Gap((other, QUERY.group), T0, T0 + S, 1, (), "lost in a test")])
+    assert [group for group, *_ in host.machine._late.recent()] == [QUERY.group]
+
+
+def test_losses_of_a_journal_go_ahead_of_a_birth_that_waits_and_has_no_room_for_them() -> None:
+    """protocol 3.7, 2.1: a merger was started again without a link; each record names its leaves once more."""
+    most_bytes, disk = 2_000, Disk()
+
+    def merger(now_us: int) -> SimulatedHost[Merger]:
+        settings = NodeSettings("m", frame_bytes=most_bytes)
+        machine = Merger(settings, Random(now_us), disk.restored(), disk.load, grace_us=600 * S)
+        host = SimulatedHost(machine, disk)
+        host.do(LowerLink(up=True), now_us)
+        return host
+
+    host = merger(T0)
+    host.accepted(T0)
+    for i in range(4):
+        query = Query(f"q{i}", 1, f"s{i}", Tumbling(10 * S), SUM, lateness_us=0)
+        child = Sender(f"child-{i}", query, leaves=[f"gateway-{number:03d}" for number in range(40)])
+        frames = (journalled(child.birth(), host.machine), child.send((0, 10 * S, "", 1.0), frontier_us=10 * S))
+        host.do(Arrived(tuple((child.node, frame, None) for frame in frames)), T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    for epoch, seq in sorted(disk.frames):
+        host.do(Receipted(Receipt(epoch, JOURNAL, seq + 1)), T0 + 3 * S)
+    host.do(Tick(), T0 + 4 * S)
+    assert not disk.frames
+    host = merger(T0 + 5 * S)
+    host.do(Tick(), T0 + 6 * S)
+    waiting = set(disk.frames)
+    assert waiting
+    ahead = [frame for frame in meet(host, NEW, T0 + 6 * S) if (frame.epoch, 0) not in waiting]
+    assert {gap.reason for gap in gaps(ahead)} == {JOURNAL_LOST}
+    assert sum(len(gap.nodes) for gap in gaps(ahead)) == 4 * 40
+    assert all(len(encode(frame)) <= most_bytes for frame, _ in disk.frames.values())
+    sent = [(action.epoch, action.seq) for action in host.done if isinstance(action, Publish)]
+    assert sent[0] == (ahead[0].epoch, 0)
+    first, _ = disk.frames[next(key for key in disk.frames if key in waiting)]
+    assert first.birth is not None
+    assert first.birth.predecessor == (ahead[-1].epoch, ahead[-1].seq)

@@ -207,7 +207,7 @@ def test_an_old_parent_with_another_journal_makes_what_was_sent_to_it_doubtful()
         assert box.lost_lines == []
         box.receipt(Receipt(old, 99, 0), load(spool))
     assert box.lost_lines == ["region-1"]
-    box.accept_loss("region-1", {}, load(spool))
+    box.accept_loss("region-1", {}, {}, load(spool))
     assert box.former_lines.waiting() == {}
     assert box.moved_from == (0, {})
 

@@ -144,9 +144,12 @@ class FormerLines:
                 return parent, line
         return None
 
-    def knows(self, journal: int) -> bool:
-        """Whether a journal is that of a former parent, so that its receipt may be late."""
-        return any(line.journal == journal for line in self.lines.values())
+    def knows(self, journal: int, present: str) -> bool:
+        """Whether a journal is that of a former parent, so that its receipt may be late.
+
+        present: the parent in use, which may have a finished line here, with the journal that it had then.
+        """
+        return any(line.journal == journal for parent, line in self.lines.items() if parent != present)
 
     # --- the spool --------------------------------------------------------------------------------------------------
 

@@ -18,15 +18,26 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Flush, Frame, Heartbeat, Leaf
+from edge_agent.algebra.frame import (
+    LOST,
+    MAX_FRAME_BYTES,
+    MAX_KEYS,
+    NEVER_US,
+    Birth,
+    Flush,
+    Frame,
+    Gap,
+    Heartbeat,
+    Leaf,
+)
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.checkpoint.slots import BirthState
-from edge_agent.machines.events import Publish, Relieve
+from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
+from edge_agent.machines.events import Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import FormerLines
 from edge_agent.machines.uplink.late_extents import LateExtents
-from edge_agent.machines.uplink.pending_frames import PendingFrames
+from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
 MARK_AHEAD: Final = 1_000  # most frames marked `sent` without a receipt; limits how many may be sent again at once
@@ -76,6 +87,7 @@ class FrameQueue:
         self.withheld: frozenset[Group] = frozenset()  # groups that may not promise: they have too many registers
         self.link_up = False
         self.parent = ""  # the receiver of the present epoch; '': the only parent
+        self.several = False  # whether other parents are asked, too, so that their answers may be late
         self.former_lines = FormerLines()
         self.late = LateExtents()
         self._asked = 0  # number of parents asked for their journal since the process started
@@ -131,6 +143,26 @@ class FrameQueue:
         self._born[self.epoch] = BirthState(self.epoch_id, self.predecessor, len(frames))
         if self.journal is None:
             self.births[self.epoch] = frames[0]
+        return frames
+
+    def open_ahead(self, gaps: tuple[Gap, ...]) -> list[Frame]:
+        """Make an epoch for the parent's journal that only declares losses, to be sent before all pending frames.
+
+        No pending frame may be marked. Returns the frames of its birth, which are several if the records need them.
+        """
+        used = self.pending.epochs() | self.former_lines.epochs() | {self.epoch, self._next_id >> 32, 0}
+        epoch_id = 0
+        while epoch_id >> 32 in used:
+            epoch_id = self.random.getrandbits(64)
+        birth = Birth(epoch_id, self.journal or 0, None, self.version)
+        frames = self.new_encoder().encode_step(epoch_id >> 32, 0, Step(gaps=gaps), birth)
+        self._born[epoch_id >> 32] = BirthState(epoch_id, None, len(frames))
+        waiting, self.pending = list(self.pending), PendingFrames()
+        for frame in frames:
+            self.pending.add(frame.epoch, frame.seq)
+            self._uncommitted.append((frame.epoch, frame.seq))
+        for key in waiting:
+            self.pending.add(*key)
         return frames
 
     def put(self, step: Step) -> list[Frame]:
@@ -283,6 +315,57 @@ class FrameQueue:
     def spooled(self) -> int:
         """Number of frames without a receipt, also those for former parents."""
         return len(self.pending) + sum(self.former_lines.waiting().values())
+
+    def snapshot(self) -> OutboxState:
+        """The state without the epoch's numbers, whose slots are larger and change less often."""
+        return OutboxState(
+            epoch_id=self.epoch_id,
+            seq=self.seq,
+            journal=self.journal,
+            predecessor=self.predecessor,
+            sent=self.sent_readings,
+            lost=self.lost_readings,
+            lost_frames=self.lost_frames,
+            whole=self.whole_books,
+            births=dict(self._born),
+            left=list(self.left),
+            leaving=self.leaving,
+            changes=self.changes,
+            parent=self.parent,
+            former=self.former_lines.snapshot(),
+            moved_from=self.moved_from[0],
+            moved=[(group, list(leaves.values())) for group, leaves in self.moved_from[1].items()],
+            late=self.late.needed(lambda key: key in self.pending or self.former_lines.of(key) is not None),
+        )
+
+    def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
+        """Continue from the result of `snapshot` and the frames of the spool. Births without a journal are decoded."""
+        self.epoch_id, self.seq, self.journal = state.epoch_id, state.seq, state.journal
+        self.predecessor, self.encoder, self._born = state.predecessor, encoder, dict(state.births)
+        self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
+        self.whole_books = state.whole
+        self.left, self.leaving, self.changes = list(state.left), state.leaving, state.changes
+        moved = {group: {leaf.node: leaf for leaf in leaves} for group, leaves in state.moved}
+        self.parent, self.moved_from = state.parent, (state.moved_from, moved)
+        self.former_lines.restore(state.former)
+        self.late = LateExtents(state.late)
+        self.take_over(frames)
+
+    def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
+        """Queue the frames of a spool for sending. If its slots are lost (1.2), this is called without `restore`."""
+        for spooled in frames:
+            pending = self.former_lines.home(spooled.epoch, spooled.seq)
+            if pending is None and spooled.epoch == self.leaving != 0:
+                self._to_move.extend((spooled.epoch, spooled.seq + i) for i in range(spooled.run))
+                continue
+            pending = self.pending if pending is None else pending
+            if spooled.sent:
+                pending.marked[spooled.epoch, spooled.seq] = Pending()
+            else:
+                pending.add(spooled.epoch, spooled.seq, spooled.run)
+            frame = spooled.frame
+            if frame is not None and frame.birth is not None and frame.birth.journal == 0:
+                self.births[frame.epoch] = frame
 
     def check(self) -> None:
         """Check invariants, for tests: frames in flight are spooled and bounded, and none precedes the journal id."""

@@ -9,18 +9,18 @@ and the tier that knows how far each leaf had come narrows the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LONG_AGO_US, Frame, Gap
+from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LATEST_US, LONG_AGO_US, NEVER_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
 MOST_RECORDS: Final = 100  # most gap records for frames in doubt; if there are more, one wider record replaces them
-MOST_LOOKED_AT: Final = 2_000  # most frames in doubt that are decoded to find their time ranges
+MOST_LOOKED_AT: Final = 2_000  # most frames in doubt that are decoded to find their time ranges; the oldest
 
 Keys = list[tuple[int, int]]
 Load = Callable[[int, int], Frame]
@@ -39,6 +39,18 @@ class Spooled:
     kept: Keys
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What follows from a new journal. begins: whether a new epoch must begin. gaps: the losses to declare in it.
+
+    frames: of an epoch ahead of those that stay, if it has declared the losses.
+    """
+
+    begins: bool = False
+    gaps: tuple[Gap, ...] = ()
+    frames: Sequence[Frame] = ()
+
+
 def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spooled:
     """Sort the spooled frames. pending: ((epoch, seq), whether ever published), in order. epoch: the present one."""
     found = list(pending)
@@ -52,24 +64,42 @@ def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spo
     return Spooled(doubtful, [key for key, marked in found if not marked and key[0] == epoch], [])
 
 
-def in_doubt(keys: Keys, encoder: EpochEncoder, epoch: int, leaves: Leaves, load: Load) -> tuple[tuple[Gap, ...], int]:
-    """Returns (gap records for frames that are given up, with the records in these frames; number of their readings).
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Frames that are given up. gaps: their gap records, with the records in these frames.
 
-    encoder, epoch: the present epoch. leaves: for every group those below this node. The records name these, those that
-    the frames list (they may have left), and all groups if the numbers are of another epoch.
+    readings: in the frames that were decoded. unread: number of the other frames.
+    """
+
+    gaps: tuple[Gap, ...]
+    readings: int
+    unread: int
+
+
+def in_doubt(
+    keys: Keys, encoder: EpochEncoder, epoch: int, leaves: Leaves, load: Load, *, span_us: tuple[int, int]
+) -> InDoubt:
+    """Declare frames that are given up.
+
+    keys: in order. encoder, epoch: the present epoch. leaves: for every group those below this node. The records name
+    these, those that the frames list (they may have left), and all groups if the numbers are of another epoch.
+    span_us: (earliest start of late rows in the frames, latest end of all rows sent), to date the frames that are not
+    decoded. Their other rows lie above what the first frame states or contains.
     """
     named = {name for names in leaves.values() for name in names}
     by_number = {number: group for group, number in encoder.groups.items()}
     everything = tuple(dict.fromkeys((*encoder.groups, *leaves)))
     spans: dict[tuple[Group, ...], list[tuple[int, int, int]]] = {}
     carried: list[Gap] = []
-    unknown = lost = 0
-    for key in keys[:MOST_LOOKED_AT]:
+    unread, lost, start_us = max(len(keys) - MOST_LOOKED_AT, 0), 0, span_us[0]
+    for i, key in enumerate(keys[:MOST_LOOKED_AT]):
         try:
             frame = load(*key)
         except (PortError, WireError, ValueError, KeyError):
-            unknown += 1
+            unread += 1
+            start_us = start_us if i else LONG_AGO_US  # nothing says how far the frames before had come
             continue
+        start_us = min(start_us, _earliest(frame))
         carried += (replace(gap, run=0) for gap in frame.gaps)
         lost += frame.readings
         named.update(leaf.node for change in frame.members for leaf in change.leaves)
@@ -89,9 +119,21 @@ def in_doubt(keys: Keys, encoder: EpochEncoder, epoch: int, leaves: Leaves, load
     if len(records) > MOST_RECORDS:
         start_us, end_us = min(r.start_us for r in records), max(r.end_us for r in records)
         records = [Gap(everything, start_us, end_us, sum(r.readings for r in records), nodes, IN_DOUBT)]
-    if unknown or len(keys) > MOST_LOOKED_AT:
-        records.append(Gap(everything, 0, 0, -1, nodes, IN_DOUBT))
-    return (*carried, *records), lost
+    if unread:
+        start_us = max(start_us, LONG_AGO_US)
+        end_us = max([span_us[1], start_us + 1, *(each.end_us for each in records)])
+        records.append(Gap(everything, start_us, end_us, -1, nodes, IN_DOUBT))
+    return InDoubt((*carried, *records), lost, unread)
+
+
+def _earliest(frame: Frame) -> int:
+    """The earliest time [us] that a frame states or contains: of a row, a frontier or an open session."""
+    times_us = [LATEST_US]
+    for part in frame.groups:
+        times_us += [section.span_us[0] for section in (*part.sections, *part.late)]
+        times_us += [start_us for _, start_us in part.registers if start_us is not None]
+        times_us += [part.frontier_us] if part.frontier_us is not None and part.frontier_us > NEVER_US else []
+    return min(times_us)
 
 
 def _joined(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -7,11 +7,11 @@ frames share one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import DAMAGED, Frame, Gap
+from edge_agent.algebra.frame import DAMAGED, LATEST_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import LateExtentState
 from edge_agent.machines.uplink.pending_frames import FrameKey
@@ -55,6 +55,12 @@ class LateExtents:
                 del self.entries[at]
                 return
         del self.entries[0]
+
+    def earliest_us(self, keys: Collection[FrameKey]) -> int:
+        """The earliest start of the late rows in frames of a spool; LATEST_US: none. keys: the frames, in order."""
+        within = set(keys)
+        found = (e.start_us for e in self.entries if (e.epoch, e.first) in within or (e.epoch, e.last) in within)
+        return min(found, default=LATEST_US)
 
     def gaps(self, epoch: int, seq: int) -> Iterator[Gap]:
         """Gap records for the late rows that a frame may have contained."""

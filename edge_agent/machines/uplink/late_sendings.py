@@ -1,5 +1,5 @@
-"""Remembers when late rows were sent, and their time ranges, in case the parent loses its journal (docs/protocol.md
-3.7).
+"""Remembers when late rows and losses were sent, and their time ranges, in case the parent loses its journal
+(docs/protocol.md 3.7).
 
 The tier above the parent knows from which time on rows on time may be missing; late rows may lie anywhere below. Late
 rows are declared lost with the journal if the parent may not have passed them on, even after a restart of the sender.
@@ -21,7 +21,7 @@ LateSending = tuple[int, int, int]  # time of sending by the object's own time; 
 
 
 class LateSendings:
-    """Entries of each group, in the order of sending. Rows of a flush are noted like late rows.
+    """Entries of each group, in the order of sending. Rows of a flush and declared losses are noted like late rows.
 
     Their age is counted in a time of its own, which never steps: it passes only while the node runs, and by at most a
     minute between two events. So a clock that steps forward, or a long standstill, does not make entries old.

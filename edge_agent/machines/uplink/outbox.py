@@ -15,16 +15,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from edge_agent.algebra.frame import Birth, Frame, Gap, Leaf, Receipt
+from edge_agent.algebra.frame import LOST, NEVER_US, Birth, Frame, Gap, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
-from edge_agent.machines.checkpoint.slots import OutboxState
-from edge_agent.machines.events import Note, SpooledFrame
+from edge_agent.machines.events import Note
 from edge_agent.machines.uplink import gap_records
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS, FormerLine, leave_frames
 from edge_agent.machines.uplink.frame_queue import FrameQueue
 from edge_agent.machines.uplink.journal_change import (
+    Joined,
     Leaves,
     Load,
     first_frontiers,
@@ -33,8 +32,7 @@ from edge_agent.machines.uplink.journal_change import (
     moved,
     sort_out,
 )
-from edge_agent.machines.uplink.late_extents import LateExtents
-from edge_agent.machines.uplink.pending_frames import POISON_TRIES, Pending, PendingFrames
+from edge_agent.machines.uplink.pending_frames import POISON_TRIES, FrameKey, Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
 KEPT_JOURNALS: Final = 8  # number of former journals remembered, because receipts of them may still arrive
@@ -52,8 +50,9 @@ class Outbox(FrameQueue):
         former = self.former_lines.line_of(receipt)
         if former is not None:
             return self._former_receipt(*former, receipt, load)
-        if receipt.journal != self.journal and self.former_lines.lines and not self._for_us(receipt):
-            return []  # a late receipt of a former parent
+        others = self.several or bool(self.former_lines.lines)
+        if receipt.journal != self.journal and others and not self._for_us(receipt):
+            return []  # a late receipt of another parent
         if self.journal is None:
             self.journal = receipt.journal
             notes.append(Note("parent.journal", {"journal": receipt.journal}))
@@ -96,6 +95,8 @@ class Outbox(FrameQueue):
 
     def _former_receipt(self, parent: str, line: FormerLine, receipt: Receipt, load: Load) -> list[Note]:
         """Take a receipt of a former parent: delete its frames, or note after several that its journal is lost."""
+        if line.journal is None:
+            line.journal = receipt.journal
         if receipt.journal != line.journal:
             line.others += 1
             if line.others < OTHER_JOURNALS or parent in self.lost_lines:
@@ -103,25 +104,26 @@ class Outbox(FrameQueue):
             self.lost_lines.append(parent)
             return [Note("parent.journal_lost", {"parent": parent, "frames": len(line.pending)})]
         line.others = 0
+        notes = self._of_another_journal(receipt, load, line)
         gone, poison = line.pending.receipted(receipt, line.flying)
         self.forget += gone
-        notes = [self._give_up(key, load(*key)) for key in poison]
+        notes += [self._give_up(key, load(*key)) for key in poison]
         if gone and not len(line.pending):
             notes.append(Note("parent.left", {"parent": parent}))
         return notes
 
     def _for_us(self, receipt: Receipt) -> bool:
         """Whether a receipt with an unknown journal comes from the present parent and not from a former one."""
-        if self.former_lines.knows(receipt.journal):
+        if self.former_lines.knows(receipt.journal, self.parent):
             return False
         present = self.journal is not None and (receipt.epoch == self.epoch or receipt.epoch in self.pending.epochs())
         return present or receipt.epoch == self.ask_epoch
 
     def end_line(self, parent: str, load: Load, now_us: int = 0) -> FormerLine | None:
-        """Address all later frames to another parent. Returns the ended line; None if it has no published frame.
+        """Address all later frames to another parent. Returns the ended line; None if this process published nothing.
 
         Published frames, and all frames of earlier epochs, stay with the old parent. Frames of the present epoch that
-        were never published move into the next epoch, which the caller must draw now.
+        were never published move into the next epoch, which the caller must draw now, unless None is returned.
         """
         old, self.parent = self.parent, parent
         self._asked += 1
@@ -131,7 +133,8 @@ class Outbox(FrameQueue):
         never = first is not None and first[1] == 0 and not self.pending.marked and born is not None
         back = self.former_lines.lines.get(parent)
         if self.journal is None or (never and born is not None and not isinstance(born.predecessor, tuple)):
-            self.former_lines.leave(old, self.journal, None, (), up=self.link_up)
+            staying = self._published_before(load)
+            self.former_lines.leave(old, *staying, up=self.link_up, now_us=now_us)
             self._readdress_all(back, load)
             return None
         if (self.epoch, 0) not in self.pending or (self.epoch, 0) in self.pending.marked:
@@ -149,6 +152,22 @@ class Outbox(FrameQueue):
         self.journal = None if back is None else back.journal
         self.births.clear()
         return line
+
+    def _published_before(self, load: Load) -> tuple[int | None, None, list[tuple[FrameKey, bool]]]:
+        """Remove epochs that were published before the slots were lost (1.2): the old parent may have counted them.
+
+        Returns (journal for which they were published, if known, None: no end, (frame, whether sent) in order).
+        """
+        epochs = {of for of in self.pending.epochs() if (of, 0) not in self.pending or (of, 0) in self.pending.marked}
+        staying = [(key, key in self.pending.marked) for key in self.pending if key[0] in epochs]
+        journal = self.journal
+        for key, _ in staying:
+            del self.pending[key]
+            if key[1] == 0:
+                with suppress(PortError, WireError):
+                    birth = load(*key).birth
+                    journal = journal if birth is None else birth.journal or None
+        return journal, None, staying
 
     def leave(self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]]) -> list[Frame]:
         """Make the frames that end a line, after the next epoch is drawn. leaves: of each group; see `leave_frames`."""
@@ -168,10 +187,9 @@ class Outbox(FrameQueue):
     def _readdress_all(self, back: FormerLine | None, load: Load) -> None:
         """Address all epochs to the new parent as they are, because nothing was ever published to the old one."""
         self.journal = None if back is None else back.journal
-        for i, epoch in enumerate(dict.fromkeys(epoch for epoch, seq in self.pending if seq == 0)):
-            frame = self.births.pop(epoch, None) or self._birth_of(epoch, load)
+        for i, frame in enumerate(self._births(load)):
             assert frame.birth is not None
-            predecessor = frame.birth.predecessor
+            epoch, predecessor = frame.epoch, frame.birth.predecessor
             if i == 0 and (back is not None or isinstance(predecessor, tuple)):
                 predecessor = None if back is None else back.end
             frame = replace(frame, birth=replace(frame.birth, journal=self.journal or 0, predecessor=predecessor))
@@ -183,18 +201,47 @@ class Outbox(FrameQueue):
                 self.births[epoch] = frame
             self.replaced.append(frame)
 
-    def _birth_of(self, epoch: int, load: Load) -> Frame:
-        """Read a birth that was never published. If its bytes are damaged, a gap record with its known fields."""
-        try:
-            return load(epoch, 0)
-        except (PortError, WireError):
-            self.lost_frames += 1
-            return self._in_place_of(epoch, 0)
+    def _births(self, load: Load) -> list[Frame]:
+        """The births of epochs that were never published, in order, to be addressed anew.
 
-    def accept_loss(self, parent: str, leaves: Leaves, load: Load) -> tuple[Gap, ...]:
+        If the bytes of one are damaged, a gap record takes its place, with its known fields. If these are lost with the
+        slots, the epoch is given up; the next one says that its predecessor is lost, so that nobody waits for it (1.2).
+        """
+        out, lost = list[Frame](), False
+        for epoch in dict.fromkeys(epoch for epoch, seq in self.pending if seq == 0):
+            frame = self.births.pop(epoch, None)
+            if frame is None:
+                try:
+                    frame = load(epoch, 0)
+                except (PortError, WireError):
+                    frame = self._in_place_of(epoch, 0)
+                    self.lost_frames += frame.birth is not None
+            if frame.birth is None:
+                self._drop_epoch(epoch, self.pending, self._flying)
+            elif lost and isinstance(frame.birth.predecessor, tuple):
+                out.append(replace(frame, birth=replace(frame.birth, predecessor=LOST)))
+            else:
+                out.append(frame)
+            lost = frame.birth is None
+        return out
+
+    def _drop_epoch(self, epoch: int, pending: PendingFrames, flying: set[FrameKey]) -> Note:
+        """Give up an epoch from before the slots were lost.
+
+        The parent declares the content lost, because the next birth names no predecessor (1.2, 3.7).
+        """
+        gone = [each for each in pending if each[0] == epoch]
+        for each in gone:
+            del pending[each]
+            flying.discard(each)
+        self.forget += gone
+        self.lost_frames += len(gone)
+        return Note("frame.given_up", {"epoch": epoch, "seq": 0, "frames": len(gone)})
+
+    def accept_loss(self, parent: str, reached: Mapping[Group, int], nodes: Leaves, load: Load) -> tuple[Gap, ...]:
         """Give up the frames that a former parent has not receipted. Returns their gap records.
 
-        leaves: for every group the leaves whose readings this node sends.
+        reached, nodes: see `join_journal`.
         """
         line = self.former_lines.lines[parent]
         keys = list(line.pending)
@@ -204,7 +251,7 @@ class Outbox(FrameQueue):
         self.lost_lines = [each for each in self.lost_lines if each != parent]
         ends = [line.end for line in self.former_lines.lines.values() if line.end is not None]
         self.moved_from = (ends[-1][0], self.moved_from[1]) if ends else (0, {})  # now of the line before
-        return self._in_doubt(keys, leaves, load)
+        return self._in_doubt(keys, reached, nodes, load)
 
     # --- another journal of the parent (3.7) ------------------------------------------------------------------------
 
@@ -220,20 +267,18 @@ class Outbox(FrameQueue):
         self.journal, self.outdated = journal, True
         return [Note("parent.journal_changed", {"known": known, "got": journal, "frames": self.spooled})]
 
-    def join_journal(self, load: Load, reached: Mapping[Group, int], nodes: Leaves) -> tuple[bool, tuple[Gap, ...]]:
-        """Decide about spooled frames. Returns (whether a new epoch must begin, the losses to declare in it).
-
-        reached: group -> latest end of the rows sent. nodes: group -> its leaves.
-        """
+    def join_journal(self, load: Load, reached: Mapping[Group, int], nodes: Leaves) -> Joined:
+        """Decide about spooled frames. reached: group -> latest end of the rows sent. nodes: group -> its leaves."""
         if not self.outdated:  # a restart interrupted a move of frames: the meaning of their numbers is lost
             rest, left, self.leaving = list(self._to_move), self.leaving, 0
             self._to_move.clear()
             self.forget += rest
-            gaps = self._in_doubt(rest, nodes, load)
-            return False, gaps if left == self.moved_from[0] else (*gaps, *lost_with_journal(reached, nodes))
+            gaps = self._in_doubt(rest, reached, nodes, load)
+            gaps += () if left == self.moved_from[0] else lost_with_journal(reached, nodes)
+            return Joined(gaps=gaps)
         self.outdated, self.changes = False, self.changes + 1
         spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch)
-        gaps = self._in_doubt([*spooled.doubtful, *self._to_move], nodes, load)
+        gaps = self._in_doubt([*spooled.doubtful, *self._to_move], reached, nodes, load)
         groups, first = {number: group for group, number in self.encoder.groups.items()}, dict[Group, int]()
         for key in (*spooled.moving, *spooled.kept)[:LOOKED_AHEAD]:
             with suppress(PortError, WireError, ValueError, KeyError):
@@ -247,27 +292,36 @@ class Outbox(FrameQueue):
         self._left_encoder = self.encoder
         if not spooled.kept:
             self.births.clear()
-            return True, gaps
-        self._readdress([key for key in spooled.kept if key[1] == 0], gaps, load)
-        return False, ()
+            return Joined(begins=True, gaps=gaps)
+        return Joined(frames=self._readdress(gaps, load))
 
-    def _in_doubt(self, keys: list[tuple[int, int]], leaves: Leaves, load: Load) -> tuple[Gap, ...]:
-        gaps, lost = in_doubt(keys, self.encoder, self.epoch, leaves, load)
-        self.sent_readings -= lost
-        self.lost_readings += lost
-        return gaps
+    def _in_doubt(
+        self, keys: list[tuple[int, int]], reached: Mapping[Group, int], nodes: Leaves, load: Load
+    ) -> tuple[Gap, ...]:
+        span_us = self.late.earliest_us(keys), max(reached.values(), default=NEVER_US)
+        found = in_doubt(keys, self.encoder, self.epoch, nodes, load, span_us=span_us)
+        self.sent_readings -= found.readings
+        self.lost_readings += found.readings
+        self.lost_frames += found.unread
+        return found.gaps
 
-    def _readdress(self, births: list[tuple[int, int]], gaps: tuple[Gap, ...], load: Load) -> None:
-        """Address epochs that were never published to the new journal. The first birth declares the losses `gaps`."""
-        for i, key in enumerate(births):
-            frame = self.births.pop(key[0], None) or self._birth_of(key[0], load)
+    def _readdress(self, gaps: tuple[Gap, ...], load: Load) -> list[Frame]:
+        """Address epochs that were never published to the new journal.
+
+        Returns the frames of an epoch ahead of them that declares the losses `gaps`: their births may have no room.
+        """
+        births = self._births(load)
+        ahead = self.open_ahead(gaps) if gaps else []
+        for i, frame in enumerate(births):
             assert frame.birth is not None
-            before = self._born.get(key[0])
-            predecessor = None if i == 0 else frame.birth.predecessor
-            birth = replace(frame.birth, journal=self.journal or 0, predecessor=predecessor, held=None)
-            if before is not None:
-                self._born[key[0]] = replace(before, predecessor=predecessor)
-            self.replaced.append(replace(frame, birth=birth, gaps=(*frame.gaps, *gaps) if i == 0 else frame.gaps))
+            birth = replace(frame.birth, journal=self.journal or 0, held=None)
+            if i == 0:
+                before = (ahead[-1].epoch, ahead[-1].seq) if ahead else None
+                birth = replace(birth, predecessor=before, flush=None)
+            if frame.epoch in self._born:
+                self._born[frame.epoch] = replace(self._born[frame.epoch], predecessor=birth.predecessor)
+            self.replaced.append(replace(frame, birth=birth))
+        return ahead
 
     def moved_steps(self, load: Load, most: int) -> list[Step]:
         """Turn the next frames to move into steps for the present epoch. The same commit deletes these frames.
@@ -313,28 +367,25 @@ class Outbox(FrameQueue):
         self.lost_readings += frame.readings
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
 
-    def _of_another_journal(self, receipt: Receipt, load: Load) -> list[Note]:
+    def _of_another_journal(self, receipt: Receipt, load: Load, line: FormerLine | None = None) -> list[Note]:
         """Give up an epoch from before the slots were lost, if the parent refuses it: its birth names a former journal.
 
-        The parent declares the content lost, because the next birth names no predecessor (1.2, 3.7).
+        line: of the parent; None: the present one.
         """
+        pending, flying, journal = self.pending, self._flying, self.journal
+        if line is not None:
+            pending, flying, journal = line.pending, line.flying, line.journal
         key = (receipt.epoch, 0)
-        pending = self.pending.marked.get(key)
-        if receipt.upto or receipt.epoch == self.epoch or pending is None or pending.tries <= POISON_TRIES:
+        birth_sent = pending.marked.get(key)
+        if receipt.upto or receipt.epoch == self.epoch or birth_sent is None or birth_sent.tries <= POISON_TRIES:
             return []
         try:
             birth = load(*key).birth
         except (PortError, WireError):
             return []
-        if birth is None or birth.journal == self.journal:
+        if birth is None or birth.journal == journal:
             return []
-        gone = [each for each in self.pending if each[0] == receipt.epoch]
-        for each in gone:
-            del self.pending[each]
-            self._flying.discard(each)
-        self.forget += gone
-        self.lost_frames += len(gone)
-        return [Note("frame.given_up", {"epoch": key[0], "seq": 0, "frames": len(gone)})]
+        return [self._drop_epoch(receipt.epoch, pending, flying)]
 
     def damaged(self, epoch: int, seq: int) -> list[Note]:
         """Replace a damaged frame by a gap record of all groups of the epoch (3.5, 3.6).
@@ -397,56 +448,3 @@ class Outbox(FrameQueue):
         known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(frames[0].epoch)
         groups = None if known is None else {number: group for group, number in known.groups.items()}
         return gap_records.record_of(frames, groups, self.encoder.groups)
-
-    # --- the spool --------------------------------------------------------------------------------------------------
-
-    def snapshot(self) -> OutboxState:
-        """The state without the epoch's numbers, whose slots are larger and change less often."""
-        return OutboxState(
-            epoch_id=self.epoch_id,
-            seq=self.seq,
-            journal=self.journal,
-            predecessor=self.predecessor,
-            sent=self.sent_readings,
-            lost=self.lost_readings,
-            lost_frames=self.lost_frames,
-            whole=self.whole_books,
-            births=dict(self._born),
-            left=list(self.left),
-            leaving=self.leaving,
-            changes=self.changes,
-            parent=self.parent,
-            former=self.former_lines.snapshot(),
-            moved_from=self.moved_from[0],
-            moved=[(group, list(leaves.values())) for group, leaves in self.moved_from[1].items()],
-            late=self.late.needed(lambda key: key in self.pending or self.former_lines.of(key) is not None),
-        )
-
-    def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
-        """Continue from the result of `snapshot` and the frames of the spool. Births without a journal are decoded."""
-        self.epoch_id, self.seq, self.journal = state.epoch_id, state.seq, state.journal
-        self.predecessor, self.encoder, self._born = state.predecessor, encoder, dict(state.births)
-        self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
-        self.whole_books = state.whole
-        self.left, self.leaving, self.changes = list(state.left), state.leaving, state.changes
-        moved = {group: {leaf.node: leaf for leaf in leaves} for group, leaves in state.moved}
-        self.parent, self.moved_from = state.parent, (state.moved_from, moved)
-        self.former_lines.restore(state.former)
-        self.late = LateExtents(state.late)
-        self.take_over(frames)
-
-    def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
-        """Queue the frames of a spool for sending. If its slots are lost (1.2), this is called without `restore`."""
-        for spooled in frames:
-            pending = self.former_lines.home(spooled.epoch, spooled.seq)
-            if pending is None and spooled.epoch == self.leaving != 0:
-                self._to_move.extend((spooled.epoch, spooled.seq + i) for i in range(spooled.run))
-                continue
-            pending = self.pending if pending is None else pending
-            if spooled.sent:
-                pending.marked[spooled.epoch, spooled.seq] = Pending()
-            else:
-                pending.add(spooled.epoch, spooled.seq, spooled.run)
-            frame = spooled.frame
-            if frame is not None and frame.birth is not None and frame.birth.journal == 0:
-                self.births[frame.epoch] = frame

@@ -11,6 +11,9 @@ from collections.abc import Collection
 from typing import Final
 
 PROBE_US: Final = 5_000_000  # interval of questions to the first parent
+# the epoch in these questions. It is always the same, so that no late answer, also to a question of an earlier process,
+# is taken for a receipt of the present parent
+PROBE: Final = 0xFFFFFFFF
 MISSED: Final = 3  # after so many questions without an answer the first parent counts as away again
 
 

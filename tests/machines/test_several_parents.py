@@ -1,0 +1,254 @@
+"""A node with several parents: which of them it uses, and whose answers count (protocol 1.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LOST, Birth, Frame, Gap, Receipt
+from edge_agent.machines.events import (
+    AcceptLoss,
+    Beat,
+    ClockChanged,
+    Configured,
+    LinkUp,
+    Publish,
+    Receipted,
+    Restored,
+    SpooledFrame,
+    Tick,
+)
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.uplink.outbox import OLD_RECEIPTS, Outbox
+from edge_agent.machines.uplink.pending_frames import POISON_TRIES
+from edge_agent.ports.spool import DamagedError
+from tests.support.machines.simulated_host import QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
+
+OF_A, OF_B = 7, 8  # their journals
+SETTINGS = NodeSettings("a", parents=("A", "B"), away_us=120 * S, back_us=300 * S)
+
+
+class Site:
+    """A gateway with two parents, which answer each second while they are in `answering`."""
+
+    def __init__(self, disk: Disk | None = None, now_us: int = T0) -> None:
+        self.take(gateway_host(disk, now_us, settings=SETTINGS))
+        self.journals = {"A": OF_A, "B": OF_B}
+        self.answering: set[str] = {"A", "B"}
+        self.now_us = now_us
+        self.host.do(LinkUp(), now_us)
+
+    def take(self, host: SimulatedHost[Gateway]) -> None:
+        self.host, self.box = host, host.machine.outbox
+
+    def lose_slots(self, *, damaged: bool = False) -> None:
+        """The process starts again on a spool of which only the frames are left. damaged: births are not."""
+        disk = self.host.disk
+        disk.slots.clear()
+        frames = tuple(SpooledFrame(*key, sent) for key, (_, sent) in disk.frames.items())
+        births = {key for key in disk.frames if key[1] == 0} if damaged else set()
+
+        def load(epoch: int, seq: int) -> Frame:
+            if (epoch, seq) in births:
+                raise DamagedError("fails its checksum")
+            return disk.load(epoch, seq)
+
+        self.take(SimulatedHost(Gateway(SETTINGS, Random(99), Restored({}, frames, True), load), disk))
+        self.host.do(Configured((SENSOR,), (QUERY,), (), ("q",)), self.now_us)
+
+    def run(self, seconds: int, *, readings: bool = True) -> None:
+        for _ in range(seconds):
+            self.now_us += S
+            known = len(self.host.done)
+            if readings:
+                read(self.host, self.now_us, 1, self.now_us)
+            self.host.do(Tick(), self.now_us)
+            for action in self.host.done[known:]:  # questions of either kind
+                if isinstance(action, Beat) and (to := action.to or self.box.parent) in self.answering:
+                    self.host.do(Receipted(Receipt(action.heartbeat.epoch, self.journals[to], 0)), self.now_us)
+            for parent, line in tuple(self.box.former_lines.lines.items()):
+                if parent in self.answering:
+                    self._receipts(parent, line.pending.epochs())
+            if self.box.parent in self.answering and self.box.journal is not None:
+                self._receipts(self.box.parent, {self.box.epoch} | self.box.pending.epochs())
+            if self.box.parent != self.host.machine.wanted or not self.box.link_up:
+                self.host.do(LinkUp(), self.now_us)
+
+    def _receipts(self, parent: str, epochs: set[int]) -> None:
+        for epoch in sorted(epochs):
+            sent = [seq for of, seq in self.host.disk.frames if of == epoch and self.host.disk.frames[of, seq][1]]
+            self.host.do(Receipted(Receipt(epoch, self.journals[parent], max(sent, default=-1) + 1)), self.now_us)
+
+    def declared(self, known: int) -> list[Gap]:
+        """The gap records in frames since the frame number `known`."""
+        return [gap for frame in self.host.frames[known:] for gap in frame.gaps]
+
+
+def test_a_late_answer_to_a_question_is_not_taken_for_a_new_journal_of_the_present_parent() -> None:
+    """protocol 1.5, 3.7: whatever epoch has begun since the node asked."""
+    site = Site()
+    site.run(5)
+    site.answering = {"B"}
+    site.run(200)
+    assert (site.box.parent, site.box.journal) == ("B", OF_B)
+    old = next(iter(site.box.former_lines.lines["A"].pending.epochs()))
+    asked = [action.heartbeat.epoch for action in site.host.done if isinstance(action, Beat) and action.to == "A"][-1]
+    for _ in range(3):  # A has an empty disk: what was sent to it is in doubt
+        site.host.do(Receipted(Receipt(old, 70, 0)), site.now_us)
+    site.run(5)
+    assert site.box.former_lines.lines == {}
+    known = len(site.host.frames)
+    site.host.do(Receipted(Receipt(asked, 70, 0)), site.now_us)
+    site.run(5)
+    assert site.box.journal == OF_B
+    assert [gap for gap in site.declared(known) if gap.reason == JOURNAL_LOST] == []
+
+
+def test_an_answer_that_names_no_frame_of_this_node_says_nothing_about_the_present_parent() -> None:
+    """protocol 1.5: it may answer a process before this one; the node has left no parent yet."""
+    site = Site()
+    site.run(5)
+    site.host.do(Receipted(Receipt(12345, 70, 0)), site.now_us)
+    site.run(1)
+    assert site.box.journal == OF_A
+    site.host.do(Receipted(Receipt(site.box.epoch, 70, 0)), site.now_us)
+    assert site.box.journal == 70
+
+
+def test_a_restored_copy_of_a_parent_is_recognised_by_a_node_that_had_left_it_and_came_back() -> None:
+    """protocol 3.7: its journal is that of a former line, and several receipts of it are not late."""
+    site = Site()
+    site.run(5)
+    site.answering = {"B"}
+    site.run(130)
+    assert site.box.parent == "B"
+    site.answering = {"A", "B"}
+    site.run(400)
+    assert (site.box.parent, site.box.journal) == ("A", OF_A)
+    site.journals["A"] = 9  # its disk is lost
+    site.run(10)
+    assert site.box.journal == 9
+    for _ in range(OLD_RECEIPTS):  # and is restored from a copy
+        assert site.box.journal == 9
+        site.host.do(Receipted(Receipt(site.box.epoch, OF_A, 0)), site.now_us)
+    assert site.box.journal == OF_A
+
+
+def test_a_step_of_the_clock_is_no_time_in_which_the_parent_was_silent() -> None:
+    """protocol 1.5"""
+    site = Site()
+    site.run(5)
+    read(site.host, site.now_us + S, 1, site.now_us + S)
+    site.host.do(Tick(), site.now_us + S)
+    assert site.box.owed
+    step_us = 3600 * S
+    event = ClockChanged(known=True, boot="", offset_us=step_us, by_us=step_us)
+    site.host.do(event, site.now_us + S + step_us)
+    assert site.host.machine.wanted == "A"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_frames_published_before_the_slots_were_lost_go_to_no_other_parent(damaged: bool) -> None:
+    """protocol 1.5, 1.2: the parent may have counted them. damaged: their birth, which says for whom they are."""
+    site = Site()
+    site.run(3)
+    site.answering = set()
+    site.run(5)
+    published = {key for key, (_, sent) in site.host.disk.frames.items() if sent}
+    assert len(published) > 3
+    site.lose_slots(damaged=damaged)
+    site.answering = {"B"}
+    site.run(130)
+    assert (site.box.parent, site.box.journal) == ("B", OF_B)
+    gone = {(a.epoch, a.seq) for a in site.host.done if isinstance(a, Publish) and not a.to}
+    assert gone
+    assert not gone & published
+    site.answering = {"A", "B"}
+    site.run(20)
+    assert {(a.epoch, a.seq) for a in site.host.done if isinstance(a, Publish) and a.to == "A"} == published
+    assert site.box.former_lines.waiting() == {}
+
+
+def test_frames_of_lost_slots_are_in_doubt_if_the_parent_has_another_journal_since() -> None:
+    """protocol 1.5, 3.7: their birth names the journal that may have counted them."""
+    site = Site()
+    site.host.do(Receipted(Receipt(site.box.ask_epoch, OF_A, 0)), T0)
+    site.answering = set()
+    site.run(5)
+    site.lose_slots()
+    site.answering = {"B"}
+    site.run(130)
+    site.answering, site.journals["A"] = {"A", "B"}, 70
+    known = len(site.host.frames)
+    site.run(10)
+    assert site.box.former_lines.waiting() == {}
+    assert IN_DOUBT in {gap.reason for gap in site.declared(known)}
+
+
+def test_an_epoch_of_lost_slots_that_was_for_an_earlier_parent_is_given_up_by_the_one_that_was_left() -> None:
+    """protocol 3.7: it refuses the birth, which is for another journal."""
+    spool = {(5, 0): birth(5, OF_A), (6, 0): birth(6, OF_B)}
+    box = Outbox("a", Random(1), version="1", lost=True)
+    box.parent = "A"
+    box.take_over((SpooledFrame(6, 0, True), SpooledFrame(5, 0, True), SpooledFrame(5, 1, True)))
+    box.link(up=True)
+    assert box.end_line("B", lambda *key: spool[key]) is None
+    for tries in range(POISON_TRIES + 2):
+        for publish in box.publish((tries + 1) * 200 * S):
+            box.sent(publish.epoch, publish.seq)
+        box.receipt(Receipt(6, OF_A, 0), lambda *key: spool[key])
+    assert box.former_lines.waiting() == {"A": 2}
+    assert box.take_forgotten() == [(6, 0)]
+
+
+def birth(epoch: int, journal: int) -> Frame:
+    return Frame(epoch, 0, Birth(epoch << 32, journal, None, "1"))
+
+
+def test_an_epoch_whose_birth_is_damaged_and_forgotten_is_given_up_and_the_next_says_that_it_is_lost() -> None:
+    """protocol 3.6, 1.2: nobody waits for it, and no process ends."""
+    spool = {(6, 0): birth(6, 0)}
+    spool[6, 0] = replace(spool[6, 0], birth=Birth(6 << 32, 0, (5, 1), "1"))
+
+    def load(epoch: int, seq: int) -> Frame:
+        if epoch == 5:
+            raise DamagedError("fails its checksum")
+        return spool[epoch, seq]
+
+    box = Outbox("a", Random(1), version="1", lost=True)
+    box.parent = "A"
+    box.take_over((SpooledFrame(5, 0, False), SpooledFrame(5, 1, False), SpooledFrame(6, 0, False)))
+    assert box.end_line("B", load) is None
+    assert box.take_forgotten() == [(5, 0), (5, 1)]
+    (again,) = box.take_replaced()
+    assert again.birth is not None
+    assert again.birth.predecessor == LOST
+    assert list(box.pending) == [(6, 0)]
+    assert box.lost_frames == 2
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_frames_given_up_for_a_former_parent_are_declared_to_the_next_journal_too(accepted: bool) -> None:
+    """protocol 3.7, 1.5: the present parent may lose the record. accepted: by the operator, not by another journal."""
+    site = Site()
+    site.run(3)
+    site.answering = set()
+    site.run(10)
+    lost_us = site.now_us
+    site.answering = {"B"}
+    site.run(200)
+    assert site.box.parent == "B"
+    if accepted:
+        site.host.do(AcceptLoss("A"), site.now_us)
+    else:
+        site.answering, site.journals["A"] = {"A", "B"}, 70
+    site.run(5)
+    assert site.box.former_lines.waiting() == {}
+    site.journals["B"] = 9
+    known = len(site.host.frames)
+    site.run(5)
+    assert site.box.journal == 9
+    assert any(g.start_us <= lost_us - S < g.end_us for g in site.declared(known) if g.reason == IN_DOUBT)
