@@ -225,7 +225,7 @@ def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, A
 
 
 def _same(work: Work, stored: bytes) -> bool:
-    """Whether a Work is the stored one. Earlier versions stored the keys of sessions in any order. Raises: WireError."""
+    """Whether a Work is the stored one. Earlier versions stored the keys of sessions in another order."""
     content = work.dumps()
     if content == stored:
         return True

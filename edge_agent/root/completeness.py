@@ -393,6 +393,7 @@ class Decider:
             "held": list(self._texts.held),
             "unnamed": encode(sorted(self._texts.unnamed)),
             "published": [each.plain() for each in self._texts.published()],
+            "claims": self._texts.claims(),
             "sensor_texts": sorted(self._sensor_texts),
             "lost_frames": self.lost_frames.snapshot(),
             "clock_steps": self._clock_steps.snapshot(),
@@ -412,6 +413,7 @@ class Decider:
         published = map(Publication.of_plain, state.get("published", ()))  # not in states of older versions
         self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
         self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
+        self._texts.claimed(state.get("claims", ()))  # not in states of older versions
         self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # older versions kept both in "texts"
         self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # not in states of older versions

@@ -30,13 +30,15 @@ from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.errors import PortError
 from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.session_tracker import OpenSessions, SessionDecisionView
 from edge_agent.root.decision.work import Islands, SessionKey, Work
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from edge_agent.wire import landing
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick
 from tests.support.cloud.list_jobs import Kept, ListJob
 from tests.support.simulation.altered_fleets import AlteringFleet
 from tests.support.simulation.faults import everything
@@ -299,6 +301,30 @@ def rarely_whole(
         return log._encode(given)
     log.base = number
     return whole()
+
+
+def test_a_revision_that_is_not_published_is_reported_once_wherever_it_is_decided_again(tmp_path: Path) -> None:
+    """protocol 6.5: ten seconds after a child first served it, also in a root that was started in between."""
+    good, other = Child("good", (query(),)), Child("other", (query(revision=2),))
+    births = [record(child, START, child.birth()) for child in (good, other)]
+    known = [("", "q", 1, canonical_query(query()))]
+    head = landing.encode_tick(START, JOURNAL, births, published=known, connected=True)
+    kept = Kept()
+    job = begun(tmp_path, kept)
+    job.process([("000000", head + b"".join(births))])
+    for n in range(1, 20):
+        now_us = START + n * SECOND
+        rows = good.rows(now_us, np.array([now_us - SECOND]), np.array([1.0]))
+        job.process(
+            [(f"{n:06}", tick(now_us) + record(good, now_us, rows) + record(other, now_us, other.beat(now_us)))]
+        )
+        started = begun(tmp_path, kept)
+        assert decision_checkpoint.dumps(*whole_of(started)) == decision_checkpoint.dumps(*whole_of(job))
+        if n % 4 == 0:
+            job.finish()
+            job = begun(tmp_path, kept)
+    reports = [gap for work in kept.works for gap in work.gaps if "not published" in str(gap["reason"])]
+    assert len(reports) == 1
 
 
 def test_sessions_with_bounds_of_their_own_stand_in_the_order_of_their_keys() -> None:

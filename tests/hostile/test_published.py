@@ -174,6 +174,14 @@ def test_a_claim_is_reported_once_and_not_before_the_parent_can_know_better() ->
     assert known.serves("c", ("c",), serving(2), BEGIN_US)
 
 
+def test_a_removed_query_that_is_forgotten_is_not_reported() -> None:
+    known = KnownDefinitions(published=[Publication("", "q", 1, "")])
+    assert not known.serves("c", ("c",), serving(2), BEGIN_US)
+    for n in range(MOST_REMOVED):
+        known.publish(Publication("", f"x-{n}", 1, ""))
+    assert known.overdue(BEGIN_US + PATIENCE_US) == []
+
+
 def test_texts_that_children_send_have_bounds_and_a_counter() -> None:
     known = KnownDefinitions(published=[of(query(1))])
     for n in range(MOST_HELD + 5):

@@ -137,7 +137,8 @@ class KnownDefinitions:
             self.texts[found.text] = None
             self._text[key] = found.text
             self.corrected.append(found.text)
-        self._claims = {claim: of for claim, of in self._claims.items() if claim[1] != found.query}
+        over = {found.query} | {query for _, query in self._claims if query not in self._published}
+        self._claims = {claim: of for claim, of in self._claims.items() if claim[1] not in over}
         for text in [text for text, held in self._held.items() if held.query == found.query and not self._ahead(held)]:
             del self._held[text]
             if taken := self.add(text):
@@ -256,6 +257,16 @@ class KnownDefinitions:
         revision, since_us = self._claims.get((child, key.query), (-1, now_us))
         if revision != key.revision and len(self._claims) < MOST_CLAIMS:
             self._claims[child, key.query] = (key.revision, since_us)
+
+    def claims(self) -> list[list[object]]:
+        """The unpublished revisions that children serve, as plain values for `claimed`."""
+        return [[*claim, *of] for claim, of in self._claims.items()]
+
+    def claimed(self, claims: Iterable[Sequence[Any]]) -> None:
+        """Continue from the result of `claims`, so that each is reported once and in time also after a start."""
+        self._claims = {
+            (str(child), str(query)): (int(revision), int(since_us)) for child, query, revision, since_us in claims
+        }
 
     def overdue(self, now_us: int) -> list[tuple[str, str]]:
         """Returns (child, why) for revisions that a child serves and that were not published in time; each once."""
