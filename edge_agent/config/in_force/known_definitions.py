@@ -92,6 +92,15 @@ def published_in(state: Mapping[str, Any] | None) -> list[Publication]:
     return [Publication.of_plain(each) for each in (state or {}).get(PUBLISHED, ())]
 
 
+def contradiction(query: Query, group: Group, plan: Plan) -> str:
+    """How the definition of a query contradicts a plan that names it; '' if it does not."""
+    if query.group_at(group.node) != group:
+        return f"query {query.id} revision {query.revision} is defined with another window, filter or key"
+    if plan.kind in OF_STATES and not set(basis_of(query.aggregates, plan.scale)) <= set(plan.basis):
+        return f"query {query.id} revision {query.revision} is defined with other functions"
+    return ""
+
+
 class KnownDefinitions:
     """The publications, and the valid texts of definitions in the order of arrival."""
 
@@ -302,12 +311,8 @@ class KnownDefinitions:
     def _contradicts(self, group: Group, plan: Plan) -> str:
         for key in plan.keys:
             query = self._query(key)
-            if query is None:
-                continue
-            if query.group_at(group.node) != group:
-                return f"query {key.query} revision {key.revision} is defined with another window, filter or key"
-            if plan.kind in OF_STATES and not set(basis_of(query.aggregates, plan.scale)) <= set(plan.basis):
-                return f"query {key.query} revision {key.revision} is defined with other functions"
+            if query is not None and (why := contradiction(query, group, plan)):
+                return why
         return ""
 
     def _query(self, key: QueryKey) -> Query | None:

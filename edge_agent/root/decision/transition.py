@@ -34,9 +34,11 @@ def decided(
     """Make the next decision and its Work. parts_of: parts of the frames that took effect. Others: see `step`."""
     before_us, decision = state.decided_us, decider.decide(now_us)
     parts, dictionaries = parts_of(decision), decider.parent.dictionaries
-    if early := too_late.begun_before(decider, state, decision):
-        decision = replace(decision, gaps=(*decision.gaps, *early))
-        decider.gaps += early
+    lost = too_late.begun_before(decider, state, decision)
+    lost += too_late.contradicted(decider, decision, parts, state.extent)
+    if lost:
+        decision = replace(decision, gaps=(*decision.gaps, *lost))
+        decider.gaps += lost
     work = step(state, decision, parts, dictionaries, decider.gaps, unread=unread, flush=flush)
     decider.release(decision, state.limits.horizon_us, state.reach)
     over = decider.let_go(decision, state.limits.horizon_us, state.waits)
