@@ -163,8 +163,15 @@ def _decode(state: bytes) -> dict[str, Any]:
 def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, RootState, Parts]:
     """The state after the last of these rows of ops.batches. rows: sorted by number, the first with a whole state.
 
+    The next decision takes definitions that could not be read when they came; its row must contain the whole state.
     Raises: PortError if a row is missing, or if deciding again gives a different result than the row.
     """
+    decider, state, parts = _recalled(rows, rules)
+    decider.learn_again(state.queries)
+    return decider, state, parts
+
+
+def _recalled(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, RootState, Parts]:
     first, *more = rows
     numbers = [int(row["number"]) for row in rows]
     if numbers != list(range(numbers[0], numbers[0] + len(rows))):

@@ -7,7 +7,7 @@ plain value in its decision row (docs/protocol.md 8.1, 8.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -155,6 +155,13 @@ class Decider:
         self._new_queries += self._texts.released
         self._corrected += self._texts.corrected
         self._texts.released, self._texts.corrected = [], []
+
+    def learn_again(self, known: Container[QueryKey]) -> None:
+        """Let the next decision take definitions that came to a version or packages which could not read them.
+
+        known: the revisions that decisions have taken. Call it at a start, after `restore`.
+        """
+        self._new_queries += self._texts.readable(known)
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
         """Take the lander's statement of what it has received, after the records of the file that contains it

@@ -31,9 +31,11 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session
 from edge_agent.config.definitions.definitions import canonical_query
-from edge_agent.errors import PortError
+from edge_agent.config.in_force import known_definitions
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
 from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision import ops_rows, root_state
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.session_tracker import OpenSessions, SessionDecisionView
 from edge_agent.root.decision.work import Islands, SessionKey, Work
@@ -325,6 +327,43 @@ def test_a_revision_that_is_not_published_is_reported_once_wherever_it_is_decide
             job = begun(tmp_path, kept)
     reports = [gap for work in kept.works for gap in work.gaps if "not published" in str(gap["reason"])]
     assert len(reports) == 1
+
+
+def test_a_definition_that_could_not_be_read_is_taken_by_a_root_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a function of a package that was not installed, or is of a newer version. Its rows wait in bronze."""
+
+    def cannot(text: str) -> Query:
+        raise ConfigError("unknown function")
+
+    child, kept = Child("a", (query(),)), Kept()
+
+    def seconds(job: ListJob, which: range) -> None:
+        for n in which:
+            now_us = START + n * SECOND
+            frame = child.rows(now_us, np.array([now_us - SECOND]), np.array([1.0]))
+            job.process([(f"{n:06}", tick(now_us) + record(child, now_us, frame))])
+
+    with monkeypatch.context() as old:
+        for module in (ops_rows, root_state, known_definitions):
+            old.setattr(module, "query_of", cannot)
+        job = begun(tmp_path, kept)
+        job.process([("000000", tick(START) + record(child, START, child.birth()))])
+        seconds(job, range(1, 4))
+        job.finish()
+    assert not any(work.closing for work in kept.works)
+    job = begun(tmp_path, kept)
+    seconds(job, range(4, 8))
+    closing = [span for work in kept.works for span in work.closing]
+    assert {(span.query, span.revision) for span in closing} == {("q", 1)}
+    assert min(span.low_us for span in closing) <= START
+    rows = [row for work in kept.works for row in work.queries]
+    assert [(row["query"], row["revision"]) for row in rows] == [("", -1), ("q", 1)]
+    assert decision_checkpoint.dumps(*whole_of(begun(tmp_path, kept))) == decision_checkpoint.dumps(*whole_of(job))
+    job.finish()
+    seconds(begun(tmp_path, kept), range(8, 10))
+    assert sum(len(work.queries) for work in kept.works) == 2, "once"
 
 
 def test_sessions_with_bounds_of_their_own_stand_in_the_order_of_their_keys() -> None:

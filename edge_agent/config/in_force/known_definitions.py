@@ -220,6 +220,11 @@ class KnownDefinitions:
     def revisions(self) -> Set[QueryKey]:
         return self._text.keys()
 
+    def readable(self, known: Container[QueryKey]) -> list[str]:
+        """The texts of all other revisions than these that this version can read."""
+        others = [key for key in self._text if key not in known and self._query(key) is not None]
+        return [self._content(key) or self._text[key] for key in others]
+
     def name(self, keys: Iterable[QueryKey]) -> None:
         """Note that a plan or a member names these revisions."""
         self.unnamed.difference_update(keys)
