@@ -284,8 +284,14 @@ class PunctuationWindows:
         return place, picks, instead
 
     def _forget(self, members: Members, horizon_us: int) -> None:
-        """Forget windows beyond the horizon. Skips most calls, because it visits all windows."""
+        """Forget windows beyond the horizon. Skips most calls, because it visits all windows.
+
+        Where windows are cut anew, those that wait to be revised, and all later ones, are kept until they are: a window
+        that is formed no more would be withdrawn, and the windows that replace one would lack their beginnings.
+        """
         floor_us = min((reached_us(*of) for of in members.values()), default=NEVER_US) - horizon_us
+        if interpretations(members) == {"central"}:
+            floor_us = min([floor_us, *(start_us for _, start_us, _ in self.touched)])
         if floor_us - self.floor_us < horizon_us // 64:
             return
         self.floor_us = floor_us
