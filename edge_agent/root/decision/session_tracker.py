@@ -142,6 +142,16 @@ class OpenSessions:
         self.code, self.start, self.end = rows.key[first], rows.start[first], np.maximum.reduceat(rows.end, first)
         self.again = np.logical_or.reduceat(again[order], first)
 
+    def drop(self, before_us: int, gap_us: int) -> None:
+        """Forget waiting islands whose last + gap is at or before this time."""
+        kept = self.end - 1 + gap_us > before_us
+        self.code, self.start, self.end, self.again = (
+            self.code[kept],
+            self.start[kept],
+            self.end[kept],
+            self.again[kept],
+        )
+
     def step(self, now: SessionDecisionView, names: TextNumbers) -> ClosableSessions | None:
         """Remove complete islands and return which rows to compute; None: no row."""
         view, gap_us = now.view, now.group.cut.gap_us

@@ -49,6 +49,8 @@ def beyond(
     queries = state.of(plan)
     if plan.kind == "marker" or not queries:
         return
+    if view is not None:  # a query that was removed long ago has no rows any more
+        queries = [query for query in queries if query.key in view.serving] or queries
     place, source = (effect.node, effect.epoch, effect.seq, part.number), queries[0].source
     closed_us = _closed_us(state, queries, group)
     if plan.kind == "raw" and not isinstance(group.cut, PunctuationCut):
