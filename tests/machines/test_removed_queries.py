@@ -7,6 +7,8 @@ import pytest
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Tumbling, Window
+from edge_agent.machines.uplink.step import GroupStep
+from edge_agent.root.decision.too_late import BEFORE
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
@@ -57,3 +59,22 @@ def test_readings_beyond_the_horizon_are_listed_as_late() -> None:
     root.take("away", away.send((old_us, old_us + S, "", 5.0), (old_us + 20 * S, old_us + 21 * S, "", 5.0)), now_us)
     assert root.step(now_us) == []
     assert [late.start for late in root.beyond] == [old_us, old_us + 20 * S]
+
+
+def test_a_loss_in_sessions_of_a_group_that_ends_with_it_is_declared() -> None:
+    """The last gateways leave in the decision in which pieces come too late: the group has no members any more."""
+    query = Query("q", 1, "s", Session(10 * S), SUM, lateness_us=0)
+    senders = here, away = Sender("here", query), Sender("away", query)
+    root = root_of(*senders, horizon_us=HORIZON_US)
+    for sender in senders:
+        root.take(sender.node, sender.send((T0, T0 + S, "", 1.0), frontier_us=T0 + 10 * S), T0)
+    for n in range(1, 45):
+        goes_on(root, here, T0 + n * 100 * S)
+    now_us = T0 + 44 * 100 * S
+    root.take("away", away.send((now_us - 2_500 * S, now_us - 500 * S, "", 5.0), late=True), now_us)
+    for sender in senders:
+        root.take(sender.node, sender._put(GroupStep(query.group, None, dropped=(sender.node,))), now_us)
+    root.step(now_us)
+    assert not root.decider.parent.children.memberships
+    (gap,) = [gap for _, gap in root.decider.gaps if gap.detail == BEFORE]
+    assert gap.nodes == ("away",)
