@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
-from edge_agent.algebra.punctuation.markers import role_key, window_key
+from edge_agent.algebra.punctuation.markers import MARKER_KEY, role_key, window_key
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
@@ -222,3 +222,25 @@ def test_a_cut_that_waits_while_the_horizon_passes_loses_no_part() -> None:
     found = passed_the_horizon(lambda bench: bench.cut(at + 5))
     assert found.gone == (("", at, end),)
     assert spans((*found.closing, *found.revising)) == [(at, at + 5), (at + 5, end)]
+
+
+def test_a_node_that_is_silent_for_ever_keeps_no_windows_or_rows_of_others() -> None:
+    bench, unit = Bench("local", "hold"), HORIZON_US // 10
+    assert not bench.shared
+    bench.marked.add_markers("dead", [MARKER_KEY], [0], [unit])
+    bench.step(a=unit, dead=unit)
+    for n in range(1, 100):
+        bench.marked.add_markers("a", [MARKER_KEY], [n * unit], [(n + 1) * unit])
+        bench.step(a=(n + 1) * unit, dead=unit)
+    assert sum(node == "a" for node, _, _ in bench.marked.shown) <= 11
+    kept_us = bench.marked.kept_us("a")
+    assert kept_us is not None
+    assert kept_us >= 89 * unit
+    assert bench.marked.kept_us("dead") == 0, "its own window may still be revised"
+
+
+def test_a_state_of_an_older_version_has_one_floor_for_all_nodes() -> None:
+    state = PunctuationWindows(floors={"": 5, "a": 7}).snapshot()
+    assert PunctuationWindows.restore(state).floor_us("a") == 7
+    state = {**{name: value for name, value in state.items() if name != "floors"}, "floor": 5}
+    assert PunctuationWindows.restore(state).floor_us("a") == 5

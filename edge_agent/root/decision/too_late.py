@@ -156,7 +156,7 @@ def needed_us(state: RootState, group: Group, plan: Plan) -> int:
             latest = (state.floors.get(group, NEVER_US), track.low_us, *(track.touched or ())[:1])
             found.append(min(latest) - track.longest_us)
         elif query.key in state.markers.windows:
-            kept_us = state.markers.windows[query.key].kept_us
+            kept_us = state.markers.windows[query.key].kept_us(group.node)
             found += [] if kept_us is None else [kept_us]
         else:
             found += [after_us - extent_us(query.window) for after_us, _ in state.pending.get(place, ())]
