@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloud_job.ingest.decode import EpochView, Lookup
@@ -31,6 +31,11 @@ class DecodeLookups:
         plans = {number: identity(group, plan) for number, (group, plan) in dictionary.plans.items()}
         repeats, too_late = self.state.repeats.get(line, {}), self.state.too_late.get(line, {})
         return EpochView(dictionary.keys, dictionary.nodes, plans, applied, repeats, too_late)
+
+    def bases(self, lines: Iterable[EpochKey]) -> dict[bytes, tuple[str, ...]]:
+        """The state columns of the plans of some epochs, also of plans whose group ended with this decision."""
+        dictionaries = [self.dictionaries[line] for line in lines if line in self.dictionaries]
+        return {identity(*of): of[1].basis for dictionary in dictionaries for of in dictionary.plans.values()}
 
     def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[EpochKey, EpochView]:
         """The views of all epochs with rows in these ranges of event time."""

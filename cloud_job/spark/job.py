@@ -418,10 +418,9 @@ class Job:
         if not work.beyond:
             return None
         parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond, work.number)
-        bases = {digest: plan.basis for digest, (_group, plan) in self.state.plans.items()}
         lines = {EpochKey(each.node, each.epoch) for each in work.beyond}
         pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
-        return tables.one_file(self.spark, tables.LATE, late(parts, work, pages, bases))
+        return tables.one_file(self.spark, tables.LATE, late(parts, work, pages, lookups.bases(lines)))
 
     def _not_covered(self, rows: tuple[TableRow, ...]) -> tuple[TableRow, ...]:
         """The rows whose coverage is not in ops.coverage yet. The state contains only the newest coverages."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from cloud_job.ingest.intake import NOTHING, Intake, Leave, LeftOut
@@ -24,6 +24,7 @@ from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import PortError, WireError
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import Work
 from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Parts
 
@@ -162,8 +163,15 @@ def _decode(state: bytes) -> dict[str, Any]:
 def recall(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, RootState, Parts]:
     """The state after the last of these rows of ops.batches. rows: sorted by number, the first with a whole state.
 
+    The next decision takes definitions that could not be read when they came; its row must contain the whole state.
     Raises: PortError if a row is missing, or if deciding again gives a different result than the row.
     """
+    decider, state, parts = _recalled(rows, rules)
+    decider.learn_again(state.queries)
+    return decider, state, parts
+
+
+def _recalled(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider, RootState, Parts]:
     first, *more = rows
     numbers = [int(row["number"]) for row in rows]
     if numbers != list(range(numbers[0], numbers[0] + len(rows))):
@@ -216,8 +224,22 @@ def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, A
     intake = Intake(decider, parts, number, str(row["owner"]), state.decided_us, left_out=left_out)
     for name, content in given["files"]:
         intake.read(content, name)
-    if decided(intake, state, flush=given["flush"]).work.dumps() != bytes(row["work"]):
+    if not _same(decided(intake, state, flush=given["flush"]).work, bytes(row["work"])):
         raise PortError(
             f"batch {number}: deciding it again gives another result than ops.batches has. Start the version of "
             "headwater that wrote this batch again, and stop it with SIGTERM; then start this version"
         )
+
+
+def _same(work: Work, stored: bytes) -> bool:
+    """Whether a Work is the stored one. Earlier versions stored the keys of sessions in another order."""
+    content = work.dumps()
+    if content == stored:
+        return True
+    made, known = Work.loads(content), Work.loads(stored)
+    return _in_order(made) == _in_order(known)
+
+
+def _in_order(work: Work) -> Work:
+    islands = (replace(each, keys=tuple(sorted(each.keys, key=lambda one: one.key))) for each in work.islands)
+    return replace(work, islands=tuple(islands))

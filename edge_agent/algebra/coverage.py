@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,7 +14,11 @@ from edge_agent.algebra.query.query import Group
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The leaves of one row. expected: those that should be in it. missing: (leaf, reason), sorted by leaf."""
+    """The leaves of one row. expected: those that should be in it. missing: (leaf, reason); both sorted by leaf.
+
+    A leaf may be missing without being expected: it declared a loss and has left the group since. Rows that the loss
+    touches are not complete.
+    """
 
     expected: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
@@ -21,7 +26,11 @@ class Coverage:
     @property
     def received(self) -> int:
         """Number of expected leaves in the row."""
-        return len(self.expected) - len({leaf for leaf, _ in self.missing})
+        return len(self.expected) - sum(self._expects(leaf) for leaf in {leaf for leaf, _ in self.missing})
+
+    def _expects(self, leaf: str) -> bool:
+        at = bisect_left(self.expected, leaf)
+        return at < len(self.expected) and self.expected[at] == leaf
 
     @property
     def complete(self) -> bool:
@@ -71,18 +80,17 @@ def session_coverage(
     """Coverage of a session of one key, from its first to its last reading. bounds: leaf -> its bound for that key.
 
     A leaf is missing with reason 'behind' until its bound is above last + gap, because it may still extend the session.
-    Gap records count up to and including last + gap (docs/protocol.md 4.7).
+    Gap records count up to and including last + gap (docs/protocol.md 4.7), also those of a leaf that has left since.
 
     begins, ends: as in window_coverage, but compared with first - gap and last + gap, because readings of the leaf in
     that range might belong to the session. A leaf that begins within the range is missing with reason 'began', a leaf
     that ends within it with 'ended'; a leaf that begins after it or ends before it is not expected.
     """
     end_us, low_us = last_us + group.cut.gap_us, first_us - group.cut.gap_us
-    times = LeafTimes.of(bounds)
-    expected, unserved, missing = _lacking(times, low_us, end_us + 1, begins, ends)
+    expected, unserved, missing = _lacking(LeafTimes.of(bounds), low_us, end_us + 1, begins, ends)
     for gap in gaps:
         if group in gap.groups and gap.start_us <= end_us and gap.end_us > low_us:
-            nodes = (leaf for leaf in gap.nodes if leaf in times and leaf not in unserved) if gap.nodes else expected
+            nodes = (leaf for leaf in gap.nodes if leaf not in unserved) if gap.nodes else expected
             missing.update((leaf, _reason(gap)) for leaf in nodes)
     return Coverage(expected, tuple(sorted(missing)))
 

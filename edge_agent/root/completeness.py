@@ -7,7 +7,7 @@ plain value in its decision row (docs/protocol.md 8.1, 8.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -155,6 +155,13 @@ class Decider:
         self._new_queries += self._texts.released
         self._corrected += self._texts.corrected
         self._texts.released, self._texts.corrected = [], []
+
+    def learn_again(self, known: Container[QueryKey]) -> None:
+        """Let the next decision take definitions that came to a version or packages which could not read them.
+
+        known: the revisions that decisions have taken. Call it at a start, after `restore`.
+        """
+        self._new_queries += self._texts.readable(known)
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
         """Take the lander's statement of what it has received, after the records of the file that contains it
@@ -402,6 +409,7 @@ class Decider:
             "held": list(self._texts.held),
             "unnamed": encode(sorted(self._texts.unnamed)),
             "published": [each.plain() for each in self._texts.published()],
+            "claims": self._texts.claims(),
             "sensor_texts": sorted(self._sensor_texts),
             "lost_frames": self.lost_frames.snapshot(),
             "clock_steps": self._clock_steps.snapshot(),
@@ -421,6 +429,7 @@ class Decider:
         published = map(Publication.of_plain, state.get("published", ()))  # not in states of older versions
         self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
         self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
+        self._texts.claimed(state.get("claims", ()))  # not in states of older versions
         self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # older versions kept both in "texts"
         self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # not in states of older versions

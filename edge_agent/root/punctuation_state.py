@@ -52,9 +52,9 @@ class PunctuationWindows:
     known: node of the group -> (start, end) of windows without rows so far -> number at the node. made: the last number
     of each node. next: number of the next window of all nodes. shown: windows with rows -> the parts and coverage of
     these rows. touched: shown windows whose rows must be computed again. lacking: shown windows with missing gateways.
-    revised_us: time of the last revision. floor_us: windows that end by then are forgotten. merged: the markers of all
-    nodes (interpretation central). numbered: number -> shown window that lacks a node. withdrawn: windows whose rows
-    are withdrawn.
+    revised_us: time of the last revision. floors: node of the rows -> windows that end by then are forgotten; '' also
+    for nodes without their own. merged: the markers of all nodes (interpretation central). numbered: number -> shown
+    window that lacks a node. withdrawn: windows whose rows are withdrawn.
     """
 
     known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class PunctuationWindows:
     touched: set[Place] = field(default_factory=set)
     lacking: set[Place] = field(default_factory=set)
     revised_us: int | None = None
-    floor_us: int = NEVER_US
+    floors: dict[str, int] = field(default_factory=dict)
     merged: MergedMarkers = field(default_factory=MergedMarkers)
     numbered: dict[int, Place] = field(default_factory=dict)
     withdrawn: set[Place] = field(default_factory=set)
@@ -76,19 +76,23 @@ class PunctuationWindows:
         """Whether rows may have to be revised once a revision is due."""
         return bool(self.touched)
 
-    @property
-    def low_us(self) -> int | None:
-        """Start of the first window without rows; None if there is none."""
-        starts = [start for windows in self.known.values() for start, _ in windows]
+    def low_us(self, node: str) -> int | None:
+        """Start of the first window without rows of a group's node; None if there is none."""
+        starts = [start for start, _ in self.known.get(node, ())]
         starts += [us for us in (self.merged.low_us,) if us is not None]
         return min(starts, default=None)
 
-    @property
-    def kept_us(self) -> int | None:
-        """Earliest start of the rows that windows are computed from, now or in a revision; None if there is none."""
-        starts = [start for picks, _ in self.shown.values() for _, start, _ in picks]
-        starts += [us for us in (self.low_us,) if us is not None]
+    def kept_us(self, node: str) -> int | None:
+        """Earliest start of the rows of a group's node that windows are computed from, now or in a revision; None: no
+        rows.
+        """
+        starts = [start for picks, _ in self.shown.values() for of, start, _ in picks if of == node]
+        starts += [us for us in (self.low_us(node),) if us is not None]
         return min(starts, default=None)
+
+    def floor_us(self, node: str) -> int:
+        """Windows with rows of this node that end by then are forgotten."""
+        return self.floors.get(node, self.floors.get("", NEVER_US))
 
     def add_markers(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
         """Add marker rows of a group that took effect."""
@@ -229,7 +233,7 @@ class PunctuationWindows:
             return []
         now = {("", *window) for window in fresh}
         stale = [place for place in self.shown if place not in now]
-        self._fresh = [window for window in fresh if window[1] > self.floor_us]
+        self._fresh = [window for window in fresh if window[1] > self.floor_us("")]
         if not stale:
             return []
         if not due:  # new windows that overlap them wait too, so that no reading is in two rows
@@ -284,18 +288,29 @@ class PunctuationWindows:
         return place, picks, instead
 
     def _forget(self, members: Members, horizon_us: int) -> None:
-        """Forget windows beyond the horizon. Skips most calls, because it visits all windows."""
-        floor_us = min((reached_us(*of) for of in members.values()), default=NEVER_US) - horizon_us
-        if floor_us - self.floor_us < horizon_us // 64:
+        """Forget windows beyond the horizon: of each node by itself, unless windows of all nodes form one by number.
+
+        Skips most calls, because it visits all windows. Where windows are cut anew, those that wait to be revised, and
+        all later ones, are kept until they are: a window that is formed no more would be withdrawn, and the windows
+        that replace one would lack their beginnings.
+        """
+        read_as = interpretations(members)
+        floors = {node: reached_us(*of) - horizon_us for node, of in members.items()}
+        if read_as == {"central"}:
+            floors = {node: min([us, *(start for _, start, _ in self.touched)]) for node, us in floors.items()}
+        common_us = min(floors.values(), default=NEVER_US)
+        floors = {"": common_us} if read_as == {"order"} else {"": common_us, **floors}
+        if all(us - self.floor_us(node) < horizon_us // 64 for node, us in floors.items()):
             return
-        self.floor_us = floor_us
+        self.floors = {node: max(us, self.floor_us(node)) for node, us in floors.items()}
         for node, windows in self.known.items():
+            floor_us = self.floor_us(node)
             self.known[node] = {w: number for w, number in windows.items() if w[1] > floor_us or number >= 0}
-        for place in [place for place in self.shown if place[2] <= floor_us and place not in self.touched]:
+        for place in [p for p in self.shown if p[2] <= self.floor_us(p[0]) and p not in self.touched]:
             self._drop(place)
-        self.withdrawn = {place for place in self.withdrawn if place[2] > floor_us}
+        self.withdrawn = {place for place in self.withdrawn if place[2] > self.floor_us(place[0])}
         self.numbered = {number: place for number, place in self.numbered.items() if place in self.shown}
-        self.merged.forget(floor_us)
+        self.merged.forget(self.floor_us(""))
 
     def snapshot(self) -> dict[str, object]:
         return {
@@ -311,7 +326,7 @@ class PunctuationWindows:
             "numbered": [[number, list(place)] for number, place in self.numbered.items()],
             "withdrawn": [list(place) for place in sorted(self.withdrawn)],
             "revised": self.revised_us,
-            "floor": self.floor_us,
+            "floors": dict(self.floors),
         }
 
     @classmethod
@@ -329,7 +344,7 @@ class PunctuationWindows:
             state["next"],
             touched={(node, start, end) for node, start, end in state["touched"]},
             revised_us=state["revised"],
-            floor_us=state["floor"],
+            floors=dict(state["floors"]) if "floors" in state else {"": state["floor"]},  # of older versions: one
             merged=MergedMarkers.restore(state["merged"]),
             numbered={number: (node, start, end) for number, (node, start, end) in state["numbered"]},
             withdrawn={(node, start, end) for node, start, end in state["withdrawn"]},

@@ -10,7 +10,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -21,11 +24,31 @@ from hypothesis import strategies as st
 from cloud_job.spark import decision_checkpoint, state_log
 from cloud_job.spark import job as job_module
 from cloud_job.spark.job import JobSettings
+from cloud_job.spark.state_log import BatchInput
+from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import EpochKey
-from edge_agent.errors import PortError
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Session
+from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.config.in_force import known_definitions
+from edge_agent.errors import ConfigError, PortError
+from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision import ops_rows, root_state
 from edge_agent.root.decision.root_state import RootLimits
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from edge_agent.root.decision.session_tracker import OpenSessions, SessionDecisionView
+from edge_agent.root.decision.work import Islands, SessionKey, Work
+from edge_agent.wire import landing
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick
 from tests.support.cloud.list_jobs import Kept, ListJob
+from tests.support.simulation.altered_fleets import AlteringFleet
+from tests.support.simulation.faults import everything
+from tests.support.simulation.fleets import GRACE, Fleet
+from tests.support.simulation.marker_fleets import MarkedFleet
+from tests.support.simulation.ordered_fleets import CountedFleet
+from tests.support.simulation.root_host import RootHost
+from tests.support.simulation.world import Chaos
 
 CHILDREN = 4
 RULES = state_log.Rules(RootLimits(), 20 * SECOND)
@@ -239,6 +262,133 @@ def test_an_epoch_that_was_forgotten_is_forgotten_where_it_is_decided_again(tmp_
 
 def whole_of(job: ListJob) -> Any:
     return job.decider, job.state, job.parts
+
+
+FLEETS: dict[str, Callable[[int, Chaos], Fleet]] = {
+    "sessions": lambda seed, chaos: Fleet(seed, chaos, sessions=True),
+    "counted": CountedFleet,
+    "marked": MarkedFleet,
+    "altering": lambda seed, chaos: AlteringFleet(seed, chaos, ahead=False, sessions=bool(seed % 2)),
+}
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(kind, 1) for kind in FLEETS])
+def test_every_kind_of_query_is_decided_again_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
+) -> None:
+    """A start may follow any batch, and any row may be the last with a whole state: here every fifth is."""
+    monkeypatch.setattr(state_log.StateLog, "take", rarely_whole)
+    monkeypatch.setattr(state_log, "_same", lambda work, stored: work.dumps() == stored)
+    fleet = FLEETS[kind](seed, everything(Random(seed)))
+    fleet.run()
+    host = fleet.world.hosts["root"]
+    assert isinstance(host, RootHost)
+    members = tuple(sorted(host.root.decider.parent.children.named))
+    job = ListJob(None, None, JobSettings(str(tmp_path), GRACE, RootLimits(), members))  # type: ignore[arg-type]
+    job.kept = Kept()
+    job.open()
+    for n, (_, content) in enumerate(host.landed):
+        job.process([(f"{n:06}", content)])
+    rows = job.kept.batches
+    bases = [n for n, row in enumerate(rows) if not row["state"].startswith(state_log.MARK)]
+    assert len(rows) > 12
+    for low, high in itertools.pairwise([*bases, len(rows)]):
+        state_log.recall(rows[low:high], job.settings.rules)
+
+
+def rarely_whole(
+    log: state_log.StateLog, number: int, given: BatchInput, took_s: float, whole: Callable[[], bytes], **_: bool
+) -> bytes:
+    if log.base >= 0 and number % 5:
+        return log._encode(given)
+    log.base = number
+    return whole()
+
+
+def test_a_revision_that_is_not_published_is_reported_once_wherever_it_is_decided_again(tmp_path: Path) -> None:
+    """protocol 6.5: ten seconds after a child first served it, also in a root that was started in between."""
+    good, other = Child("good", (query(),)), Child("other", (query(revision=2),))
+    births = [record(child, START, child.birth()) for child in (good, other)]
+    known = [("", "q", 1, canonical_query(query()))]
+    head = landing.encode_tick(START, JOURNAL, births, published=known, connected=True)
+    kept = Kept()
+    job = begun(tmp_path, kept)
+    job.process([("000000", head + b"".join(births))])
+    for n in range(1, 20):
+        now_us = START + n * SECOND
+        rows = good.rows(now_us, np.array([now_us - SECOND]), np.array([1.0]))
+        job.process(
+            [(f"{n:06}", tick(now_us) + record(good, now_us, rows) + record(other, now_us, other.beat(now_us)))]
+        )
+        started = begun(tmp_path, kept)
+        assert decision_checkpoint.dumps(*whole_of(started)) == decision_checkpoint.dumps(*whole_of(job))
+        if n % 4 == 0:
+            job.finish()
+            job = begun(tmp_path, kept)
+    reports = [gap for work in kept.works for gap in work.gaps if "not published" in str(gap["reason"])]
+    assert len(reports) == 1
+
+
+def test_a_definition_that_could_not_be_read_is_taken_by_a_root_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a function of a package that was not installed, or is of a newer version. Its rows wait in bronze."""
+
+    def cannot(text: str) -> Query:
+        raise ConfigError("unknown function")
+
+    child, kept = Child("a", (query(),)), Kept()
+
+    def seconds(job: ListJob, which: range) -> None:
+        for n in which:
+            now_us = START + n * SECOND
+            frame = child.rows(now_us, np.array([now_us - SECOND]), np.array([1.0]))
+            job.process([(f"{n:06}", tick(now_us) + record(child, now_us, frame))])
+
+    with monkeypatch.context() as old:
+        for module in (ops_rows, root_state, known_definitions):
+            old.setattr(module, "query_of", cannot)
+        job = begun(tmp_path, kept)
+        job.process([("000000", tick(START) + record(child, START, child.birth()))])
+        seconds(job, range(1, 4))
+        job.finish()
+    assert not any(work.closing for work in kept.works)
+    job = begun(tmp_path, kept)
+    seconds(job, range(4, 8))
+    closing = [span for work in kept.works for span in work.closing]
+    assert {(span.query, span.revision) for span in closing} == {("q", 1)}
+    assert min(span.low_us for span in closing) <= START
+    rows = [row for work in kept.works for row in work.queries]
+    assert [(row["query"], row["revision"]) for row in rows] == [("", -1), ("q", 1)]
+    assert decision_checkpoint.dumps(*whole_of(begun(tmp_path, kept))) == decision_checkpoint.dumps(*whole_of(job))
+    job.finish()
+    seconds(begun(tmp_path, kept), range(8, 10))
+    assert sum(len(work.queries) for work in kept.works) == 2, "once"
+
+
+def test_sessions_with_bounds_of_their_own_stand_in_the_order_of_their_keys() -> None:
+    """Keys get their numbers in the order in which they come: another one after a start."""
+    sessions = Query("s", 1, "s", Session(SECOND), (Aggregate("sum", "sum"),))
+    serving, leaves = Serving("s", 1), LeafTimes.of({"a": 100 * SECOND})
+    hints = {"north": START, "east": START + 1}
+    view = GroupView(START + 100 * SECOND, leaves, {sessions.key: serving}, {}, hints, bounds=leaves)
+    now = SessionDecisionView(sessions.group, view, serving, {}, {}, (), 0, due=True)
+    for order in itertools.permutations(("north", "east", "west")):
+        names, track = TextNumbers(order), OpenSessions()
+        starts = np.full(3, START)
+        track.add([(names.of(order), starts, starts + 1)], names, sessions.group.cut, 0, 0)
+        found = track.step(now, names)
+        assert found is not None
+        assert [*found.keyed] == ["east", "north"]
+
+
+def test_the_order_in_which_a_row_lists_keys_of_sessions_does_not_count(tmp_path: Path) -> None:
+    """Roots of earlier versions stored it as it came."""
+    key = [SessionKey(text, START, START) for text in ("a", "b")]
+    islands = Islands("q", 1, 0, 1, 1, (), 0, 0, None, True, None, None, None, None, 0, "", False, (*key,), ())
+    other = replace(islands, keys=(*reversed(key),))
+    assert state_log._same(Work(1, islands=(islands,)), Work(1, islands=(other,)).dumps())
+    assert not state_log._same(Work(1, islands=(islands,)), Work(1, islands=(replace(other, bound_us=1),)).dumps())
 
 
 ELSEWHERE = """

@@ -14,17 +14,23 @@ from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
+from edge_agent.machines.uplink.step import GroupStep
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.transition import decided
 from edge_agent.root.decision.work import Work
 from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.executor import _parts as numpy_parts
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
 from edge_agent.wire.heads import Parts
 from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick
+from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
 GRACE_US = 20 * SECOND
 GAP = query(window=Session(2 * SECOND), fns=("count",))
@@ -150,3 +156,24 @@ def test_the_numpy_root_makes_a_session_that_is_longer_than_the_horizon_again_fr
         rows |= {row.start: row for row in root.step(at(number))}
     assert [(row.start, row.readings, row.revision) for row in rows.values()] == [(at(0), 97, 2)]
     assert [each.start for each in root.beyond] == [at(30.5)]
+
+
+def test_rows_of_a_group_that_ends_with_them_can_be_listed() -> None:
+    """Its plans are forgotten in that decision; the epoch still says what their columns are."""
+    asked = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    senders = [Sender(node, asked) for node in ("here", "away")]
+    root, begin_us, now_us = root_of(*senders, horizon_us=100 * S), 1_000_000 * S, 1_000_500 * S
+    for sender in senders:
+        frame = sender.send((begin_us, begin_us + S, "", 1.0), frontier_us=now_us)
+        root.take(sender.node, frame, now_us)
+    root.step(now_us)
+    root.take("away", senders[1].send((begin_us + 20 * S, begin_us + 21 * S, "", 5.0), late=True), now_us)
+    for sender in senders:
+        root.take(sender.node, sender._put(GroupStep(asked.group, None, dropped=(sender.node,))), now_us)
+    _, work = decided(root.decider, root.state, now_us, numpy_parts)
+    (found,) = work.beyond
+    lookups, line = DecodeLookups(root.decider.parent.dictionaries, root.state), EpochKey(found.node, found.epoch)
+    page = lookups.page(line)
+    assert page is not None
+    assert not root.state.plans
+    assert lookups.bases([line]).keys() == {*page.plans.values()}

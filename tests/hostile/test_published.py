@@ -129,6 +129,43 @@ def test_the_root_computes_with_the_operators_text_whoever_was_quicker() -> None
     assert {row.end - row.start for row in rows} == {S}
 
 
+def test_rows_with_other_functions_that_came_before_the_operators_text_are_lost_and_end_nothing() -> None:
+    """protocol 6.5: the text counts even if a frame said something else before, and decisions had been made with it."""
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0, horizon_us=HORIZON_US)
+    bad, good = Sender("bad", query(1, "1s", "max")), Sender("good", query(1))
+    early = (BEGIN_US, BEGIN_US + S, "", 9.0), (BEGIN_US + S, BEGIN_US + 2 * S, "", 9.0)
+    for sender in (bad, good):
+        root.take(sender.node, sender.birth(), BEGIN_US)
+    root.take("good", good.send(frontier_us=BEGIN_US + S), BEGIN_US)
+    root.take("bad", bad.send(*early, frontier_us=BEGIN_US + S), BEGIN_US)
+    assert [row.values for row in root.step(BEGIN_US)] == [{"max": 9.0}]
+    root.decider.published([of(query(1))])
+    rows = []
+    for n in range(1, 6):
+        now_us = BEGIN_US + n * S
+        mine = (now_us, now_us + S, "", 3.0)
+        root.take("good", good.send(mine, frontier_us=now_us + S), now_us)
+        root.take("bad", bad.send(frontier_us=now_us + S), now_us)
+        rows += root.step(now_us)
+    assert {row.start: row.values for row in rows} == {BEGIN_US + n * S: {"sum": 3.0} for n in range(1, 6)}
+    assert [row.start for row in rows if ("bad", "lost") in row.coverage.missing] == [BEGIN_US + S]
+    (gap,) = [gap for node, gap in root.decider.gaps if node == "bad"]
+    assert (gap.start_us, gap.end_us, gap.nodes) == (BEGIN_US, BEGIN_US + 2 * S, ("bad",))
+
+
+def test_a_published_text_with_fewer_functions_takes_the_rows_there_are() -> None:
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0, horizon_us=HORIZON_US)
+    sender = Sender("a", query(1, "1s", "sum", "count"))
+    rows = (BEGIN_US, BEGIN_US + S, "", 3.0), (BEGIN_US + S, BEGIN_US + 2 * S, "", 4.0)
+    root.take("a", sender.birth(), BEGIN_US)
+    root.take("a", sender.send(*rows, frontier_us=BEGIN_US + S), BEGIN_US)
+    root.step(BEGIN_US)
+    root.decider.published([of(query(1))])
+    root.take("a", sender.send(frontier_us=BEGIN_US + 2 * S), BEGIN_US)
+    assert [row.values for row in root.step(BEGIN_US)] == [{"sum": 4.0}]
+    assert root.decider.gaps == []
+
+
 def serving(revision: int, from_us: int | None = None, until_us: int | None = None) -> Serving:
     return Serving("q", revision, from_us, until_us)
 
@@ -172,6 +209,14 @@ def test_a_claim_is_reported_once_and_not_before_the_parent_can_know_better() ->
     assert known.overdue(BEGIN_US + 9 * PATIENCE_US) == []
     known.publish(of(query(2)))
     assert known.serves("c", ("c",), serving(2), BEGIN_US)
+
+
+def test_a_removed_query_that_is_forgotten_is_not_reported() -> None:
+    known = KnownDefinitions(published=[Publication("", "q", 1, "")])
+    assert not known.serves("c", ("c",), serving(2), BEGIN_US)
+    for n in range(MOST_REMOVED):
+        known.publish(Publication("", f"x-{n}", 1, ""))
+    assert known.overdue(BEGIN_US + PATIENCE_US) == []
 
 
 def test_texts_that_children_send_have_bounds_and_a_counter() -> None:

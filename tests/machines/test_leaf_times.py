@@ -13,11 +13,14 @@ from edge_agent.algebra.frame import BEGAN, ENDED, LATEST_US, LOST, NEVER_US, Ex
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.key import QueryKey
-from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import Session, Tumbling, Window
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.uplink.step import GroupStep
 from edge_agent.root.decision.window_ranges import CoverageRef
 from tests.benchmarks import bench_decision
+from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
 GROUP, SESSIONS = Group("s", "", (), 0), Group("s", "", (), 0, cut=SessionCut(5))
 KEY = QueryKey("q", 1)
@@ -233,7 +236,8 @@ def session_by_leaf(bounds: Mapping[str, int], gaps: list[Gap], span_us: tuple[i
     for gap in gaps:
         if gap.start_us <= end_us and gap.end_us > low_us:
             reason = BEGAN if gap.reason == BEGAN else LOST
-            missing |= {(leaf, reason) for leaf in gap.nodes or here if leaf in here}
+            there = [x for x in gap.nodes if begins.get(x, end_us) <= end_us and ends.get(x, low_us + 1) > low_us]
+            missing |= {(leaf, reason) for leaf in (there if gap.nodes else here)}
     return Coverage(tuple(here), tuple(sorted(missing)))
 
 
@@ -264,6 +268,23 @@ def test_coverage_is_the_same_as_leaf_by_leaf(
     assert found == window_by_leaf(leaves, gaps, (start_us, end_us), shares)
     sessions = session_coverage(leaves, gaps, SESSIONS, start_us, end_us, begins=begins, ends=ends)
     assert sessions == session_by_leaf(leaves, gaps, (start_us, end_us), shares)
+    for each in (found, sessions):
+        assert each.received == len({*each.expected} - {leaf for leaf, _ in each.missing})
+
+
+@pytest.mark.parametrize("window", [Tumbling(10 * S), Session(2 * S)])
+def test_a_loss_of_a_gateway_that_has_left_counts_in_rows_of_every_kind(window: Window | Session) -> None:
+    """protocol 4.7: the row is not complete, and all gateways that it expects are in it."""
+    query = Query("q", 1, "s", window, SUM, lateness_us=0)
+    stays, leaves = Sender("stays", query), Sender("leaves", query)
+    root, start_us = root_of(stays, leaves), 1_000_000 * S
+    root.take("leaves", leaves.send((start_us, start_us + S, "", 1.0), frontier_us=start_us + S), start_us)
+    root.take("leaves", leaves.lose(start_us + 2 * S, start_us + 3 * S), start_us)
+    root.take("leaves", leaves._put(GroupStep(query.group, None, dropped=("leaves",))), start_us)
+    later = (start_us + S, start_us + 2 * S, "", 1.0)
+    root.take("stays", stays.send(later, frontier_us=start_us + 20 * S), start_us)
+    (row,) = root.step(start_us)
+    assert (row.coverage.expected, row.coverage.received, row.complete) == (("stays",), 1, False)
 
 
 def test_the_id_of_a_coverage_stays_what_it_was() -> None:

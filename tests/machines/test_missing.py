@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
-from edge_agent.algebra.punctuation.markers import role_key, window_key
+from edge_agent.algebra.punctuation.markers import MARKER_KEY, role_key, window_key
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
@@ -188,3 +191,56 @@ def test_the_windows_of_a_node_keep_their_numbers_whatever_comes_first() -> None
     bench.number("a", 0, 10, 20)
     bench.number("a", 2, 30, 40)
     assert spans(bench.step(a=50).closing) == [(10, 20), (20, 30), (30, 40)]
+
+
+def passed_the_horizon(what: Callable[[Bench], None]) -> WindowChanges:
+    """The due step after a change of the window [6, 7) had to wait while the horizon went from 4.5 to 8.5."""
+    bench, unit = Bench("central", "hold"), HORIZON_US // 10
+    bench.cut(*(n * unit for n in range(1, 20)))
+    bench.step(a=14 * unit + unit // 2)
+    bench.marked.touch("", np.array([12 * unit]), np.array([12 * unit + 1]))
+    assert spans(bench.step(a=14 * unit + unit // 2).revising) == [(12 * unit, 13 * unit)]
+    what(bench)
+    waits = bench.step(a=18 * unit + unit // 2, due_us=NEVER_US)
+    assert (waits.revising, waits.gone, len(waits.closing)) == ((), (), 4)
+    found = bench.step(a=18 * unit + unit // 2)
+    bench.step(a=19 * unit + unit // 2)
+    assert min(start for _, start, _ in bench.marked.shown) == 9 * unit, "then it is forgotten"
+    return found
+
+
+def test_a_revision_that_waits_while_the_horizon_passes_withdraws_nothing() -> None:
+    """protocol 4.2"""
+    at = 6 * HORIZON_US // 10
+    found = passed_the_horizon(lambda bench: bench.marked.touch("", np.array([at + 5]), np.array([at + 6])))
+    assert (spans(found.revising), found.closing, found.gone) == ([(at, at + HORIZON_US // 10)], (), ())
+
+
+def test_a_cut_that_waits_while_the_horizon_passes_loses_no_part() -> None:
+    """protocol 7.4"""
+    at, end = 6 * HORIZON_US // 10, 7 * HORIZON_US // 10
+    found = passed_the_horizon(lambda bench: bench.cut(at + 5))
+    assert found.gone == (("", at, end),)
+    assert spans((*found.closing, *found.revising)) == [(at, at + 5), (at + 5, end)]
+
+
+def test_a_node_that_is_silent_for_ever_keeps_no_windows_or_rows_of_others() -> None:
+    bench, unit = Bench("local", "hold"), HORIZON_US // 10
+    assert not bench.shared
+    bench.marked.add_markers("dead", [MARKER_KEY], [0], [unit])
+    bench.step(a=unit, dead=unit)
+    for n in range(1, 100):
+        bench.marked.add_markers("a", [MARKER_KEY], [n * unit], [(n + 1) * unit])
+        bench.step(a=(n + 1) * unit, dead=unit)
+    assert sum(node == "a" for node, _, _ in bench.marked.shown) <= 11
+    kept_us = bench.marked.kept_us("a")
+    assert kept_us is not None
+    assert kept_us >= 89 * unit
+    assert bench.marked.kept_us("dead") == 0, "its own window may still be revised"
+
+
+def test_a_state_of_an_older_version_has_one_floor_for_all_nodes() -> None:
+    state = PunctuationWindows(floors={"": 5, "a": 7}).snapshot()
+    assert PunctuationWindows.restore(state).floor_us("a") == 7
+    state = {**{name: value for name, value in state.items() if name != "floors"}, "floor": 5}
+    assert PunctuationWindows.restore(state).floor_us("a") == 5

@@ -92,6 +92,15 @@ def published_in(state: Mapping[str, Any] | None) -> list[Publication]:
     return [Publication.of_plain(each) for each in (state or {}).get(PUBLISHED, ())]
 
 
+def contradiction(query: Query, group: Group, plan: Plan) -> str:
+    """How the definition of a query contradicts a plan that names it; '' if it does not."""
+    if query.group_at(group.node) != group:
+        return f"query {query.id} revision {query.revision} is defined with another window, filter or key"
+    if plan.kind in OF_STATES and not set(basis_of(query.aggregates, plan.scale)) <= set(plan.basis):
+        return f"query {query.id} revision {query.revision} is defined with other functions"
+    return ""
+
+
 class KnownDefinitions:
     """The publications, and the valid texts of definitions in the order of arrival."""
 
@@ -137,7 +146,8 @@ class KnownDefinitions:
             self.texts[found.text] = None
             self._text[key] = found.text
             self.corrected.append(found.text)
-        self._claims = {claim: of for claim, of in self._claims.items() if claim[1] != found.query}
+        over = {found.query} | {query for _, query in self._claims if query not in self._published}
+        self._claims = {claim: of for claim, of in self._claims.items() if claim[1] not in over}
         for text in [text for text, held in self._held.items() if held.query == found.query and not self._ahead(held)]:
             del self._held[text]
             if taken := self.add(text):
@@ -210,6 +220,11 @@ class KnownDefinitions:
     def revisions(self) -> Set[QueryKey]:
         return self._text.keys()
 
+    def readable(self, known: Container[QueryKey]) -> list[str]:
+        """The texts of all other revisions than these that this version can read."""
+        others = [key for key in self._text if key not in known and self._query(key) is not None]
+        return [self._content(key) or self._text[key] for key in others]
+
     def name(self, keys: Iterable[QueryKey]) -> None:
         """Note that a plan or a member names these revisions."""
         self.unnamed.difference_update(keys)
@@ -257,6 +272,16 @@ class KnownDefinitions:
         if revision != key.revision and len(self._claims) < MOST_CLAIMS:
             self._claims[child, key.query] = (key.revision, since_us)
 
+    def claims(self) -> list[list[object]]:
+        """The unpublished revisions that children serve, as plain values for `claimed`."""
+        return [[*claim, *of] for claim, of in self._claims.items()]
+
+    def claimed(self, claims: Iterable[Sequence[Any]]) -> None:
+        """Continue from the result of `claims`, so that each is reported once and in time also after a start."""
+        self._claims = {
+            (str(child), str(query)): (int(revision), int(since_us)) for child, query, revision, since_us in claims
+        }
+
     def overdue(self, now_us: int) -> list[tuple[str, str]]:
         """Returns (child, why) for revisions that a child serves and that were not published in time; each once."""
         out = []
@@ -291,12 +316,8 @@ class KnownDefinitions:
     def _contradicts(self, group: Group, plan: Plan) -> str:
         for key in plan.keys:
             query = self._query(key)
-            if query is None:
-                continue
-            if query.group_at(group.node) != group:
-                return f"query {key.query} revision {key.revision} is defined with another window, filter or key"
-            if plan.kind in OF_STATES and not set(basis_of(query.aggregates, plan.scale)) <= set(plan.basis):
-                return f"query {key.query} revision {key.revision} is defined with other functions"
+            if query is not None and (why := contradiction(query, group, plan)):
+                return why
         return ""
 
     def _query(self, key: QueryKey) -> Query | None:

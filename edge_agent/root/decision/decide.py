@@ -183,7 +183,7 @@ class _Step:
         }
         keys = (key for queries in served.values() for key in queries)
         scales = sum(len(state.scales.get(key, ())) for key in keys)  # they only grow while a query is served
-        of = (tuple(state.plans), {group: tuple(queries) for group, queries in served.items()}, scales)
+        of = (tuple(state.plans), {group: tuple(queries.items()) for group, queries in served.items()}, scales)
         if state.read_plan is None or state.read_plan[0] != of:  # most decisions reuse it
             state.read_plan = of, read_plan_of(state.plans.items(), served, state.target)
         known = tuple(gap for _, gap in gaps)

@@ -52,7 +52,7 @@ def _of_markers_us(
     ):
         return None
     windows = (state.markers.windows.get(query.key) for query in queries)
-    kept = [us for each in windows if each is not None and (us := each.kept_us) is not None]
+    kept = [us for each in windows if each is not None and (us := each.kept_us(group.node)) is not None]
     return min([floor_us, *kept])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import Gap, Plan
-from edge_agent.algebra.query.key import EpochKey, QueryKey
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
@@ -81,9 +81,9 @@ class PunctuationQueries:
             windows = self.windows.setdefault(key, PunctuationWindows())
             windows.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
 
-    def low_us(self, key: QueryKey, closed_us: int) -> int:
+    def low_us(self, place: QueryPlace, closed_us: int) -> int:
         """The earliest start of rows that a query still waits for."""
-        low_us = self.windows[key].low_us if key in self.windows else None
+        low_us = self.windows[place.key].low_us(place.node) if place.key in self.windows else None
         return closed_us if low_us is None else min(closed_us, low_us)
 
     def step(

@@ -11,6 +11,7 @@ from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.span import FAR_US
+from edge_agent.config.in_force.known_definitions import contradiction
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.window_ranges import CoverageRef, covers
 from edge_agent.root.decision.work import ReadRequest, WindowRange
@@ -87,9 +88,10 @@ def read_plan_of(
 ) -> ReadPlan:
     """The read plan for all served queries. Queries that do not close now are included to keep Spark's plans the same.
 
-    plans: by `identity`. groups: the queries that each group serves.
+    plans: by `identity`. groups: the queries that each group serves. A plan that contradicts the definition of a query
+    does not feed it: its rows came before the operator published that definition (docs/protocol.md 6.5).
     """
-    served = {key for queries in groups.values() for key in queries}
+    served = {key: query for queries in groups.values() for key, query in queries.items()}
     found = {
         (query.aggregates, target(key))
         for group, queries in groups.items()
@@ -101,7 +103,7 @@ def read_plan_of(
     wanted: dict[tuple[bytes, int | None], set[QueryPlace]] = {}
     for digest, (group, plan) in known.items():
         for key in plan.keys:
-            if plan.kind in KINDS and key in served:
+            if plan.kind in KINDS and key in served and not contradiction(served[key], group, plan):
                 wanted.setdefault((digest, target(key)), set()).add(QueryPlace(*key, group.node))
     orders: list[ReadRequest] = []
     feeding: dict[QueryPlace, list[int]] = {}

@@ -303,7 +303,7 @@ class RootState:
         if track is not None:
             return min(closed_us, track.low_us)
         if isinstance(query.group.cut, PunctuationCut):
-            return self.markers.low_us(place.key, closed_us)
+            return self.markers.low_us(place, closed_us)
         if isinstance(query.group.cut, OrderedCut):
             return closed_us
         return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us

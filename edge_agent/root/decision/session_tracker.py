@@ -142,6 +142,16 @@ class OpenSessions:
         self.code, self.start, self.end = rows.key[first], rows.start[first], np.maximum.reduceat(rows.end, first)
         self.again = np.logical_or.reduceat(again[order], first)
 
+    def drop(self, before_us: int, gap_us: int) -> None:
+        """Forget waiting islands whose last + gap is at or before this time."""
+        kept = self.end - 1 + gap_us > before_us
+        self.code, self.start, self.end, self.again = (
+            self.code[kept],
+            self.start[kept],
+            self.end[kept],
+            self.again[kept],
+        )
+
     def step(self, now: SessionDecisionView, names: TextNumbers) -> ClosableSessions | None:
         """Remove complete islands and return which rows to compute; None: no row."""
         view, gap_us = now.view, now.group.cut.gap_us
@@ -228,16 +238,20 @@ class OpenSessions:
         differs: NDArray[np.bool_],
         gap_us: int,
     ) -> dict[str, tuple[int, int, tuple[int, int] | None]]:
-        """Key -> (bound, shut, range to compute again), for keys with islands here that differ from all other keys."""
+        """Key -> (bound, shut, range to compute again), for keys with islands here that differ from all other keys.
+
+        In the order of the keys' texts: their numbers differ in a root that was started again, its decisions must not.
+        """
         size, (bound, shut) = len(names.texts), bounds
         low, high = np.full(size, 2**62, np.int64), np.full(size, NEVER_US, np.int64)
         np.minimum.at(low, self.code[again], self.start[again])
         np.maximum.at(high, self.code[again], self.end[again] - 1 + gap_us)
         here = np.zeros(size, np.bool_)
         here[self.code] = True
+        codes = np.flatnonzero(here & (differs | (low < 2**62))).tolist()
         return {
             names.texts[c]: (int(bound[c]), int(shut[c]), (int(low[c]), int(high[c])) if low[c] < 2**62 else None)
-            for c in np.flatnonzero(here & (differs | (low < 2**62))).tolist()
+            for c in sorted(codes, key=names.texts.__getitem__)
         }
 
     def _cross(self, serving: Serving, gone: NDArray[np.bool_], gap_us: int) -> None:

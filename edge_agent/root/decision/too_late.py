@@ -7,11 +7,13 @@ has given positions (7.4).
 The result to which such readings would have belonged may still be written: for a session longer than the horizon, or a
 window whose revision waits. The root therefore remembers them until no such result can follow (`needed_us`), and leaves
 them out when it decodes rows.
+
+Rows whose plan contradicts a definition that is published after them are in no result either; they are declared lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -22,14 +24,18 @@ from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Window, evenly, extent_us
+from edge_agent.config.in_force.known_definitions import contradiction
 from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.root.completeness import Decider, Decision, GroupView
+from edge_agent.root.decision import ops_rows
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import TooLate
-from edge_agent.wire.heads import Part
+from edge_agent.wire.heads import Part, Parts
 
 BEFORE: Final = "pieces of sessions that began more than two horizons earlier: their readings are in ops.late"
+
+CONTRADICTED: Final = "rows of a query whose published definition contradicts them: they came before it"
 
 
 def beyond(
@@ -43,6 +49,8 @@ def beyond(
     queries = state.of(plan)
     if plan.kind == "marker" or not queries:
         return
+    if view is not None:  # a query that was removed long ago has no rows any more
+        queries = [query for query in queries if query.key in view.serving] or queries
     place, source = (effect.node, effect.epoch, effect.seq, part.number), queries[0].source
     closed_us = _closed_us(state, queries, group)
     if plan.kind == "raw" and not isinstance(group.cut, PunctuationCut):
@@ -98,11 +106,42 @@ def begun_before(decider: Decider, state: RootState, decision: Decision) -> list
                 _, start, end = effect.counting.get(section.plan, ALL).of_pieces(*section.pieces())
                 early = (start < begun_us) & (end - 1 + group.cut.gap_us > state.floor_us(group, view.frontier_us))
                 if early.any():
-                    member = decider.parent.children.memberships[group].members.get(effect.node)
-                    leaves = () if member is None else tuple(sorted(member.leaves))
+                    leaves = _leaves(decider, group, effect.node)
                     span = int(start[early].min()), int(end[early].max())
-                    out.append((effect.node, Gap((group,), *span, 0, leaves or (effect.node,), LOST, detail=BEFORE)))
+                    out.append((effect.node, Gap((group,), *span, 0, leaves, LOST, detail=BEFORE)))
     return out
+
+
+def contradicted(
+    decider: Decider, decision: Decision, parts: Parts, extent: Mapping[EpochKey, tuple[int, int]]
+) -> list[tuple[str, Gap]]:
+    """Gap records for rows that took effect before the operator published a definition that contradicts their plan.
+
+    They are in no result any more (docs/protocol.md 6.5). parts, extent: rows of this decision, and those before it.
+    """
+    corrected = {query.key: query for _, query in ops_rows.queries(decision.corrected, 0) if query is not None}
+    out = []
+    for line, dictionary in decider.parent.dictionaries.items() if corrected else ():
+        bad: dict[Group, set[int]] = {}
+        for number, (group, plan) in dictionary.plans.items():
+            if any(key in corrected and contradiction(corrected[key], group, plan) for key in plan.keys):
+                bad.setdefault(group, set()).add(number)
+        new = [part for (node, epoch, _), found in parts.items() if line == (node, epoch) for part in found]
+        for group, numbers in bad.items():
+            spans = [(part.first_start_us, part.latest_end_us) for part in new if part.plan in numbers]
+            spans += [extent[line]] if line in extent else []
+            if spans:
+                span = min(low for low, _ in spans), max(high for _, high in spans)
+                leaves = _leaves(decider, group, line.node)
+                out.append((line.node, Gap((group,), *span, -1, leaves, LOST, detail=CONTRADICTED)))
+    return out
+
+
+def _leaves(decider: Decider, group: Group, node: str) -> tuple[str, ...]:
+    """The gateways whose readings of a group may be in rows of a child."""
+    family = decider.parent.children.memberships.get(group)
+    member = None if family is None else family.members.get(node)
+    return (() if member is None else tuple(sorted(member.leaves))) or (node,)
 
 
 def needed_us(state: RootState, group: Group, plan: Plan) -> int:
@@ -117,7 +156,7 @@ def needed_us(state: RootState, group: Group, plan: Plan) -> int:
             latest = (state.floors.get(group, NEVER_US), track.low_us, *(track.touched or ())[:1])
             found.append(min(latest) - track.longest_us)
         elif query.key in state.markers.windows:
-            kept_us = state.markers.windows[query.key].kept_us
+            kept_us = state.markers.windows[query.key].kept_us(group.node)
             found += [] if kept_us is None else [kept_us]
         else:
             found += [after_us - extent_us(query.window) for after_us, _ in state.pending.get(place, ())]

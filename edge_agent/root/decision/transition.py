@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.root.completeness import Decider, Decision
 from edge_agent.root.decision import too_late
 from edge_agent.root.decision.decide import step
@@ -34,9 +35,11 @@ def decided(
     """Make the next decision and its Work. parts_of: parts of the frames that took effect. Others: see `step`."""
     before_us, decision = state.decided_us, decider.decide(now_us)
     parts, dictionaries = parts_of(decision), decider.parent.dictionaries
-    if early := too_late.begun_before(decider, state, decision):
-        decision = replace(decision, gaps=(*decision.gaps, *early))
-        decider.gaps += early
+    lost = too_late.begun_before(decider, state, decision)
+    lost += too_late.contradicted(decider, decision, parts, state.extent)
+    if lost:
+        decision = replace(decision, gaps=(*decision.gaps, *lost))
+        decider.gaps += lost
     work = step(state, decision, parts, dictionaries, decider.gaps, unread=unread, flush=flush)
     decider.release(decision, state.limits.horizon_us, state.reach)
     over = decider.let_go(decision, state.limits.horizon_us, state.waits)
@@ -54,6 +57,7 @@ def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
     """
     for node in decider.parent.children.retired:
         decider.parent.inbox.retire(node)
+    _forget_sessions(decider, state)
     dictionaries = decider.parent.dictionaries
     came = {  # this decision's rows are still to be read
         identity(*dictionaries[EpochKey(node, epoch)].plans[part.plan])
@@ -73,3 +77,19 @@ def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
         if group not in decider.parent.children.memberships and floor_us < long_ago_us:
             del state.floors[group]
             state.begun.pop(group, None)
+
+
+def _forget_sessions(decider: Decider, state: RootState) -> None:
+    """Forget open sessions of queries that their group does not serve, two horizons after their end.
+
+    A gateway that was away when a query was removed may still send pieces of it, also after the query was let go.
+    """
+    for group, plan in state.plans.values():
+        before_us = state.floors.get(group, NEVER_US) - state.limits.horizon_us
+        for key in plan.keys if plan.kind == "session" else ():
+            place = QueryPlace(*key, group.node)
+            track = state.sessions.tracks.get(place)
+            if track is not None and decider.serves(group, key) is False:
+                track.drop(before_us, group.cut.gap_us)
+                if not len(track.code):
+                    del state.sessions.tracks[place]

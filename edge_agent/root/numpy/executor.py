@@ -156,7 +156,7 @@ class NumpyRoot:
                 floor_us = self.state.settled_us(place, view.frontier_us)
                 if isinstance(group.cut, PunctuationCut):
                     windows = self.state.markers.windows.get(key)
-                    floor_us = floor_us if windows is None else windows.floor_us
+                    floor_us = floor_us if windows is None else windows.floor_us(group.node)
                 elif isinstance(group.cut, SessionCut):  # a piece within the horizon may join earlier rows
                     floor_us = min(floor_us, self.state.begun.get(group, floor_us))
                 self._sessions.forget(self.results.free(place.query, place.node, floor_us))

@@ -125,5 +125,5 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision, s
                 if start_us is not None and settled_us <= track.crossing_us:  # pieces show that it gives no row
                     needed.append(start_us - longest_us)
         if key in state.markers.windows:  # to compute a window again, all its rows are needed
-            needed.append(state.markers.windows[key].kept_us)
+            needed.append(state.markers.windows[key].kept_us(group.node))
     return min(us for us in needed if us is not None)
