@@ -78,6 +78,7 @@ class GatewayLoop(NodeLoop):
         self._counted: dict[str, int] = {}  # sensor -> refusals counted by its driver that are in `_refused`
         # filters on the local broker, at first those of the last run: the session still has them
         self._subscribed = _names(self._known_sources.pop(FILTERS, ""))
+        self._saved_filters = set(self._subscribed)
         # whether the sensors of the last run are known, so that a filter without a sensor can be left
         self._leaves_filters = cached is not None or not self._subscribed
         self._changed = False  # definitions came that are not in force yet
@@ -287,11 +288,11 @@ class GatewayLoop(NodeLoop):
 
     def _slots(self) -> dict[str, object]:
         slots = self.fleet.slots() | REFUSED.write(self._refused)
-        if not self._unsaved:
-            return slots
-        self._unsaved = False
-        waiting = {name: source for name, source in self._known_sources.items() if name in self._positions}
         filters = self._subscribed.union(() if self.local is None else self.local.leaving)
+        if not self._unsaved and filters == self._saved_filters:
+            return slots
+        self._unsaved, self._saved_filters = False, filters
+        waiting = {name: source for name, source in self._known_sources.items() if name in self._positions}
         if filters:
             waiting[FILTERS] = json.dumps(sorted(filters))
         return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(waiting | self._sources)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_agent.config import topics
+from edge_agent.ports.mqtt.link import Report
 from tests.hostile.stand_ins import Broker, Connected, Process
 
 Calls = list[tuple[str, list[str]]]
@@ -19,7 +20,7 @@ class Recorded(Connected):
     def __init__(self, name: str, broker: Broker, answers: bool) -> None:
         super().__init__(name, broker)
         self.calls: Calls = []
-        self.answers = answers
+        self.answers, self.turns = answers, 0
 
     def subscribe(self, filters: Mapping[str, int]) -> None:
         new = sorted(filters.keys() - self._filters.keys())
@@ -30,12 +31,16 @@ class Recorded(Connected):
         gone = sorted(filters)
         self.calls += [("unsubscribe", gone)] if gone else []
         super().unsubscribe(gone)
-        if self.answers:
+
+    def take(self) -> list[Report]:
+        self.turns += 1
+        if self.answers and self.turns > 20:
             self._leaving.clear()
+        return super().take()
 
 
 class RecordingBroker(Broker):
-    """answers: UNSUBSCRIBE is answered at once; else never."""
+    """answers: UNSUBSCRIBE is answered in the 20th turn; else never."""
 
     def __init__(self, answers: bool) -> None:
         super().__init__()
