@@ -283,11 +283,11 @@ class Decider:
         return end_us
 
     def let_go(
-        self, decision: Decision, horizon_us: int, waits: Callable[[QueryPlace], bool]
+        self, decision: Decision, horizon_us: int, waits: Callable[[QueryPlace, int], bool]
     ) -> list[tuple[Group, QueryKey]]:
         """Forgets servings that ended two horizons ago, because none of their rows can change. Returns them.
 
-        waits: whether rows of a query are still to be written.
+        waits: whether rows of a query, whose serving ended at that time, are still to be written.
         """
         out = []
         for group, held in self._serving.items():
@@ -296,7 +296,8 @@ class Decider:
             if frontier_us > NEVER_US:
                 self._over_us[group] = over_us
             for key, serving in [*held.items()]:
-                if self._end_us(serving) < over_us and not waits(QueryPlace(*key, group.node)):
+                end_us = self._end_us(serving)
+                if end_us < over_us and not waits(QueryPlace(*key, group.node), end_us):
                     del held[key]
                     self.parent.children.memberships[group].forget(key)
                     out.append((group, key))

@@ -6,7 +6,7 @@ import pytest
 
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query.query import Query
-from edge_agent.algebra.windows import Session, Tumbling, Window
+from edge_agent.algebra.windows import CountTumbling, Session, Tumbling, Window
 from edge_agent.machines.uplink.step import GroupStep
 from edge_agent.root.decision.too_late import BEFORE
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -78,3 +78,27 @@ def test_a_loss_in_sessions_of_a_group_that_ends_with_it_is_declared() -> None:
     assert not root.decider.parent.children.memberships
     (gap,) = [gap for _, gap in root.decider.gaps if gap.detail == BEFORE]
     assert gap.nodes == ("away",)
+
+
+@pytest.mark.parametrize("horizons", [1.5, 4])
+def test_count_windows_get_their_rows_however_long_a_gateway_is_away(horizons: float) -> None:
+    """protocol 7.4: positions wait for every gateway, also if the query is removed meanwhile."""
+    query = Query("q", 1, "s", CountTumbling(2), SUM, lateness_us=0)
+    here, away = Sender("here", query), Sender("away", query)
+    root, rows = root_of(here, away, horizon_us=HORIZON_US), []
+    for sender in (here, away):
+        root.take(sender.node, sender.send((T0, T0 + 1, "", 1.0), frontier_us=T0 + 10 * S), T0)
+    rows += root.step(T0)
+    for n in range(1, 5):
+        goes_on(root, here, T0 + n * 100 * S)
+    root.take("here", here.tell(Serving("q", 1, None, T0 + 400 * S)), T0 + 400 * S)
+    for n in range(5, round(10 * horizons)):
+        now_us = T0 + n * 100 * S
+        root.take("here", here.send(frontier_us=now_us), now_us)
+        rows += root.step(now_us)
+    assert [row.values["sum"] for row in rows] == [2.0]
+    root.take("away", away.send((T0 + 320 * S, T0 + 320 * S + 1, "", 10.0), frontier_us=now_us), now_us)
+    assert [row.values["sum"] for row in root.step(now_us)] == [2.0, 11.0]
+    root.take("here", here.send(frontier_us=now_us + 100 * S), now_us + 100 * S)
+    root.step(now_us + 100 * S)
+    assert root.decider.serves(query.group, query.key) is (horizons < 2)

@@ -106,8 +106,14 @@ class RootState:
             self.markers.stepped_back(now_us)
         self.decided_us = now_us
 
-    def waits(self, place: QueryPlace) -> bool:
-        """Whether rows of a query are still to be written."""
+    def waits(self, place: QueryPlace, end_us: int) -> bool:
+        """Whether rows of a query are still to be written. end_us: its serving ended at that time.
+
+        Readings get their positions only once every gateway has sent its own, however long one is away (7.4).
+        """
+        query = self.query(place.key)
+        if query is not None and isinstance(query.group.cut, OrderedCut) and self.closed_us(place) < end_us:
+            return True
         track, windows = self.sessions.tracks.get(place), self.markers.windows.get(place.key)
         return place in self.pending or any(each is not None and each.waiting for each in (track, windows))
 
