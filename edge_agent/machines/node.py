@@ -53,7 +53,7 @@ from edge_agent.machines.parents import NodeSettings, Parents
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.parent_choice import PROBE, ParentChoice
+from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
 
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
@@ -138,8 +138,8 @@ class Node(Parents):
                 out += self._after_commit()
             case Refused() | Relieved() | LinkUp() | LinkDown() | Sent():
                 out += self._uplink(event)
-            case Receipted(receipt) if receipt.epoch == PROBE:
-                self.choice.answered(now_us)
+            case Receipted(receipt) if asked := self.choice.asked_in(receipt.epoch):
+                self.choice.answered(asked, now_us)
             case Receipted(receipt):
                 out += self._receipted(receipt, now_us)
             case Command(name):
@@ -189,7 +189,6 @@ class Node(Parents):
             self._elapsed(self._now_us, now_us)
         if isinstance(event, ClockChanged):
             self._dirty = True
-            self.choice.shift(event.by_us)
             self._stepped(event.by_us)
         if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
             out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))

@@ -26,7 +26,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Action, Beat, Note
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.parent_choice import PROBE, ParentChoice
+from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import Step, without_promise
 
 
@@ -104,7 +104,7 @@ class Parents(ABC):
         if len(self.choice.parents) < 2 and self.choice.parents == (outbox.parent,) == (self.wanted,):
             return []  # the usual case, checked at each event: one parent, and it is in use
         asked = self.choice.asks(outbox.parent, now_us)
-        out: list[Action] = [Beat(Heartbeat(PROBE, -1, ()), asked)] if asked else []
+        out: list[Action] = [Beat(Heartbeat(self.choice.epoch_to_ask(each), -1, ()), each) for each in asked]
         waits = not outbox.link_up or outbox.owed
         wanted = self.choice.wanted(outbox.parent, now_us, waits=waits, unfinished=outbox.former_lines.waiting())
         if wanted != self.wanted:

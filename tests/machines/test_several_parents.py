@@ -11,7 +11,6 @@ from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LOST, Birth, Frame,
 from edge_agent.machines.events import (
     AcceptLoss,
     Beat,
-    ClockChanged,
     Configured,
     LinkUp,
     Publish,
@@ -23,6 +22,7 @@ from edge_agent.machines.events import (
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS, Outbox
+from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.pending_frames import POISON_TRIES
 from edge_agent.ports.spool import DamagedError
 from tests.support.machines.simulated_host import QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
@@ -137,19 +137,6 @@ def test_a_restored_copy_of_a_parent_is_recognised_by_a_node_that_had_left_it_an
     assert site.box.journal == OF_A
 
 
-def test_a_step_of_the_clock_is_no_time_in_which_the_parent_was_silent() -> None:
-    """protocol 1.5"""
-    site = Site()
-    site.run(5)
-    read(site.host, site.now_us + S, 1, site.now_us + S)
-    site.host.do(Tick(), site.now_us + S)
-    assert site.box.owed
-    step_us = 3600 * S
-    event = ClockChanged(known=True, boot="", offset_us=step_us, by_us=step_us)
-    site.host.do(event, site.now_us + S + step_us)
-    assert site.host.machine.wanted == "A"
-
-
 @pytest.mark.parametrize("damaged", [False, True])
 def test_frames_published_before_the_slots_were_lost_go_to_no_other_parent(damaged: bool) -> None:
     """protocol 1.5, 1.2: the parent may have counted them. damaged: their birth, which says for whom they are."""
@@ -252,3 +239,35 @@ def test_frames_given_up_for_a_former_parent_are_declared_to_the_next_journal_to
     site.run(5)
     assert site.box.journal == 9
     assert any(g.start_us <= lost_us - S < g.end_us for g in site.declared(known) if g.reason == IN_DOUBT)
+
+
+def test_while_all_parents_are_away_a_node_moves_once_and_then_to_the_one_that_answers_first() -> None:
+    """protocol 1.5: each move rewrites all that waits. A third parent is asked too."""
+    choice = ParentChoice(("A", "B", "C"), 60 * S, 300 * S)
+    present, asked = "A", set[str]()
+    for at_s in range(0, 7_200, 5):
+        asked = set(choice.asks(present, at_s * S)) or asked
+        present = choice.wanted(present, at_s * S, waits=True, unfinished=())
+        assert present == ("A" if at_s <= 60 else "B")
+    assert asked == {"A", "C"}
+    choice.answered("C", 7_200 * S)
+    assert choice.wanted(present, 7_200 * S, waits=True, unfinished=()) == "C"
+
+
+def test_a_backlog_is_rewritten_once_while_both_parents_are_away() -> None:
+    """protocol 1.5: and the node goes on where it is answered first."""
+    site = Site()
+    site.run(5)
+    site.answering = {"B"}
+    site.run(200)
+    site.answering = {"A", "B"}
+    site.run(400)
+    assert site.box.parent == "A"  # it has used both
+    site.answering = set()
+    known = len(site.host.frames)
+    site.run(1_000)
+    assert site.box.parent == "B"
+    assert len(site.host.frames) - known < 1_500
+    site.answering = {"A"}
+    site.run(20)
+    assert (site.box.parent, site.box.journal) == ("A", OF_A)

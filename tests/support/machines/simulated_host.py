@@ -100,7 +100,8 @@ class SimulatedHost(Generic[N]):
     def accepted(self, now_us: int, journal: int = JOURNAL) -> None:
         """The link is up and the parent has answered: frames may leave."""
         self.do(LinkUp(), now_us)
-        self.do(Receipted(Receipt(self.machine.outbox.epoch, journal, -1)), now_us)
+        box = self.machine.outbox
+        self.do(Receipted(Receipt(box.ask_epoch if box.journal is None else box.epoch, journal, -1)), now_us)
 
 
 def gateway_host(
