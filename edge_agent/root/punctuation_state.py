@@ -275,6 +275,9 @@ class PunctuationWindows:
                 if old not in self.shown:  # forgotten: it is beyond the horizon
                     del self.numbered[number]
                     continue
+                if (node, *window) in self.shown[old][0]:  # its marker was repeated: its rows count once
+                    del self.known[node][window]
+                    continue
                 made = self._whole((*self.shown[old][0], (node, *window)), old)
                 yield made
                 if made[0] in self.shown:

@@ -244,3 +244,14 @@ def test_a_state_of_an_older_version_has_one_floor_for_all_nodes() -> None:
     assert PunctuationWindows.restore(state).floor_us("a") == 7
     state = {**{name: value for name, value in state.items() if name != "floors"}, "floor": 5}
     assert PunctuationWindows.restore(state).floor_us("a") == 5
+
+
+def test_a_repeated_marker_of_a_window_with_a_row_adds_nothing() -> None:
+    bench = Bench("order", "skip")
+    bench.number("a", 0, 0, 10)
+    bench.step(a=20, b=0, stuck="b")
+    bench.number("b", 0, 1, 9)
+    (row,) = bench.step(a=20, b=20).revising
+    assert row.picks == (("a", 0, 10), ("b", 1, 9))
+    bench.number("b", 0, 1, 9)
+    assert bench.step(a=20, b=20) == WindowChanges()
