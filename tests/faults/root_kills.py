@@ -67,6 +67,7 @@ LONG_FEED_S: Final = 1.5  # between two files then, until it is killed: rows fou
 LONG_S: Final = 300.0
 START_S: Final = 120.0
 DRAIN_S: Final = 300.0
+BACKLOG_S: Final = 30.0  # until the first batch of a start, if there is one
 COUNT: Final = 10  # readings of a count window
 SESSION_GAP_US: Final = 2 * SECOND
 LEFT_OUT: Final = re.compile(r" left_out=(\d+)")
@@ -148,10 +149,10 @@ class Fleet:
         return out
 
     def rest(self) -> None:
-        """So many seconds without a reading that all sessions are over."""
-        for _ in range(SESSION_GAP_US // SECOND + 2):
-            now_us = START + self.files * SECOND
-            self.land([record(child, now_us, child.rows(now_us)) for child in self._sessions])
+        """So many seconds without a reading that all sessions are over, in one file."""
+        self.files += SESSION_GAP_US // SECOND + 2
+        now_us = START + self.files * SECOND
+        self.land([record(child, now_us, child.rows(now_us)) for child in self._sessions])
 
     def _raw(self, child: Child, start_us: int, now_us: int) -> bytes:
         first = len(self.readings)
@@ -303,8 +304,10 @@ class Killed:
             log.write("\nupkeep.nothing killed\n" * (self._seen("upkeep.step") - self._ended()))
 
     def _last(self) -> None:
+        done = self._seen("batch.done")
         process, landing = self._started(), self.folder / "landing"
-        self.fleet.rest()
+        until(lambda: self._seen("batch.done") > done, BACKLOG_S)
+        self.fleet.rest()  # in a batch of its own, because the files of the last batch stay
         until(lambda: len([*landing.glob("0*.cborseq")]) <= 1, DRAIN_S)
         steps = self._ended()
         until(lambda: self._ended() > steps + LAST_STEPS, DRAIN_S)  # the last file stays until another batch
