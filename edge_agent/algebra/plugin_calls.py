@@ -124,10 +124,10 @@ def usable(
 def error_text(err: BaseException) -> str:
     """Type and text of an exception in one line of at most MOST_TEXT characters."""
     try:
-        said = str(err)
-    except Exception:  # an exception of another package may have no text either
-        said = ""
-    text = " ".join(f"{type(err).__name__}: {said}".split())
+        message = str(err)
+    except Exception:  # the exception's own `__str__` may raise, too
+        message = ""
+    text = " ".join(f"{type(err).__name__}: {message}".split())
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
 
 

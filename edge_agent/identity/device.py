@@ -144,7 +144,7 @@ class Device:
     def _noted(self) -> bytes:
         """The note about the last token, beside the certificate; empty if there is none. Raises: PortError.
 
-        Of another user, as of an enrolment as root, it counts as none: a renewal must not depend on it.
+        A note that this user may not read (root may have enrolled) counts as none: a renewal must not depend on it.
         """
         try:
             return _readable(self.current / NOTE)

@@ -46,7 +46,7 @@ from edge_agent.machines.downlink.moves import Moves
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 from edge_agent.machines.events import Arrived, BadFrame, Tick
 from edge_agent.machines.region import merger as of_merger
-from edge_agent.machines.region import partial_store, sent_upward
+from edge_agent.machines.region import partial_store
 from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.region.partial_store import PartialStore
@@ -348,21 +348,6 @@ def test_definitions_of_sensors_are_bounded_and_counted() -> None:
         region.hears("c", Frame(7, 1, define=Define(sensors=texts)))
         assert len(region.merger._sensors) == 10
         assert region.merger.counters()["beyond_bounds"]["definitions"] == 15
-
-
-def test_groups_of_which_only_a_promise_is_left_are_bounded_and_the_oldest_are_forgotten() -> None:
-    with mock.patch.object(sent_upward, "MOST_ENDED", 10):
-        region = Region()
-        region.hears("c", region.birth("c", COUNTED))
-        for n in range(1, 25):
-            group = Define(groups=((n, Group(f"s-{n}", "", (), 0, "revise")),))
-            part = GroupPart(n, NOW_US)
-            region.hears("c", Frame(7, 2 * n - 1, define=group, members=(Members(n, (Leaf("c", 1),)),), groups=(part,)))
-            region.hears("c", Frame(7, 2 * n, members=(Members(n, (), ("c",)),)))
-        sent = region.merger.sent
-        assert [group.source for group in sent.ended] == [f"s-{n}" for n in range(15, 25)]
-        assert set(sent.ended.values()) == {NOW_US}
-        assert region.merger.counters()["beyond_bounds"]["groups"] == 14
 
 
 def test_texts_and_plans_of_no_open_row_go_and_open_rows_stay_what_they_are() -> None:

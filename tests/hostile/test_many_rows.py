@@ -15,7 +15,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs import waiting_frames
 from edge_agent.machines.events import Arrived, Tick
-from edge_agent.machines.region import partial_store
+from edge_agent.machines.region import partial_store, sent_upward
 from edge_agent.runtime.region import heard
 from edge_agent.wire import frames
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S
@@ -114,3 +114,18 @@ def test_the_frames_of_a_birth_are_bounded_in_bytes_and_a_later_birth_has_room_a
         assert region.merger.counters()["turned_away"] > 15
         region.hears("d", region.birth("d", COUNTED))
         assert "d" in inbox.current
+
+
+def test_groups_of_which_only_a_promise_is_left_are_bounded_and_the_oldest_are_forgotten() -> None:
+    with mock.patch.object(sent_upward, "MOST_ENDED", 10):
+        region = Region()
+        region.hears("c", region.birth("c", COUNTED))
+        for n in range(1, 25):
+            group = Define(groups=((n, Group(f"s-{n}", "", (), 0, "revise")),))
+            part = GroupPart(n, NOW_US)
+            region.hears("c", Frame(7, 2 * n - 1, define=group, members=(Members(n, (Leaf("c", 1),)),), groups=(part,)))
+            region.hears("c", Frame(7, 2 * n, members=(Members(n, (), ("c",)),)))
+        sent = region.merger.sent
+        assert [group.source for group in sent.ended] == [f"s-{n}" for n in range(15, 25)]
+        assert set(sent.ended.values()) == {NOW_US}
+        assert region.merger.counters()["beyond_bounds"]["groups"] == 14
