@@ -21,6 +21,7 @@ from edge_agent.machines.events import (
     ClockChanged,
     Command,
     Commit,
+    Configured,
     LinkDown,
     LinkUp,
     LowerLink,
@@ -31,6 +32,7 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.node import MOVED_AT_ONCE
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, sort_out
@@ -390,3 +392,26 @@ def test_losses_of_a_journal_go_ahead_of_a_birth_that_waits_and_has_no_room_for_
     first, _ = disk.frames[next(key for key in disk.frames if key in waiting)]
     assert first.birth is not None
     assert first.birth.predecessor == (ahead[-1].epoch, ahead[-1].seq)
+
+
+def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_and_leave_the_spool() -> None:
+    """protocol 1.5, 3.7: their numbers have no meaning in the present epoch, and their own one nobody will hear of."""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    seconds = 2 * MOVED_AT_ONCE + 20
+    for i in range(6, seconds):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    old, before = host.machine.outbox.epoch, len(host.frames)
+    host.do(Receipted(Receipt(old, NEW, 0)), T0 + seconds * S)  # the parent is back, but the link is down again
+    assert sum(epoch == old for epoch, _ in host.disk.frames) > MOVED_AT_ONCE // 2, "one commit does not move all"
+    process = Gateway(NodeSettings("a"), Random(99), host.disk.restored(), host.disk.load)
+    again = SimulatedHost(process, host.disk)
+    again.do(Configured((SENSOR,), (QUERY,), (), ("q",)), T0 + (seconds + 1) * S)
+    for i in range(2, 6):
+        again.do(Tick(), T0 + (seconds + i) * S)
+    assert not any(epoch == old for epoch, _ in host.disk.frames)
+    frames = [*host.frames[before:], *again.frames]
+    lost = sum(max(gap.readings, 0) for gap in gaps(frames) if gap.reason == IN_DOUBT)
+    assert lost > MOVED_AT_ONCE // 2
+    assert readings(frames) + lost == seconds
