@@ -526,3 +526,36 @@ def test_a_line_that_waits_since_a_time_ahead_of_the_clock_waits_from_now_on() -
     assert list(again.look("a", 1_150)) == []
     assert [(e.epoch, e.seq) for e in again.look("a", 1_161)] == [(2, 0)]
     assert again.current["a"] == 2
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_frame_with_unknown_numbers_waits_though_it_is_the_next_one(again: bool) -> None:
+    """protocol 2.4: its node may define them again; settled as bad, its rows would be lost. again: after a restart."""
+    known = set[int]()
+
+    def explains(key: EpochKey, frame: Frame, ahead: object) -> bool:
+        return frame.seq in known
+
+    inbox = Inbox(JOURNAL, explains=explains)
+    known.add(0)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 1)) == []
+    assert inbox.receipt("a", 1).upto == 2
+    if again:
+        inbox = restarted(inbox)
+        inbox._explains = explains
+    known.update((1, 2))
+    effects = [*inbox.take("a", Frame(1, 2)), *inbox.look("a", 0)]  # after a restart the next heartbeat looks at it
+    assert [(effect.epoch, effect.seq) for effect in effects] == [(1, 1), (1, 2)]
+
+
+def test_of_the_epochs_of_a_child_one_is_in_force_after_a_restart_though_a_birth_was_lost() -> None:
+    """protocol 1.2, 3.2: the rows of both epochs in the spool must say which."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    inbox.changed.clear()
+    assert seqs(inbox, "a", BadFrame(2, 0, "lost", b"", 1)) == [(2, 0)]
+    assert inbox.changed == {EpochKey("a", 1), EpochKey("a", 2)}
+    again = restarted(inbox)
+    assert again.current == {"a": 2}
+    assert seqs(again, "a", Frame(2, 1)) == [(2, 1)]

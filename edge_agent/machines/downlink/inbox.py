@@ -337,8 +337,8 @@ class Inbox(ChildEpochs):
         return True
 
     def _born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> None:
-        self.current[key.node] = key.epoch
-        self.spoke_us[key.node] = now_us
+        self.changed.add(EpochKey(key.node, self.current.get(key.node, key.epoch)))  # this one is in force no longer
+        self.current[key.node], self.spoke_us[key.node] = key.epoch, now_us
         if frames.held is not None:
             self.ended.born(key.node, set(frames.held))
 
