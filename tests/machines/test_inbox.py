@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import LOST, Birth, Flush, Frame, Gap
@@ -549,6 +549,38 @@ def test_a_frame_with_unknown_numbers_waits_though_it_is_the_next_one(again: boo
     assert [(effect.epoch, effect.seq) for effect in effects] == [(1, 1), (1, 2)]
 
 
+EPOCHS, SEQS = st.integers(1, 3), st.integers(0, 4)
+PREDECESSORS = st.one_of(st.none(), st.just(LOST), st.tuples(EPOCHS, SEQS))
+MESSAGES = st.one_of(
+    st.builds(Frame, EPOCHS, st.integers(1, 4)),
+    st.builds(Frame, EPOCHS, st.integers(1, 4)),
+    st.builds(born, EPOCHS, PREDECESSORS),
+    st.builds(lambda epoch, seq, after: flush(epoch, max(seq, after + 1), after), EPOCHS, SEQS, st.integers(0, 2)),
+    st.builds(lambda epoch, seq, run: BadFrame(epoch, seq, "bad", b"", run), EPOCHS, SEQS, st.integers(0, 2)),
+)
+
+
+@given(st.lists(MESSAGES, max_size=14))
+@example([born(1), Frame(1, 1), Frame(1, 2)])
+@example([born(1), Frame(1, 1), flush(1, 2, 1), Frame(1, 2)])
+@example([born(1), flush(1, 1, 0), born(2, (1, 1)), Frame(1, 1), Frame(1, 2)])
+def test_whatever_changes_is_written_with_the_next_commit(messages: list[Frame | BadFrame]) -> None:
+    """protocol 3.1, 1.1: else a frame whose rows are stored would count once more after a restart."""
+    inbox = Inbox(JOURNAL, silence_us=3)
+    epochs: dict[EpochKey, object] = {}
+    ended: dict[int, object] = {}
+    for now_us, message in enumerate(messages):
+        inbox.changed.clear()
+        inbox.ended.changed.clear()
+        inbox.take("a", message, now_us)
+        inbox.check()
+        before, epochs = epochs, {key: inbox.snapshot(key) for key in inbox.epochs}
+        assert {key for key in {**before, **epochs} if before.get(key) != epochs.get(key)} <= inbox.changed
+        flushes = inbox.ended.snapshot_flushes("a") or {}
+        known, ended = ended, {each: (upto, flushes.get(each)) for each, upto in inbox.ended.of.get("a", {}).items()}
+        assert known == ended or inbox.ended.changed == {"a"}
+
+
 def test_of_the_epochs_of_a_child_one_is_in_force_after_a_restart_though_a_birth_was_lost() -> None:
     """protocol 1.2, 3.2: the rows of both epochs in the spool must say which."""
     inbox = Inbox(JOURNAL)
@@ -559,3 +591,12 @@ def test_of_the_epochs_of_a_child_one_is_in_force_after_a_restart_though_a_birth
     again = restarted(inbox)
     assert again.current == {"a": 2}
     assert seqs(again, "a", Frame(2, 1)) == [(2, 1)]
+
+
+def test_no_frame_waits_below_a_gap_record_that_stands_for_it() -> None:
+    """protocol 2.2, 3.5: it would take room for ever."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (2, 3, 4)] == [[], [], []]
+    assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1), (1, 4)]
+    assert not inbox.waits("a")

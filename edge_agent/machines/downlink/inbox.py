@@ -441,7 +441,7 @@ class Inbox(ChildEpochs):
         """Skip the next `more` seqs, because the frame that takes effect replaces these frames too."""
         if more > 0:
             frames.applied.next += more
-            for covered in [s for s in frames.waiting if s < frames.applied.next]:
+            for covered in [s for s in frames.waiting if s <= frames.applied.next]:
                 self._drop(key, frames, covered)
 
     # --- time -----------------------------------------------------------------------------------------------------
