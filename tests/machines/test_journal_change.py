@@ -93,6 +93,7 @@ def test_a_gateway_is_born_anew_for_a_new_journal_and_declares_what_is_in_doubt(
     assert {gap.reason for gap in gaps(frames)} == {IN_DOUBT, JOURNAL_LOST}
     assert sum(gap.readings for gap in gaps(frames) if gap.reason == IN_DOUBT) == sent
     assert all(frame.epoch == frames[0].epoch for frame, _ in host.disk.frames.values()), "nothing of it is sent again"
+    host.machine.outbox.check()
 
 
 def test_what_the_old_journal_had_is_declared_before_any_row_goes_to_the_new_one() -> None:
@@ -415,3 +416,26 @@ def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_and_leave_the_sp
     lost = sum(max(gap.readings, 0) for gap in gaps(frames) if gap.reason == IN_DOUBT)
     assert lost > MOVED_AT_ONCE // 2
     assert readings(frames) + lost == seconds
+
+
+def test_a_frame_that_is_damaged_when_it_moves_to_the_new_journal_is_declared() -> None:
+    """protocol 3.5, 3.7"""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    for i in range(6, 12):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    box = host.machine.outbox
+    damaged = list(box.pending.unmarked())[2]
+
+    def load(epoch: int, seq: int) -> Frame:
+        if (epoch, seq) == damaged:
+            raise DamagedError("fails its checksum")
+        return host.disk.load(epoch, seq)
+
+    host.machine._load = load
+    known = len(host.frames)
+    host.do(Receipted(Receipt(box.epoch, NEW, 0)), T0 + 12 * S)
+    found = [gap for gap in gaps(host.frames[known:]) if gap.reason == DAMAGED]
+    assert [(gap.groups, gap.readings) for gap in found] == [((QUERY.group,), -1)]
+    assert damaged not in host.disk.frames

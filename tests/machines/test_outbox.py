@@ -471,3 +471,54 @@ def test_a_former_parent_has_lost_its_journal_once_it_names_another_several_time
     box.accept_loss("B", {GROUP: 9 * S}, {GROUP: ("a",)}, Frame)
     assert (box.lost_lines, box.take_forgotten()) == ([], [(77, 0)])
     assert box.spooled == 1
+
+
+def test_a_damaged_frame_takes_no_place_among_those_in_flight_and_its_record_is_sent_at_once() -> None:
+    """protocol 3.5: nobody confirms a publish that did not happen."""
+    box = opened()
+    for _ in range(2):
+        box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    assert len(box.publish(0)) == 3
+    for seq in range(3):
+        box.damaged(box.epoch, seq)
+    box.take_replaced()
+    box.committed()
+    assert [publish.seq for publish in box.publish(0)] == [0, 1, 2]
+    box.receipt(Receipt(box.epoch, 7, 3), no_frame)
+    assert box.damaged(box.epoch, 1) == []
+    assert (box.take_replaced(), box.spooled) == ([], 0)
+
+
+def test_a_frame_of_an_earlier_epoch_that_is_given_up_is_declared_for_all_groups() -> None:
+    """protocol 3.6: the numbers of groups in it are not known any more."""
+    box, other = opened(), Group("other", "", (), 0)
+    old, frame = box.epoch, box.put(step(release(["x"], [0])))[0]
+    box.put(step(release(["x"], [0])))
+    box.draw()
+    box.open(Step(tuple(GroupStep(group, None, leaves=(Leaf("a", box.epoch),)) for group in (other, GROUP))))
+    box.marks()
+    box.committed()
+    now_us = 0
+    while not box.replaced:
+        now_us += 200 * S
+        for publish in box.publish(now_us):
+            box.sent(publish.epoch, publish.seq)
+        box.receipt(Receipt(old, 7, 1, ((2, 2),)), lambda _epoch, _seq: decoded(frame))
+    (record,) = box.take_replaced()
+    assert (record.epoch, record.seq, record.gaps[0].groups) == (old, 1, (other, GROUP))
+    box.committed()
+    box.receipt(Receipt(old, 7, 1, ((2, 2),)), no_frame)
+    assert not box.replaced
+    assert Publish(old, 1) in box.publish(now_us)  # the record has not been sent yet
+
+
+def test_a_node_that_moves_has_no_frame_of_the_former_line_in_flight() -> None:
+    """protocol 1.5"""
+    box = opened()
+    box.put(step(release(["x"], [0])))
+    assert len(box.publish(0)) == 1
+    line = box.end_line("B", no_frame)
+    assert line is not None
+    box.check()
