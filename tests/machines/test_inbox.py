@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import LOST, Birth, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink import inbox as inbox_module
 from edge_agent.machines.downlink.epochs.ended_epochs import MOST_FLUSHES, UNDER_WAY
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, ANOTHER_FLUSH, OTHERS_HERE, SECOND_LINE
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
@@ -600,3 +601,34 @@ def test_no_frame_waits_below_a_gap_record_that_stands_for_it() -> None:
     assert [seqs(inbox, "a", Frame(1, seq)) for seq in (2, 3, 4)] == [[], [], []]
     assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1), (1, 4)]
     assert not inbox.waits("a")
+
+
+def test_an_epoch_that_waits_for_one_without_a_past_follows_it_and_is_not_lost_with_the_older_ones() -> None:
+    """protocol 1.2: frames arrive in any order."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(3, (2, 0))) == []
+    effects = inbox.take("a", born(2, LOST))
+    assert [(each.epoch, each.seq, each.stale) for each in effects] == [(2, 0, False), (3, 0, False)]
+    assert inbox.current == {"a": 3}
+
+
+def test_a_child_of_which_frames_wait_keeps_its_epochs_when_it_is_retired() -> None:
+    """protocol 1.5, 8.4: what they contain would otherwise be taken for duplicates."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 2)) == []
+    assert not inbox.retire("a")
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1), (1, 2)]
+    assert inbox.retire("a")
+    assert (inbox.current, inbox.epochs) == ({}, {})
+
+
+def test_a_birth_that_lists_many_epochs_does_not_make_its_parent_keep_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.2"""
+    monkeypatch.setattr(inbox_module, "MOST_LOST", 5)
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    birth = Birth(99 << 32, JOURNAL, LOST, "1", held=tuple(range(10, 40)))
+    assert seqs(inbox, "a", Frame(99, 0, birth)) == [(99, 0)]
+    assert len(inbox.epochs) <= 7
