@@ -8,12 +8,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import LOST, Birth, Flush, Frame, Gap
+from edge_agent.algebra.frame import LOST, Birth, Define, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink import inbox as inbox_module
+from edge_agent.machines.downlink.epochs import ended_epochs
 from edge_agent.machines.downlink.epochs.ended_epochs import MOST_FLUSHES, UNDER_WAY
-from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, ANOTHER_FLUSH, OTHERS_HERE, SECOND_LINE
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_frames import (
+    AFTER_FLUSH,
+    ANOTHER_FLUSH,
+    OTHERS_HERE,
+    RECEIPT_QUARANTINED,
+    SECOND_LINE,
+)
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.downlink.inbox import MOST_LINES, Inbox
@@ -632,3 +640,99 @@ def test_a_birth_that_lists_many_epochs_does_not_make_its_parent_keep_them_all(m
     birth = Birth(99 << 32, JOURNAL, LOST, "1", held=tuple(range(10, 40)))
     assert seqs(inbox, "a", Frame(99, 0, birth)) == [(99, 0)]
     assert len(inbox.epochs) <= 7
+
+
+def lost_past(epoch: int, *held: int) -> Frame:
+    """A birth that does not know its past. held: epochs of which its node still has frames."""
+    return Frame(epoch, 0, Birth(epoch << 32, JOURNAL, LOST, "1", held=held))
+
+
+def test_of_an_epoch_declared_lost_nothing_counts_before_its_birth_has_come() -> None:
+    """protocol 1.2, 3.7: it may be for another journal of this parent, which counted it."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(5, 1)) == []
+    assert seqs(inbox, "a", lost_past(9, 5)) == [(9, 0)]
+    assert seqs(inbox, "a", born(5, journal=JOURNAL + 1)) == []
+    assert seqs(inbox, "a", born(5)) == [(5, 0), (5, 1)]
+
+
+def test_a_gap_record_of_an_epoch_declared_lost_passes_over_no_frame_that_may_still_come() -> None:
+    """protocol 1.2: the order of its frames no longer matters, and each counts once."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", lost_past(9)) == [(9, 0)]
+    assert seqs(inbox, "a", Frame(1, 3, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 4),))) == [(1, 3)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (1, 2, 2)] == [[(1, 1)], [(1, 2)], []]
+
+
+@pytest.mark.parametrize("why", ["it is lost", "it has more frames"])
+def test_a_birth_that_cannot_follow_the_epoch_that_it_names_is_of_another_line(why: str) -> None:
+    """protocol 1.2, 1.3, 1.4"""
+    inbox = Inbox(JOURNAL, silence_us=10)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1)]
+    if why == "it is lost":
+        assert seqs(inbox, "a", lost_past(2)) == [(2, 0)]
+    else:
+        assert seqs(inbox, "a", Frame(1, 2)) == [(1, 2)]
+    assert seqs(inbox, "a", born(3, (1, 1))) == []
+    assert inbox.rivals == {"a": (3, inbox.current["a"])}
+
+
+def test_epochs_that_have_ended_do_not_begin_again_because_a_birth_lists_them() -> None:
+    """protocol 1.2, 3.4"""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 0))) == [(2, 0)]
+    assert seqs(inbox, "a", lost_past(9, 1, 2)) == [(9, 0)]
+    assert EpochKey("a", 1) not in inbox.epochs
+
+
+def test_definitions_in_frames_that_wait_are_known_after_a_restart_too() -> None:
+    """protocol 2.4"""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 2, define=Define(keys=(0, ("x",))))) == []
+    dictionary = EpochDictionary()
+    assert restarted(inbox).epochs[EpochKey("a", 1)].ahead.learn(dictionary)
+    assert list(dictionary.keys) == ["x"]
+
+
+def test_what_is_remembered_of_bad_frames_and_of_those_of_another_line_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 3.4"""
+    monkeypatch.setattr(ended_epochs, "MOST_CONTESTED", 5)
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    for seq in range(1, 100):
+        inbox.take("a", BadFrame(1, seq, "bad", b""))
+    newest = tuple(range(100 - RECEIPT_QUARANTINED, 100))
+    state = inbox.snapshot(EpochKey("a", 1))
+    assert state is not None
+    assert (inbox.receipt("a", 1).quarantined, tuple(state.quarantined)) == (newest, newest)
+    for seq in range(100, 120):
+        inbox.take("a", flush(1, seq, 99))
+    assert seqs(inbox, "a", born(2, (1, 119))) == [(2, 0)]
+    declared = [each for seq in range(100, 120) for each in inbox.take("a", Frame(1, seq))]
+    assert len(declared) == 5
+
+
+def test_a_gap_record_behind_the_end_of_an_epoch_stands_for_all_its_frames() -> None:
+    """protocol 1.4, 3.5: what the second line sends behind them follows."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 0))) == [(2, 0)]
+    assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (3, 5, 4)] == [[], [], [(1, 4)]]
+    assert inbox.receipt("a", 1).upto == 5
+
+
+def test_births_that_name_each_other_end_no_process() -> None:
+    """protocol 1.2: a hostile child, or two devices."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    for epoch, before in ((5, 6), (6, 5)):
+        assert seqs(inbox, "a", born(epoch, (before, 0))) == []
+    assert (9, 0) in seqs(inbox, "a", lost_past(9, 5, 6))
