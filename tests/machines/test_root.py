@@ -350,3 +350,35 @@ def test_windows_between_markers_are_forgotten_with_the_last_gateway_that_serves
     assert asked.key in state.markers.windows
     state.forget(Decision(0, (), {there: views[there]}, {}, (), (), (), ended=(there,)))
     assert not state.markers.windows
+
+
+def test_a_late_row_that_ends_where_the_last_window_ended_is_in_that_window() -> None:
+    """protocol 4.2: a window closes when the frontier has reached its end."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
+    assert told(root.step(S)) == [("k=x", 0, 1.0, 0)]
+    root.take("a", a.send((0, 10 * S, "k=x", 2.0), late=True), S)
+    assert told(root.step(S)) == [("k=x", 0, 3.0, 1)]
+
+
+def test_a_late_reading_is_in_every_closed_window_that_contains_it() -> None:
+    """protocol 4.2: also in those that end long after it."""
+    slid = replace(TEN, id="slid", window=Sliding(30 * S, 10 * S))
+    a = Sender("a", slid)
+    root = root_of(a)
+    root.take("a", a.send((30 * S, 40 * S, "k=x", 1.0), frontier_us=80 * S), S)
+    assert told(root.step(S)) == [("k=x", start, 1.0, 0) for start in (10, 20, 30)]
+    root.take("a", a.send((30 * S, 40 * S, "k=x", 2.0), late=True), S)
+    assert told(root.step(S)) == [("k=x", start, 3.0, 1) for start in (10, 20, 30)]
+
+
+@pytest.mark.parametrize(("start_s", "end_s"), [(5, 6), (0, 1), (9, 10)])
+def test_a_loss_that_is_declared_later_marks_the_windows_that_have_closed(start_s: int, end_s: int) -> None:
+    """protocol 4.7: also a window that ends long after the loss."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), (10 * S, 20 * S, "k=x", 1.0), frontier_us=30 * S), S)
+    assert [row.complete for row in root.step(S)] == [True, True]
+    root.take("a", a.lose(start_s * S, end_s * S), S)
+    assert [(row.start, row.complete, row.revision) for row in root.step(S)] == [(0, False, 1)]
