@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import HORIZON_US, ExcludedLeaf, Frame, Leaf, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.windows import Punctuation, Sliding, Tumbling
+from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.completeness import Decision, GroupView
@@ -382,3 +382,16 @@ def test_a_loss_that_is_declared_later_marks_the_windows_that_have_closed(start_
     assert [row.complete for row in root.step(S)] == [True, True]
     root.take("a", a.lose(start_s * S, end_s * S), S)
     assert [(row.start, row.complete, row.revision) for row in root.step(S)] == [(0, False, 1)]
+
+
+def test_a_session_is_complete_once_no_reading_exactly_a_gap_behind_its_last_can_come() -> None:
+    """protocol 5.1, 5.3"""
+    visits = replace(TEN, id="visits", window=Session(5 * S))
+    a = Sender("a", visits)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S + 1, "k=x", 1.0), frontier_us=15 * S), S)
+    assert root.step(S) == []
+    root.take("a", a.send((15 * S, 15 * S + 1, "k=x", 2.0), frontier_us=20 * S), S)
+    assert root.step(S) == []
+    root.take("a", a.send(frontier_us=20 * S + 1), S)
+    assert [(row.start, row.end, row.values["sum"]) for row in root.step(S)] == [(0, 20 * S, 3.0)]
