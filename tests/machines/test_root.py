@@ -395,3 +395,29 @@ def test_a_session_is_complete_once_no_reading_exactly_a_gap_behind_its_last_can
     assert root.step(S) == []
     root.take("a", a.send(frontier_us=20 * S + 1), S)
     assert [(row.start, row.end, row.values["sum"]) for row in root.step(S)] == [(0, 20 * S, 3.0)]
+
+
+@pytest.mark.parametrize(("end_us", "touched"), [(15 * S, False), (15 * S + 1, True)])
+def test_a_loss_that_is_declared_later_marks_sessions_up_to_a_gap_behind_it(end_us: int, touched: bool) -> None:
+    """protocol 4.7: a lost reading there would have belonged to the session."""
+    a = Sender("a", replace(TEN, id="visits", window=Session(5 * S)))
+    root = root_of(a)
+    root.take("a", a.send((20 * S, 21 * S, "k=x", 1.0), frontier_us=40 * S), S)
+    assert [row.complete for row in root.step(S)] == [True]
+    root.take("a", a.lose(14 * S, end_us), S)
+    assert [(row.start, row.complete) for row in root.step(S)] == [(20 * S, False)] * touched
+
+
+def test_sessions_that_wait_for_their_revision_wait_on_when_others_join_them() -> None:
+    """protocol 8.3"""
+    a = Sender("a", replace(TEN, id="visits", window=Session(5 * S)))
+    root = root_of(a, revise_every_us=60 * S)
+    pieces = [(at * S, at * S + 1, "k=x", 1.0) for at in (10, 50, 90)]
+    root.take("a", a.send(*pieces, frontier_us=120 * S), S)
+    assert len(root.step(S)) == 3
+    found = []
+    for second, at in ((2, 90), (3, 10), (4, 90)):
+        root.take("a", a.lose(at * S, at * S + 1), second * S)
+        found.append([(row.start, row.complete) for row in root.step(second * S)])
+    assert found == [[(90 * S, False)], [], []]
+    assert (10 * S, False) in [(row.start, row.complete) for row in root.step(70 * S)]

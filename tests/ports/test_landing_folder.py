@@ -296,3 +296,10 @@ def test_names_sort_in_the_order_of_writing_whatever_the_clock_says(tmp_path: Pa
     again = LandingFolder(tmp_path)
     written += [again.write(us, RECORDS) for us in (2_000, 1, 10_000)]
     assert sorted(written) == written
+
+
+def test_what_a_killed_lander_had_half_written_goes_with_the_next_start(tmp_path: Path) -> None:
+    part = tmp_path / f".00000000000000005-0000001-0000000{landing.SUFFIX}.tmp"
+    part.write_bytes(RECORDS[0][:100])
+    LandingFolder(tmp_path)
+    assert files(tmp_path) == []
