@@ -399,12 +399,9 @@ def test_a_damaged_page_that_is_found_when_it_is_read_is_known_to_the_next_start
 def test_no_new_file_begins_beside_the_log_of_one_that_was_set_aside(path: Path) -> None:
     """SQLite would take what is in that log for commits of the new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    damage_header(path)
-    log = path.with_name(f"{path.name}-wal")
-    log.write_bytes(b"old log")
-    again = reopened(path)
-    assert again.open().lost
-    (aside,) = path.parent.glob("spool.db.corrupt-?")
-    assert aside.with_name(f"{aside.name}-wal").read_bytes() == b"old log"
-    assert not log.read_bytes().startswith(b"old log")
-    again.close()
+    for tail in ("", "-wal", "-journal"):
+        path.with_name(path.name + tail).write_bytes(b"old")
+    aside = SpoolFile(path, "gw-1").set_aside("corrupt")
+    assert not [found.name for found in path.parent.glob("spool.db*") if found.name.startswith("spool.db-")]
+    assert {aside.with_name(aside.name + tail).read_bytes() for tail in ("", "-wal", "-journal")} == {b"old"}
+    assert not path.exists()
