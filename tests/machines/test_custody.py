@@ -350,3 +350,42 @@ def test_a_receipt_reaches_the_spool_with_the_next_commit() -> None:
     host.do(Receipted(Receipt(epoch, journal, 1)), T0 + 10 * S)
     host.do(Tick(), T0 + 12 * S)
     assert [seq for of, seq in host.disk.frames if of == epoch][: len(held) - 1] == held[1:]
+
+
+def test_rows_that_a_merger_has_sent_are_not_in_its_spool_any_more() -> None:
+    """protocol 3.1, 6.1: another process of it would send them once more, as a delta of its own."""
+    child = Sender("a", SUMS)
+    host = region_of(child)
+    host.do(came(("a", child.birth(T0)), ("a", child.send((T0, T0 + S, "", 5.0)))), T0)
+    host.do(Tick(), T0 + 2 * S)
+    assert host.machine.book()["open"] == 1
+    host.do(came(("a", child.send(frontier_us=T0 + 2 * S))), T0 + 3 * S)
+    host.do(Tick(), T0 + 5 * S)
+    assert sum(frame.readings for frame in host.frames) == 1
+    again = SimulatedHost(
+        Merger(NodeSettings("m"), Random(4), host.disk.restored(), host.disk.load, grace_us=600 * S), host.disk
+    )
+    again.accepted(T0 + 6 * S)
+    again.do(Tick(), T0 + 8 * S)
+    assert sum(frame.readings for frame in again.frames) == 0
+    assert again.machine.book()["open"] == 0
+
+
+def test_a_merger_without_its_journal_tells_its_parent_that_its_past_is_lost() -> None:
+    """protocol 1.2, 3.7: the parent may have leaves of an earlier one."""
+    host = region_of()
+    birth = host.frames[0].birth
+    assert birth is not None
+    assert birth.predecessor == LOST
+
+
+def test_receipts_of_a_merger_name_the_horizon_that_its_parent_named() -> None:
+    """protocol 3.2, 6.3: gateways keep ended plans for it."""
+    child = Sender("a", SUMS)
+    host = region_of(child)
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, JOURNAL, 1, horizon_us=77 * S)), T0)
+    host.done.clear()
+    host.do(came(("a", child.send((T0, T0 + S, "", 5.0)))), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    receipts = [action.receipt for action in host.done if isinstance(action, SendReceipt)]
+    assert [receipt.horizon_us for receipt in receipts] == [77 * S]

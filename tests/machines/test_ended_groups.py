@@ -10,9 +10,11 @@ import pytest
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.events import Arrived, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.region.sent_upward import SentUpward
 from tests.support.machines.scripted_child import GRACE, SUM, Sender
 from tests.support.machines.simulated_host import T0, S, SimulatedHost
 
@@ -57,3 +59,11 @@ def test_a_gateway_in_a_group_that_had_ended_comes_behind_what_was_promised_of_i
     hear(host, "b", two.send(frontier_us=T0 + 30 * S), T0 + 12 * S)
     assert host.frames[-1].groups[0].frontier_us == T0 + 30 * S
     assert host.frames[-1].groups[0].exceptions == ()
+
+
+def test_what_was_promised_of_a_group_that_begins_again_is_what_it_has_sent_and_published() -> None:
+    """protocol 4.4: rows below it are late."""
+    sent, membership = SentUpward(), GroupMembership(GRACE)
+    sent.end(QUERY.group, T0)
+    sent.begin_again({QUERY.group: membership})
+    assert (sent.frontiers(), membership.published_us, sent.ended) == ({QUERY.group: T0}, T0, {})

@@ -10,11 +10,12 @@ from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.downlink.member import AHEAD_US
+from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 S = 1_000_000
 GRACE = 60 * S
 GROUP = Group("boiler", "", (), 0)
+KEY = QueryKey("q", 1)
 
 
 def family_of(*nodes: str) -> GroupMembership:
@@ -281,3 +282,74 @@ def test_a_parent_whose_clock_goes_back_promises_anew() -> None:
     assert children.advance_frontiers(12 * S)[GROUP] == 12 * S
     family.member("a").promise(13 * S, 13 * S)
     assert children.advance_frontiers(13 * S)[GROUP] == 13 * S
+
+
+def test_a_birth_ends_what_the_epoch_before_stated_except_the_registers_until_the_new_promise() -> None:
+    """protocol 1.2, 5.2"""
+    for anew, held in ((False, {"k": 5}), (True, {})):
+        member = Member(frontier_us=50, hints={"k": 5}, serving={KEY: Serving("q", 1)})
+        member.begins[KEY] = {"a": 7}
+        member.begin(anew=anew)
+        assert (member.hints, member.held) == ({}, held)
+        assert (member.serving, member.begins, member.ends) == ({}, {}, {})
+
+
+def test_of_a_child_without_its_journal_each_leaf_has_come_as_far_as_its_open_sessions_say() -> None:
+    """protocol 3.7, 5.1"""
+    member = Member(frontier_us=50, leaves={"a": Leaf("a", 1)}, hints={"k": 5})
+    member.lose("m", 60)
+    assert member.reached == {"a": (50, 5)}
+
+
+def test_a_new_member_that_is_behind_does_not_hold_up_the_others() -> None:
+    """protocol 4.4: what it sends until it has caught up is late."""
+    membership = GroupMembership(60)
+    for node, frontier_us in (("a", 100), ("b", 50)):
+        membership.member(node).leaves[node] = Leaf(node, 1)
+        membership.member(node).promise(frontier_us, 0)
+        assert membership.advance_frontier(0, {"a": False, "b": False}) == 100
+    membership.member("a").promise(200, 0)
+    assert membership.members["b"].out
+    membership.member("b").promise(150, 0)
+    assert membership.advance_frontier(1, {"a": False, "b": False}) == 150
+    assert not membership.members["b"].out
+
+
+def test_registers_of_a_member_that_is_left_out_hold_up_no_key() -> None:
+    """protocol 5.2: its exceptions state its unsent sessions."""
+    family = family_of("a", "b")
+    for node, start_us in (("a", 9 * S), ("b", 5 * S)):
+        family.member(node).hints["k"] = start_us
+    assert family.hints() == {"k": 5 * S}
+    family.member("b").out = True
+    assert family.hints() == {"k": 9 * S}
+
+
+def test_a_member_that_lags_is_left_out_though_another_one_that_is_out_lags_more() -> None:
+    """protocol 4.4"""
+    family = family_of("a", "b", "c")
+    for second in range(3 * GRACE // S):
+        for node, frontier_us in (("a", (100 + second) * S), ("b", 20 * S), ("c", 10 * S)):
+            family.member(node).promise(frontier_us, second * S)
+        family.advance_frontier(second * S, {"a": False, "b": False, "c": True})
+    assert {node: member.out for node, member in family.members.items()} == {"a": False, "b": True, "c": True}
+
+
+def test_a_member_whose_clock_was_ahead_as_well_is_left_out_until_it_promises_anew() -> None:
+    """protocol 4.1, 4.4: where it stands is not known."""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.member(node).promise(9_000 * S, 9_000 * S)
+    assert family.advance_frontier(9_000 * S, loud(family)) == 9_000 * S
+    family.stepped_back(100 * S)
+    family.member("b").promise(90 * S, 100 * S)
+    family.advance_frontier(100 * S, loud(family))
+    assert {node: member.out for node, member in family.members.items()} == {"a": True, "b": False}
+
+
+def test_a_member_of_a_child_that_was_never_heard_is_left_out() -> None:
+    """protocol 4.4: as below a merger that was restored from a copy."""
+    family = family_of("a", "b")
+    for _ in range(2):
+        family.advance_frontier(0, {"a": False})
+    assert {node: member.out for node, member in family.members.items()} == {"a": False, "b": True}

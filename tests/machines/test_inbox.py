@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import LOST, Birth, Flush, Frame, Gap
+from edge_agent.algebra.frame import LOST, Birth, Define, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink import inbox as inbox_module
+from edge_agent.machines.downlink.epochs import ended_epochs
 from edge_agent.machines.downlink.epochs.ended_epochs import MOST_FLUSHES, UNDER_WAY
-from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH, ANOTHER_FLUSH, OTHERS_HERE, SECOND_LINE
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_frames import (
+    AFTER_FLUSH,
+    ANOTHER_FLUSH,
+    OTHERS_HERE,
+    RECEIPT_QUARANTINED,
+    SECOND_LINE,
+)
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.downlink.inbox import MOST_LINES, Inbox
@@ -526,3 +535,204 @@ def test_a_line_that_waits_since_a_time_ahead_of_the_clock_waits_from_now_on() -
     assert list(again.look("a", 1_150)) == []
     assert [(e.epoch, e.seq) for e in again.look("a", 1_161)] == [(2, 0)]
     assert again.current["a"] == 2
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_frame_with_unknown_numbers_waits_though_it_is_the_next_one(again: bool) -> None:
+    """protocol 2.4: its node may define them again; settled as bad, its rows would be lost. again: after a restart."""
+    known = set[int]()
+
+    def explains(key: EpochKey, frame: Frame, ahead: object) -> bool:
+        return frame.seq in known
+
+    inbox = Inbox(JOURNAL, explains=explains)
+    known.add(0)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 1)) == []
+    assert inbox.receipt("a", 1).upto == 2
+    if again:
+        inbox = restarted(inbox)
+        inbox._explains = explains
+    known.update((1, 2))
+    effects = [*inbox.take("a", Frame(1, 2)), *inbox.look("a", 0)]  # after a restart the next heartbeat looks at it
+    assert [(effect.epoch, effect.seq) for effect in effects] == [(1, 1), (1, 2)]
+
+
+EPOCHS, SEQS = st.integers(1, 3), st.integers(0, 4)
+PREDECESSORS = st.one_of(st.none(), st.just(LOST), st.tuples(EPOCHS, SEQS))
+MESSAGES = st.one_of(
+    st.builds(Frame, EPOCHS, st.integers(1, 4)),
+    st.builds(Frame, EPOCHS, st.integers(1, 4)),
+    st.builds(born, EPOCHS, PREDECESSORS),
+    st.builds(lambda epoch, seq, after: flush(epoch, max(seq, after + 1), after), EPOCHS, SEQS, st.integers(0, 2)),
+    st.builds(lambda epoch, seq, run: BadFrame(epoch, seq, "bad", b"", run), EPOCHS, SEQS, st.integers(0, 2)),
+)
+
+
+@given(st.lists(MESSAGES, max_size=14))
+@example([born(1), Frame(1, 1), Frame(1, 2)])
+@example([born(1), Frame(1, 1), flush(1, 2, 1), Frame(1, 2)])
+@example([born(1), flush(1, 1, 0), born(2, (1, 1)), Frame(1, 1), Frame(1, 2)])
+def test_whatever_changes_is_written_with_the_next_commit(messages: list[Frame | BadFrame]) -> None:
+    """protocol 3.1, 1.1: else a frame whose rows are stored would count once more after a restart."""
+    inbox = Inbox(JOURNAL, silence_us=3)
+    epochs: dict[EpochKey, object] = {}
+    ended: dict[int, object] = {}
+    for now_us, message in enumerate(messages):
+        inbox.changed.clear()
+        inbox.ended.changed.clear()
+        inbox.take("a", message, now_us)
+        inbox.check()
+        before, epochs = epochs, {key: inbox.snapshot(key) for key in inbox.epochs}
+        assert {key for key in {**before, **epochs} if before.get(key) != epochs.get(key)} <= inbox.changed
+        flushes = inbox.ended.snapshot_flushes("a") or {}
+        known, ended = ended, {each: (upto, flushes.get(each)) for each, upto in inbox.ended.of.get("a", {}).items()}
+        assert known == ended or inbox.ended.changed == {"a"}
+
+
+def test_of_the_epochs_of_a_child_one_is_in_force_after_a_restart_though_a_birth_was_lost() -> None:
+    """protocol 1.2, 3.2: the rows of both epochs in the spool must say which."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    inbox.changed.clear()
+    assert seqs(inbox, "a", BadFrame(2, 0, "lost", b"", 1)) == [(2, 0)]
+    assert inbox.changed == {EpochKey("a", 1), EpochKey("a", 2)}
+    again = restarted(inbox)
+    assert again.current == {"a": 2}
+    assert seqs(again, "a", Frame(2, 1)) == [(2, 1)]
+
+
+def test_no_frame_waits_below_a_gap_record_that_stands_for_it() -> None:
+    """protocol 2.2, 3.5: it would take room for ever."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (2, 3, 4)] == [[], [], []]
+    assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1), (1, 4)]
+    assert not inbox.waits("a")
+
+
+def test_an_epoch_that_waits_for_one_without_a_past_follows_it_and_is_not_lost_with_the_older_ones() -> None:
+    """protocol 1.2: frames arrive in any order."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(3, (2, 0))) == []
+    effects = inbox.take("a", born(2, LOST))
+    assert [(each.epoch, each.seq, each.stale) for each in effects] == [(2, 0, False), (3, 0, False)]
+    assert inbox.current == {"a": 3}
+
+
+def test_a_child_of_which_frames_wait_keeps_its_epochs_when_it_is_retired() -> None:
+    """protocol 1.5, 8.4: what they contain would otherwise be taken for duplicates."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 2)) == []
+    assert not inbox.retire("a")
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1), (1, 2)]
+    assert inbox.retire("a")
+    assert (inbox.current, inbox.epochs) == ({}, {})
+
+
+def test_a_birth_that_lists_many_epochs_does_not_make_its_parent_keep_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.2"""
+    monkeypatch.setattr(inbox_module, "MOST_LOST", 5)
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    birth = Birth(99 << 32, JOURNAL, LOST, "1", held=tuple(range(10, 40)))
+    assert seqs(inbox, "a", Frame(99, 0, birth)) == [(99, 0)]
+    assert len(inbox.epochs) <= 7
+
+
+def lost_past(epoch: int, *held: int) -> Frame:
+    """A birth that does not know its past. held: epochs of which its node still has frames."""
+    return Frame(epoch, 0, Birth(epoch << 32, JOURNAL, LOST, "1", held=held))
+
+
+def test_of_an_epoch_declared_lost_nothing_counts_before_its_birth_has_come() -> None:
+    """protocol 1.2, 3.7: it may be for another journal of this parent, which counted it."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(5, 1)) == []
+    assert seqs(inbox, "a", lost_past(9, 5)) == [(9, 0)]
+    assert seqs(inbox, "a", born(5, journal=JOURNAL + 1)) == []
+    assert seqs(inbox, "a", born(5)) == [(5, 0), (5, 1)]
+
+
+def test_a_gap_record_of_an_epoch_declared_lost_passes_over_no_frame_that_may_still_come() -> None:
+    """protocol 1.2: the order of its frames no longer matters, and each counts once."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", lost_past(9)) == [(9, 0)]
+    assert seqs(inbox, "a", Frame(1, 3, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 4),))) == [(1, 3)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (1, 2, 2)] == [[(1, 1)], [(1, 2)], []]
+
+
+@pytest.mark.parametrize("why", ["it is lost", "it has more frames"])
+def test_a_birth_that_cannot_follow_the_epoch_that_it_names_is_of_another_line(why: str) -> None:
+    """protocol 1.2, 1.3, 1.4"""
+    inbox = Inbox(JOURNAL, silence_us=10)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1)]
+    if why == "it is lost":
+        assert seqs(inbox, "a", lost_past(2)) == [(2, 0)]
+    else:
+        assert seqs(inbox, "a", Frame(1, 2)) == [(1, 2)]
+    assert seqs(inbox, "a", born(3, (1, 1))) == []
+    assert inbox.rivals == {"a": (3, inbox.current["a"])}
+
+
+def test_epochs_that_have_ended_do_not_begin_again_because_a_birth_lists_them() -> None:
+    """protocol 1.2, 3.4"""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 0))) == [(2, 0)]
+    assert seqs(inbox, "a", lost_past(9, 1, 2)) == [(9, 0)]
+    assert EpochKey("a", 1) not in inbox.epochs
+
+
+def test_definitions_in_frames_that_wait_are_known_after_a_restart_too() -> None:
+    """protocol 2.4"""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 2, define=Define(keys=(0, ("x",))))) == []
+    dictionary = EpochDictionary()
+    assert restarted(inbox).epochs[EpochKey("a", 1)].ahead.learn(dictionary)
+    assert list(dictionary.keys) == ["x"]
+
+
+def test_what_is_remembered_of_bad_frames_and_of_those_of_another_line_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 3.4"""
+    monkeypatch.setattr(ended_epochs, "MOST_CONTESTED", 5)
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    for seq in range(1, 100):
+        inbox.take("a", BadFrame(1, seq, "bad", b""))
+    newest = tuple(range(100 - RECEIPT_QUARANTINED, 100))
+    state = inbox.snapshot(EpochKey("a", 1))
+    assert state is not None
+    assert (inbox.receipt("a", 1).quarantined, tuple(state.quarantined)) == (newest, newest)
+    for seq in range(100, 120):
+        inbox.take("a", flush(1, seq, 99))
+    assert seqs(inbox, "a", born(2, (1, 119))) == [(2, 0)]
+    declared = [each for seq in range(100, 120) for each in inbox.take("a", Frame(1, seq))]
+    assert len(declared) == 5
+
+
+def test_a_gap_record_behind_the_end_of_an_epoch_stands_for_all_its_frames() -> None:
+    """protocol 1.4, 3.5: what the second line sends behind them follows."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 0))) == [(2, 0)]
+    assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (3, 5, 4)] == [[], [], [(1, 4)]]
+    assert inbox.receipt("a", 1).upto == 5
+
+
+def test_births_that_name_each_other_end_no_process() -> None:
+    """protocol 1.2: a hostile child, or two devices."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    for epoch, before in ((5, 6), (6, 5)):
+        assert seqs(inbox, "a", born(epoch, (before, 0))) == []
+    assert (9, 0) in seqs(inbox, "a", lost_past(9, 5, 6))

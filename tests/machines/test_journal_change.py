@@ -8,8 +8,20 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import DAMAGED, IN_DOUBT, JOURNAL_LOST, LATEST_US, Frame, Gap, Leaf, Members, Receipt
-from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.frame import (
+    DAMAGED,
+    IN_DOUBT,
+    JOURNAL_LOST,
+    LATEST_US,
+    Frame,
+    Gap,
+    GroupPart,
+    Leaf,
+    Members,
+    Plan,
+    Receipt,
+)
+from edge_agent.algebra.partials.partial import Batch, Partials
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.cli.fleet.status import losses
@@ -21,6 +33,7 @@ from edge_agent.machines.events import (
     ClockChanged,
     Command,
     Commit,
+    Configured,
     LinkDown,
     LinkUp,
     LowerLink,
@@ -31,13 +44,17 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.node import MOVED_AT_ONCE
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, sort_out
+from edge_agent.machines.uplink import journal_change
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, moved, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
-from edge_agent.wire.frames import encode
+from edge_agent.wire.frames import decode, encode
 from tests.support.fakes import FakeClock
 from tests.support.machines.scripted_child import SUM, Sender, journalled
 from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
@@ -91,6 +108,7 @@ def test_a_gateway_is_born_anew_for_a_new_journal_and_declares_what_is_in_doubt(
     assert {gap.reason for gap in gaps(frames)} == {IN_DOUBT, JOURNAL_LOST}
     assert sum(gap.readings for gap in gaps(frames) if gap.reason == IN_DOUBT) == sent
     assert all(frame.epoch == frames[0].epoch for frame, _ in host.disk.frames.values()), "nothing of it is sent again"
+    host.machine.outbox.check()
 
 
 def test_what_the_old_journal_had_is_declared_before_any_row_goes_to_the_new_one() -> None:
@@ -247,6 +265,9 @@ def test_frames_are_sorted_by_what_the_old_journal_can_have_seen() -> None:
     assert sort_out([*old, *tail], 2) == Spooled([(1, 0), (1, 1), (2, 0)], [(2, 1), (2, 2)], [])
     fresh = [((2, 0), False), ((2, 1), False)]
     assert sort_out([*old, *fresh], 2) == Spooled([(1, 0), (1, 1)], [], [(2, 0), (2, 1)])
+    # the old journal had the birth and the new one would never get it
+    assert sort_out([((1, 3), False), *fresh], 2) == Spooled([(1, 3)], [], [(2, 0), (2, 1)])
+    assert sort_out([((2, 3), False)], 2) == Spooled([], [(2, 3)], [])
 
 
 def test_the_tier_above_a_lost_journal_begins_its_record_where_the_leaf_had_come_to() -> None:
@@ -390,3 +411,115 @@ def test_losses_of_a_journal_go_ahead_of_a_birth_that_waits_and_has_no_room_for_
     first, _ = disk.frames[next(key for key in disk.frames if key in waiting)]
     assert first.birth is not None
     assert first.birth.predecessor == (ahead[-1].epoch, ahead[-1].seq)
+
+
+def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_and_leave_the_spool() -> None:
+    """protocol 1.5, 3.7: their numbers have no meaning in the present epoch, and their own one nobody will hear of."""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    seconds = 2 * MOVED_AT_ONCE + 20
+    for i in range(6, seconds):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    old, before = host.machine.outbox.epoch, len(host.frames)
+    host.do(Receipted(Receipt(old, NEW, 0)), T0 + seconds * S)  # the parent is back, but the link is down again
+    assert sum(epoch == old for epoch, _ in host.disk.frames) > MOVED_AT_ONCE // 2, "one commit does not move all"
+    process = Gateway(NodeSettings("a"), Random(99), host.disk.restored(), host.disk.load)
+    again = SimulatedHost(process, host.disk)
+    again.do(Configured((SENSOR,), (QUERY,), (), ("q",)), T0 + (seconds + 1) * S)
+    for i in range(2, 6):
+        again.do(Tick(), T0 + (seconds + i) * S)
+    assert not any(epoch == old for epoch, _ in host.disk.frames)
+    frames = [*host.frames[before:], *again.frames]
+    lost = sum(max(gap.readings, 0) for gap in gaps(frames) if gap.reason == IN_DOUBT)
+    assert lost > MOVED_AT_ONCE // 2
+    assert readings(frames) + lost == seconds
+
+
+def test_a_frame_that_is_damaged_when_it_moves_to_the_new_journal_is_declared() -> None:
+    """protocol 3.5, 3.7"""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    for i in range(6, 12):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    box = host.machine.outbox
+    damaged = list(box.pending.unmarked())[2]
+
+    def load(epoch: int, seq: int) -> Frame:
+        if (epoch, seq) == damaged:
+            raise DamagedError("fails its checksum")
+        return host.disk.load(epoch, seq)
+
+    host.machine._load = load
+    known = len(host.frames)
+    host.do(Receipted(Receipt(box.epoch, NEW, 0)), T0 + 12 * S)
+    found = [gap for gap in gaps(host.frames[known:]) if gap.reason == DAMAGED]
+    assert [(gap.groups, gap.readings) for gap in found] == [((QUERY.group,), -1)]
+    assert damaged not in host.disk.frames
+
+
+SPAN_US = (LATEST_US, 90 * S)
+LATE_ROWS = 3 * S
+
+
+def frames_of(*, registers: dict[int, int] | None = None) -> tuple[EpochEncoder, list[Frame]]:
+    """Frames of an epoch: one with rows on time, late rows and a gap record, and two with a frontier."""
+    encoder, one = EpochEncoder(), np.ones(1, np.int64)
+    plan = Plan(b"12345678", "slice", ("count", "sum"), 0, S, (("q", 1),))
+    rows = [
+        StepRows(plan, late, Partials(at * one, (at + S) * one, 0 * one, {"count": one, "sum": one}), ["x"], ["a"])
+        for at, late in ((20 * S, False), (LATE_ROWS, True))
+    ]
+    gap = Gap((QUERY.group,), 5 * S, 6 * S, 4, ("b",), "quota", 2)
+    steps = [
+        Step((GroupStep(QUERY.group, 30 * S, tuple(rows)),), gaps=(gap,)),
+        *[Step((GroupStep(QUERY.group, 40 * S),))],
+    ]
+    frames: list[Frame] = []
+    for step in steps:
+        frames += encoder.encode_step(7, len(frames), step)
+    found = [decode(encode(frame)) for frame in frames]
+    return encoder, [frame for frame in found if isinstance(frame, Frame)]
+
+
+def test_losses_that_frames_in_doubt_declared_are_declared_with_them() -> None:
+    """protocol 3.7: the old journal may not have passed them on."""
+    encoder, frames = frames_of()
+    loads = {(frame.epoch, frame.seq): frame for frame in frames}
+    nodes = {QUERY.group: ("a",)}
+    found = in_doubt(list(loads), encoder, 7, nodes, lambda *key: loads[key], span_us=SPAN_US)
+    carried = [gap for gap in found.gaps if gap.reason == "quota"]
+    assert carried == [Gap((QUERY.group,), 5 * S, 6 * S, 4, ("b",), "quota", 0)]
+    assert (found.readings, found.unread) == (2, 0)
+    spans = [(gap.groups, gap.start_us, gap.end_us) for gap in found.gaps if gap.reason == IN_DOUBT]
+    assert spans == [((QUERY.group,), LATE_ROWS, LATE_ROWS + S), ((QUERY.group,), 20 * S, 21 * S)]
+
+
+def test_frames_that_move_take_their_late_rows_as_late_ones_and_their_losses_along() -> None:
+    """protocol 3.7"""
+    encoder, frames = frames_of()
+    step = moved(frames[0], encoder, list(encoder.keys), list(encoder.nodes))
+    assert [(rows.late, int(rows.partials.start[0])) for each in step.groups for rows in each.rows] == [
+        (False, 20 * S),
+        (True, LATE_ROWS),
+    ]
+    assert step.gaps == (Gap((QUERY.group,), 5 * S, 6 * S, 4, ("b",), "quota", 0),)
+
+
+def test_of_very_many_ranges_in_doubt_one_record_covers_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.7: they must have room in the frames of a birth."""
+    monkeypatch.setattr(journal_change, "MOST_RECORDS", 1)
+    encoder, frames = frames_of()
+    loads = {(frame.epoch, frame.seq): frame for frame in frames}
+    found = in_doubt(list(loads), encoder, 7, {QUERY.group: ("a",)}, lambda *key: loads[key], span_us=SPAN_US)
+    records = [gap for gap in found.gaps if gap.reason == IN_DOUBT]
+    assert records == [Gap((QUERY.group,), LATE_ROWS, 21 * S, 2, ("a",), IN_DOUBT)]
+
+
+def test_what_cannot_be_read_may_have_been_of_sessions_that_were_open_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.7, 5.2"""
+    monkeypatch.setattr(journal_change, "MOST_LOOKED_AT", 1)
+    known = Frame(7, 1, groups=(GroupPart(0, 30 * S, registers=((0, 2 * S), (1, None))),))
+    found = in_doubt([(7, 1), (7, 2)], EpochEncoder(), 7, {QUERY.group: ("a",)}, lambda *_: known, span_us=SPAN_US)
+    assert [(gap.start_us, gap.end_us, gap.readings) for gap in found.gaps] == [(2 * S, 90 * S, -1)]

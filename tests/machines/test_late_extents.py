@@ -5,6 +5,7 @@ from __future__ import annotations
 from edge_agent.algebra.frame import DAMAGED, Frame, Receipt
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.checkpoint.slots import LateExtentState
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.late_extents import MOST, LateExtents
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
@@ -63,3 +64,11 @@ def test_many_frames_share_entries_that_hold_for_all_of_them() -> None:
         (gap,) = extents.gaps(epoch, seq)
         assert gap.start_us <= (seq - 1) * S
         assert gap.end_us >= seq * S
+
+
+def test_an_entry_of_several_frames_stays_until_the_last_of_them_is_receipted() -> None:
+    """protocol 3.5"""
+    entry = LateExtentState(7, 1, 5, QUERY.group, 0, S)
+    assert LateExtents([entry]).needed({(7, 5)}.__contains__) == [entry]
+    assert LateExtents([entry]).needed({(7, 1), (7, 2)}.__contains__) == [entry]
+    assert LateExtents([entry]).needed({(7, 6)}.__contains__) == []

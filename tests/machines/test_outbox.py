@@ -7,13 +7,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, Birth, Frame, Leaf, Plan, Receipt
+from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, Birth, Frame, Gap, Leaf, Plan, Receipt
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
-from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS
+from edge_agent.machines.uplink.outbox import KEPT_JOURNALS, OLD_RECEIPTS, Outbox
 from edge_agent.machines.uplink.pending_frames import POISON_TRIES, RESEND_US
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire.frames import decode, encode
@@ -311,3 +312,213 @@ def test_a_full_disk_lets_frames_of_earlier_commits_go_and_be_marked_but_none_of
     box.marks()
     box.committed()
     assert box.publish(10 * RESEND_US) == [Publish(box.epoch, 2)]
+
+
+def test_births_of_a_spool_that_wait_for_a_journal_are_completed_after_a_restart_too() -> None:
+    """protocol 1.2, 3.7: a parent discards an epoch whose birth names no journal of it."""
+    before = opened(journal=None)
+    birth = before.births[before.epoch]
+    box = outbox(journal=None)
+    box.restore(before.snapshot(), before.encoder, (SpooledFrame(birth.epoch, 0, False, birth),))
+    box.link(up=True)
+    box.receipt(Receipt(0, 99, 0), no_frame)
+    assert box.publish(0) == []
+    (completed,) = box.learnt_journal()
+    assert completed.birth is not None
+    assert (completed.epoch, completed.birth.journal) == (birth.epoch, 99)
+
+
+def test_a_full_disk_lets_no_birth_go_that_the_spool_has_without_a_journal() -> None:
+    """protocol 1.2, 3.1: the frame that completes it is in the commit that the disk refuses."""
+    box = opened(journal=None)
+    box.receipt(Receipt(0, 99, 0), no_frame)
+    assert box.relieve() is None
+    box.link(up=False)
+    assert len(box.learnt_journal()) == 1
+    assert box.marks() == []
+    box.link(up=True)
+    assert box.relieve() is None
+    box.committed()
+    assert box.relieve() == Relieve((), ((box.epoch, 0),))
+
+
+def test_a_frame_is_not_sent_while_a_gap_record_takes_its_place() -> None:
+    """protocol 3.1, 3.5: the spool still has the frame, whose readings would count although they are declared lost."""
+    box = opened()
+    box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    box.damaged(box.epoch, 1)
+    (record,) = box.take_replaced()
+    assert (record.seq, record.readings) == (1, 0)
+    assert box.publish(0) == [Publish(box.epoch, 0)]
+    box.committed()
+    assert box.publish(0) == [Publish(box.epoch, 1)]
+
+
+def test_a_full_disk_does_not_let_a_frame_go_that_a_record_of_the_commit_under_way_replaces() -> None:
+    """protocol 3.5: its receipt would delete the record, and with it the frames behind that it stands for."""
+    box = opened()
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    box.take_forgotten()
+    box.link(up=False)
+    spooled = {(f.epoch, f.seq): f for _ in range(3) for f in box.put(step(release(["x"], [0])))}
+    box.committed()
+    box.drop(2, lambda *key: decoded(spooled[key]))
+    (record,) = box.take_replaced()
+    assert [gap.run for gap in record.gaps] == [3]
+    box.link(up=True)
+    relief = box.relieve()
+    assert relief is not None
+    assert relief.mark_sent == ()
+
+
+def decoded(frame: Frame) -> Frame:
+    found = decode(encode(frame))
+    assert isinstance(found, Frame)
+    return found
+
+
+def test_a_full_disk_lets_nothing_go_of_an_epoch_that_declares_losses_and_is_not_in_the_spool_yet() -> None:
+    """protocol 3.1, 3.7"""
+    box = opened()
+    box.link(up=False)
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    box.take_forgotten()
+    box.put(step(release(["x"], [0])))
+    box.committed()
+    box.open_ahead((Gap((GROUP,), 0, S, -1, (), "lost"),))
+    assert box.marks() == []
+    box.link(up=True)
+    assert box.relieve() is None
+
+
+@pytest.mark.parametrize("why", ["frames move", "another journal"])
+def test_a_heartbeat_promises_nothing_while_earlier_rows_have_still_to_come(why: str) -> None:
+    """protocol 1.5, 3.7: frames that move into an epoch lie below what the node has promised before."""
+    box = opened()
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    beat = box.beat(10 * S, S, {GROUP: 5 * S})
+    assert beat is not None
+    assert (beat.last_seq, beat.frontiers) == (0, ((0, 5 * S),))
+    if why == "frames move":
+        box.leaving = 1
+    else:
+        box.receipt(Receipt(box.epoch, 8, 0), no_frame)
+    beat = box.beat(20 * S, S, {GROUP: 5 * S})
+    assert beat is not None
+    assert (beat.last_seq, beat.frontiers) == (-1, ())
+
+
+def test_a_heartbeat_does_not_promise_for_groups_whose_open_sessions_cannot_be_sent() -> None:
+    """protocol 5.2"""
+    box = opened()
+    box.withheld = frozenset((GROUP,))
+    beat = box.beat(10 * S, S, {GROUP: 5 * S})
+    assert beat is not None
+    assert (beat.last_seq, beat.frontiers) == (0, ())
+
+
+def test_receipts_of_a_former_journal_are_counted_in_a_row_only() -> None:
+    """protocol 3.7: late ones come one by one; a parent that was restored from a copy sends nothing else."""
+    box = opened()
+    box.left = [5]
+    for _ in range(3):
+        for _ in range(OLD_RECEIPTS - 1):
+            assert box.receipt(Receipt(box.epoch, 5, 0), no_frame) == []
+        box.receipt(Receipt(box.epoch, 7, 0), no_frame)
+    assert (box.journal, box.outdated) == (7, False)
+    for _ in range(OLD_RECEIPTS):
+        box.receipt(Receipt(box.epoch, 5, 0), no_frame)
+    assert (box.journal, box.outdated) == (5, True)
+
+
+def test_of_the_journals_that_a_parent_had_the_last_ones_are_remembered() -> None:
+    """protocol 3.7"""
+    box = opened()
+    for journal in range(100, 100 + 3 * KEPT_JOURNALS):
+        box.receipt(Receipt(box.epoch, journal, 0), no_frame)
+    assert box.left == list(range(100 + 2 * KEPT_JOURNALS - 1, 100 + 3 * KEPT_JOURNALS - 1))
+
+
+def test_the_numbers_of_an_ended_epoch_are_forgotten_with_its_last_frame() -> None:
+    """protocol 2.4: it may have many keys."""
+    box = opened()
+    old = box.epoch
+    box.draw()
+    box.open(Step())
+    box.marks()
+    box.committed()
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    box.take_forgotten()
+    assert box.former[0] == old
+    box.receipt(Receipt(old, 7, 1), no_frame)
+    box.take_forgotten()
+    assert box.former == (0, box.encoder)
+
+
+def test_a_former_parent_has_lost_its_journal_once_it_names_another_several_times_in_a_row() -> None:
+    """protocol 1.5, 3.7: until then, what was sent to it is its own."""
+    box = opened()
+    box.former_lines.leave("B", 5, (77, 0), [((77, 0), True)], up=True)
+    for _ in range(3):
+        for _ in range(OTHER_JOURNALS - 1):
+            assert box.receipt(Receipt(77, 6, 0), no_frame) == []
+        box.receipt(Receipt(77, 5, 0), no_frame)
+    assert box.lost_lines == []
+    notes = [note.name for _ in range(2 * OTHER_JOURNALS) for note in box.receipt(Receipt(77, 6, 0), no_frame)]
+    assert (notes, box.lost_lines) == (["parent.journal_lost"], ["B"])
+    box.accept_loss("B", {GROUP: 9 * S}, {GROUP: ("a",)}, Frame)
+    assert (box.lost_lines, box.take_forgotten()) == ([], [(77, 0)])
+    assert box.spooled == 1
+
+
+def test_a_damaged_frame_takes_no_place_among_those_in_flight_and_its_record_is_sent_at_once() -> None:
+    """protocol 3.5: nobody confirms a publish that did not happen."""
+    box = opened()
+    for _ in range(2):
+        box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    assert len(box.publish(0)) == 3
+    for seq in range(3):
+        box.damaged(box.epoch, seq)
+    box.take_replaced()
+    box.committed()
+    assert [publish.seq for publish in box.publish(0)] == [0, 1, 2]
+    box.receipt(Receipt(box.epoch, 7, 3), no_frame)
+    assert box.damaged(box.epoch, 1) == []
+    assert (box.take_replaced(), box.spooled) == ([], 0)
+
+
+def test_a_frame_of_an_earlier_epoch_that_is_given_up_is_declared_for_all_groups() -> None:
+    """protocol 3.6: the numbers of groups in it are not known any more."""
+    box, other = opened(), Group("other", "", (), 0)
+    old, frame = box.epoch, box.put(step(release(["x"], [0])))[0]
+    box.put(step(release(["x"], [0])))
+    box.draw()
+    box.open(Step(tuple(GroupStep(group, None, leaves=(Leaf("a", box.epoch),)) for group in (other, GROUP))))
+    box.marks()
+    box.committed()
+    now_us = 0
+    while not box.replaced:
+        now_us += 200 * S
+        for publish in box.publish(now_us):
+            box.sent(publish.epoch, publish.seq)
+        box.receipt(Receipt(old, 7, 1, ((2, 2),)), lambda _epoch, _seq: decoded(frame))
+    (record,) = box.take_replaced()
+    assert (record.epoch, record.seq, record.gaps[0].groups) == (old, 1, (other, GROUP))
+    box.committed()
+    box.receipt(Receipt(old, 7, 1, ((2, 2),)), no_frame)
+    assert not box.replaced
+    assert Publish(old, 1) in box.publish(now_us)  # the record has not been sent yet
+
+
+def test_a_node_that_moves_has_no_frame_of_the_former_line_in_flight() -> None:
+    """protocol 1.5"""
+    box = opened()
+    box.put(step(release(["x"], [0])))
+    assert len(box.publish(0)) == 1
+    line = box.end_line("B", no_frame)
+    assert line is not None
+    box.check()

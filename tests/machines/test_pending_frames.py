@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Receipt
+from edge_agent.machines.downlink.losses.let_go import WAIT_US
 from edge_agent.machines.events import SpooledFrame
 from edge_agent.machines.uplink.frame_queue import MARK_AHEAD
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.pending_frames import PendingFrames
+from edge_agent.machines.uplink.pending_frames import RESEND_MOST_US, PendingFrames
 
+S = 1_000_000
 MONTH = 30 * 86_400
 STEPS = st.lists(
     st.one_of(
@@ -70,3 +73,30 @@ def test_a_month_of_outage_at_a_frame_a_second_takes_no_memory_and_drains_in_ord
     assert box.spooled == MONTH - 5 * MARK_AHEAD
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
     tracemalloc.stop()
+
+
+def test_a_frame_without_a_receipt_is_sent_at_least_every_75_seconds() -> None:
+    """protocol 3.3: a parent settles frames as lost that have not come for WAIT_US while their child speaks (1.3)."""
+    pending, flying, sent_us = PendingFrames(), set[tuple[int, int]](), list[int]()
+    pending.add(5, 0)
+    pending.mark(1)
+    for second in range(1_800):
+        if pending.due(second * S, 20, flying, frozenset(), Random(second)):
+            sent_us.append(second * S)
+            flying.clear()  # the broker has confirmed it
+    pauses = [after - before for before, after in pairwise(sent_us)]
+    assert len(sent_us) > 20
+    assert max(pauses) <= RESEND_MOST_US * 5 // 4 < WAIT_US
+    assert pauses[0] < RESEND_MOST_US // 4
+
+
+def test_no_more_frames_are_marked_as_sent_than_may_have_to_be_sent_again() -> None:
+    """protocol 3.3"""
+    box = Outbox("a", Random(1), version="1")
+    box.journal = 7
+    box.take_over((SpooledFrame(5, 3, False, run=3 * MARK_AHEAD),))
+    box.link(up=True)
+    assert len(box.marks()) == MARK_AHEAD
+    assert box.marks() == []
+    box.receipt(Receipt(5, 7, 3 + 10), lambda epoch, seq: (_ for _ in ()).throw(AssertionError((epoch, seq))))
+    assert len(box.marks()) == 10

@@ -136,6 +136,25 @@ def test_published_frames_get_records_of_their_own_which_a_parent_that_has_them_
     assert (parent.readings, parent.gaps) == (counted, [])
 
 
+def test_of_published_frames_neither_those_in_flight_go_nor_records_that_took_the_place_of_some() -> None:
+    """protocol 3.5: what is on its way may count at the parent, and replacing a record frees nothing."""
+    host = outage(30, quota_bytes=None)
+    box, now_us = host.machine.outbox, T0 + 30 * S
+    published = [action for action in host.do(LinkUp(), now_us) if isinstance(action, Publish)]
+    confirmed = published[:10]
+    for each in confirmed:
+        published += [action for action in host.do(Sent(each.epoch, each.seq), now_us) if isinstance(action, Publish)]
+    assert not list(box.pending.unmarked())
+    may_go = [(each.epoch, each.seq) for each in confirmed if each.seq]  # the birth may not
+    for second in range(1, 6):
+        box.drop(3, host.disk.load)
+        for frame in box.replaced:
+            host.disk.frames[frame.epoch, frame.seq] = frame, True
+        box.replaced.clear()
+        records = [key for key, (frame, _) in host.disk.frames.items() if any(g.reason == QUOTA for g in frame.gaps)]
+        assert records == may_go[: 3 * second]
+
+
 def test_an_earlier_record_is_part_of_the_next_one() -> None:
     """protocol 3.5: records do not fill the spool in their turn."""
     host = outage(5 * MINUTE)

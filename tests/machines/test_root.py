@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import HORIZON_US, ExcludedLeaf, Frame, Leaf, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.windows import Punctuation, Sliding, Tumbling
+from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.completeness import Decision, GroupView
@@ -350,3 +350,74 @@ def test_windows_between_markers_are_forgotten_with_the_last_gateway_that_serves
     assert asked.key in state.markers.windows
     state.forget(Decision(0, (), {there: views[there]}, {}, (), (), (), ended=(there,)))
     assert not state.markers.windows
+
+
+def test_a_late_row_that_ends_where_the_last_window_ended_is_in_that_window() -> None:
+    """protocol 4.2: a window closes when the frontier has reached its end."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
+    assert told(root.step(S)) == [("k=x", 0, 1.0, 0)]
+    root.take("a", a.send((0, 10 * S, "k=x", 2.0), late=True), S)
+    assert told(root.step(S)) == [("k=x", 0, 3.0, 1)]
+
+
+def test_a_late_reading_is_in_every_closed_window_that_contains_it() -> None:
+    """protocol 4.2: also in those that end long after it."""
+    slid = replace(TEN, id="slid", window=Sliding(30 * S, 10 * S))
+    a = Sender("a", slid)
+    root = root_of(a)
+    root.take("a", a.send((30 * S, 40 * S, "k=x", 1.0), frontier_us=80 * S), S)
+    assert told(root.step(S)) == [("k=x", start, 1.0, 0) for start in (10, 20, 30)]
+    root.take("a", a.send((30 * S, 40 * S, "k=x", 2.0), late=True), S)
+    assert told(root.step(S)) == [("k=x", start, 3.0, 1) for start in (10, 20, 30)]
+
+
+@pytest.mark.parametrize(("start_s", "end_s"), [(5, 6), (0, 1), (9, 10)])
+def test_a_loss_that_is_declared_later_marks_the_windows_that_have_closed(start_s: int, end_s: int) -> None:
+    """protocol 4.7: also a window that ends long after the loss."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), (10 * S, 20 * S, "k=x", 1.0), frontier_us=30 * S), S)
+    assert [row.complete for row in root.step(S)] == [True, True]
+    root.take("a", a.lose(start_s * S, end_s * S), S)
+    assert [(row.start, row.complete, row.revision) for row in root.step(S)] == [(0, False, 1)]
+
+
+def test_a_session_is_complete_once_no_reading_exactly_a_gap_behind_its_last_can_come() -> None:
+    """protocol 5.1, 5.3"""
+    visits = replace(TEN, id="visits", window=Session(5 * S))
+    a = Sender("a", visits)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S + 1, "k=x", 1.0), frontier_us=15 * S), S)
+    assert root.step(S) == []
+    root.take("a", a.send((15 * S, 15 * S + 1, "k=x", 2.0), frontier_us=20 * S), S)
+    assert root.step(S) == []
+    root.take("a", a.send(frontier_us=20 * S + 1), S)
+    assert [(row.start, row.end, row.values["sum"]) for row in root.step(S)] == [(0, 20 * S, 3.0)]
+
+
+@pytest.mark.parametrize(("end_us", "touched"), [(15 * S, False), (15 * S + 1, True)])
+def test_a_loss_that_is_declared_later_marks_sessions_up_to_a_gap_behind_it(end_us: int, touched: bool) -> None:
+    """protocol 4.7: a lost reading there would have belonged to the session."""
+    a = Sender("a", replace(TEN, id="visits", window=Session(5 * S)))
+    root = root_of(a)
+    root.take("a", a.send((20 * S, 21 * S, "k=x", 1.0), frontier_us=40 * S), S)
+    assert [row.complete for row in root.step(S)] == [True]
+    root.take("a", a.lose(14 * S, end_us), S)
+    assert [(row.start, row.complete) for row in root.step(S)] == [(20 * S, False)] * touched
+
+
+def test_sessions_that_wait_for_their_revision_wait_on_when_others_join_them() -> None:
+    """protocol 8.3"""
+    a = Sender("a", replace(TEN, id="visits", window=Session(5 * S)))
+    root = root_of(a, revise_every_us=60 * S)
+    pieces = [(at * S, at * S + 1, "k=x", 1.0) for at in (10, 50, 90)]
+    root.take("a", a.send(*pieces, frontier_us=120 * S), S)
+    assert len(root.step(S)) == 3
+    found = []
+    for second, at in ((2, 90), (3, 10), (4, 90)):
+        root.take("a", a.lose(at * S, at * S + 1), second * S)
+        found.append([(row.start, row.complete) for row in root.step(second * S)])
+    assert found == [[(90 * S, False)], [], []]
+    assert (10 * S, False) in [(row.start, row.complete) for row in root.step(70 * S)]

@@ -296,3 +296,35 @@ def test_names_sort_in_the_order_of_writing_whatever_the_clock_says(tmp_path: Pa
     again = LandingFolder(tmp_path)
     written += [again.write(us, RECORDS) for us in (2_000, 1, 10_000)]
     assert sorted(written) == written
+
+
+def test_what_a_killed_lander_had_half_written_goes_with_the_next_start(tmp_path: Path) -> None:
+    part = tmp_path / f".00000000000000005-0000001-0000000{landing.SUFFIX}.tmp"
+    part.write_bytes(RECORDS[0][:100])
+    LandingFolder(tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_a_lander_whose_folder_cannot_be_read_begins_no_journal_with_another_id(tmp_path: Path) -> None:
+    """protocol 3.7: it would be a new parent for every child."""
+    Journal(tmp_path, "root").close()
+    (tmp_path / NAME).unlink()
+    (tmp_path / SECOND_COPY).unlink()
+    (tmp_path / SECOND_COPY).mkdir()  # reading it fails, as on a bad disk
+    with pytest.raises(PortError, match="cannot read the landing folder"):
+        Journal(tmp_path, "root")
+
+
+def test_the_second_copy_of_the_id_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 3.7: a power cut must not leave an empty one."""
+    synced, fsync = set[int](), os.fsync
+
+    def noted(handle: int) -> None:
+        synced.add(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    Journal(tmp_path, "root").close()
+    assert (tmp_path / SECOND_COPY).stat().st_ino in synced

@@ -102,6 +102,9 @@ def test_frames_that_no_longer_fit_in_memory_are_read_from_the_file(
     monkeypatch.setattr(module, "RECENT_BYTES", 500)
     spool.commit(Commit(frames=frames(*range(40))))
     assert [spool.payload(EPOCH, seq) for seq in range(40)] == [encode(f) for f in frames(*range(40))]
+    assert sum(map(len, spool._recent.values())) == spool._recent_bytes <= 500
+    spool.commit(Commit(forget=tuple((EPOCH, seq) for seq in range(40))))
+    assert (spool._recent_bytes, len(spool._recent)) == (0, 0)
 
 
 def test_an_unchanged_slot_is_not_written_again(spool: Spool, path: Path) -> None:
@@ -295,3 +298,16 @@ def test_a_frame_committed_twice_is_a_bug_and_nothing_of_that_commit_stays(spool
 def test_a_frame_that_was_never_committed_is_a_callers_mistake(spool: Spool) -> None:
     with pytest.raises(ValueError, match="not in the spool"):
         spool.payload(EPOCH, 5)
+
+
+def test_a_slot_that_gets_a_former_value_back_has_it_after_a_restart(spool: Spool, path: Path) -> None:
+    spool.commit(Commit({"n": 1}))
+    spool.close()
+    again = reopened(path)
+    again.open()
+    for value in (2, 1):
+        again.commit(Commit({"n": value}))
+    again.close()
+    last = reopened(path)
+    assert last.open().state == {"n": 1}
+    last.close()

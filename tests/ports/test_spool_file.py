@@ -380,3 +380,28 @@ def test_a_kill_in_the_middle_loses_no_commit_that_was_acknowledged(path: Path) 
         assert keys(restored) == [(1, seq) for seq in range(max(0, n - 49), n + 1)]
         assert all(spool.payload(1, seq) == b"%d" % seq * 300 for _, seq in keys(restored))
         spool.close()
+
+
+def test_a_damaged_page_that_is_found_when_it_is_read_is_known_to_the_next_start(spool: Spool, path: Path) -> None:
+    """protocol 3.1: else each start would end there again."""
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    assert spool._file.doubt(error)
+    spool.close()
+    again = reopened(path)
+    restored = again.open()
+    assert (restored.lost, restored.state, keys(restored)) == (True, {}, [])
+    assert list(path.parent.glob("spool.db.corrupt-*"))
+    again.close()
+
+
+def test_no_new_file_begins_beside_the_log_of_one_that_was_set_aside(path: Path) -> None:
+    """SQLite would take what is in that log for commits of the new file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for tail in ("", "-wal", "-journal"):
+        path.with_name(path.name + tail).write_bytes(b"old")
+    aside = SpoolFile(path, "gw-1").set_aside("corrupt")
+    assert not [found.name for found in path.parent.glob("spool.db*") if found.name.startswith("spool.db-")]
+    assert {aside.with_name(aside.name + tail).read_bytes() for tail in ("", "-wal", "-journal")} == {b"old"}
+    assert not path.exists()

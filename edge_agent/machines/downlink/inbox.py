@@ -337,8 +337,8 @@ class Inbox(ChildEpochs):
         return True
 
     def _born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> None:
-        self.current[key.node] = key.epoch
-        self.spoke_us[key.node] = now_us
+        self.changed.add(EpochKey(key.node, self.current.get(key.node, key.epoch)))  # this one is in force no longer
+        self.current[key.node], self.spoke_us[key.node] = key.epoch, now_us
         if frames.held is not None:
             self.ended.born(key.node, set(frames.held))
 
@@ -441,7 +441,7 @@ class Inbox(ChildEpochs):
         """Skip the next `more` seqs, because the frame that takes effect replaces these frames too."""
         if more > 0:
             frames.applied.next += more
-            for covered in [s for s in frames.waiting if s < frames.applied.next]:
+            for covered in [s for s in frames.waiting if s <= frames.applied.next]:
                 self._drop(key, frames, covered)
 
     # --- time -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,121 @@
+"""What the root believes of its children when its lander was away, and for how long it remembers their losses."""
+
+from __future__ import annotations
+
+from edge_agent.algebra.coverage import window_coverage
+from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.root.completeness import Decider
+from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
+
+QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+T0 = 1_000 * S
+HOUR = 3_600 * S
+
+
+class Root:
+    """A decider with one child and a lander that writes a tick a second while it runs."""
+
+    def __init__(self, *named: str) -> None:
+        self.decider, self.child, self.now_us = Decider(JOURNAL, GRACE, named), Sender("a", QUERY), T0
+        self.decider.tick(T0, None, connected=True)
+        self.decider.take("a", self.child.birth(), T0)
+
+    def run(self, seconds: int, *, connected: bool = True) -> None:
+        for _ in range(seconds):
+            self.passes(S, connected=connected)
+
+    def passes(self, by_us: int, *, connected: bool = True) -> None:
+        self.decider.tick(self.now_us + by_us, self.now_us, connected=connected)
+        self.now_us += by_us
+
+    def promises(self, frontier_us: int) -> None:
+        self.decider.take("a", self.child.send(frontier_us=frontier_us), self.now_us)
+
+    @property
+    def silent(self) -> bool:
+        return self.decider.parent.children.silent(self.now_us)["a"]
+
+
+def test_a_child_that_the_settings_name_is_missing_until_it_is_heard() -> None:
+    """protocol 4.5"""
+    root = Root("a", "never")
+    root.promises(T0 - 10 * S)
+    root.run(2 * GRACE // S)
+    root.promises(T0)
+    view = root.decider.decide(root.now_us).groups[QUERY.group]
+    assert view.frontier_us == T0
+    found = window_coverage(view.leaves, [], QUERY.group, T0 - 20 * S, T0 - 10 * S)
+    assert (found.expected, found.missing) == (("a", "never"), (("never", "behind"),))
+
+
+def test_a_time_without_a_lander_is_no_silence_of_a_child() -> None:
+    """protocol 4.4, 8.1"""
+    root = Root()
+    root.passes(HOUR)
+    assert not root.silent
+    root.run(GRACE // S - 1)
+    assert not root.silent
+    root.run(2)
+    assert root.silent
+
+
+def test_a_time_in_which_the_lander_had_no_broker_is_no_silence_of_a_child() -> None:
+    """protocol 4.4"""
+    root = Root()
+    root.run(3 * GRACE // S, connected=False)
+    assert not root.silent
+    root.run(GRACE // S + 2)
+    assert root.silent
+
+
+def test_a_time_without_a_lander_is_no_silence_of_the_first_of_two_lines() -> None:
+    """protocol 1.4, 8.1"""
+    root = Root()
+    root.run(2 * GRACE // S)
+    root.promises(T0)
+    first, second = root.decider.parent.inbox.current["a"], Sender("a", QUERY)
+    second.outbox.random.seed(5)
+    root.decider.take("a", second.birth(), root.now_us)
+    assert second.outbox.epoch != first
+    root.passes(HOUR)
+    root.run(GRACE // S - 2)
+    root.decider.decide(root.now_us)
+    assert root.decider.parent.inbox.current["a"] == first
+    root.run(2 * GRACE // S)
+    root.decider.decide(root.now_us)
+    assert root.decider.parent.inbox.current["a"] == second.outbox.epoch
+
+
+def test_frames_that_the_lander_has_are_lost_after_the_grace_time_in_which_it_ran_and_not_if_they_have_come() -> None:
+    """protocol 3.2, 8.1: files need not be listed in their order."""
+    root = Root()
+    box, frames = root.child.outbox, [root.child.send(frontier_us=T0 + i) for i in range(4)]
+    root.decider.take("a", frames[3], root.now_us)
+    stated = Receipt(box.epoch, JOURNAL, 5, earliest_us=T0 - 9 * S)
+    root.decider.stated([("a", stated)], root.now_us)
+    root.passes(HOUR)
+    root.run(GRACE // S - 2)
+    assert [effect.seq for effect in root.decider.decide(root.now_us).effects] == [0]
+    root.decider.take("a", frames[0], root.now_us)
+    root.run(4)
+    decision = root.decider.decide(root.now_us)
+    assert [(effect.seq, effect.frame is None) for effect in decision.effects] == [(1, False), (2, True), (4, False)]
+    (gap,) = (gap for _, gap in decision.gaps)
+    assert (gap.start_us, gap.nodes) == (T0 - 9 * S, ("a",))
+    assert root.decider.parent.inbox.epochs[EpochKey("a", box.epoch)].applied.next == 5
+
+
+def test_a_loss_is_remembered_while_a_row_that_it_touches_may_be_computed_again() -> None:
+    """protocol 4.2, 4.7: windows reach beyond the end of the record."""
+    root, horizon_us = Root(), 20 * S
+    root.decider.take("a", root.child.lose(T0, T0 + 50 * S), root.now_us)
+    for frontier_us, kept in ((T0 + 79 * S, 1), (T0 + 80 * S, 0)):
+        root.run(40)
+        root.promises(frontier_us)
+        decision = root.decider.decide(root.now_us)
+        assert decision.groups[QUERY.group].frontier_us == frontier_us
+        root.decider.release(decision, horizon_us, lambda key: 10 * S)
+        assert len(root.decider.gaps) == kept

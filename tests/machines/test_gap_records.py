@@ -1,0 +1,109 @@
+"""Which frames one gap record may stand for (docs/protocol.md 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import Birth, Define, ExcludedLeaf, Flush, Frame, Gap, GroupPart, Plan
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.group_cut import SessionCut
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.gap_records import MOST_BYTES, QUOTA, oldest_run, record_of
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
+from edge_agent.wire.frames import decode, encode
+
+GROUP = Group("boiler", "", (), 0)
+ONE = Frame(7, 1)
+RECORD = Gap((), 0, 0, 0, (), QUOTA, 3, "")
+
+
+def run(*frames: Frame, count: int = 100) -> list[int]:
+    """The seqs of the frames that go."""
+    known = {(frame.epoch, frame.seq): frame for frame in frames}
+    return [frame.seq for frame in oldest_run(known, known.__getitem__, count)]
+
+
+def seqs(*numbers: int) -> list[Frame]:
+    return [replace(ONE, seq=seq) for seq in numbers]
+
+
+def defining(*firsts: int, text: str = "k") -> Sequence[Frame]:
+    """Frames that each define the number of one key."""
+    return [replace(ONE, seq=1 + i, define=Define(keys=(first, (text,)))) for i, first in enumerate(firsts)]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        Frame(7, 0, Birth(7 << 32, 1, None, "test")),
+        Frame(7, 0, flush=Flush(-1, 9)),
+        Frame(7, 0, leave=9),
+    ],
+)
+def test_births_flushes_and_leaves_stay(kept: Frame) -> None:
+    """protocol 1.2, 1.3, 1.5: they count as a whole, or end a line."""
+    assert run(kept, *seqs(1, 2, 3)) == [1, 2, 3]
+    assert run(*seqs(1, 2), replace(kept, seq=3), *seqs(4, 5)) == [1, 2]
+
+
+def test_a_record_stands_for_frames_without_a_hole_of_one_epoch() -> None:
+    """protocol 3.5: a frame in a hole would never be sent, and its parent would wait for it or never take it."""
+    assert run(*seqs(1, 2, 4, 5)) == [1, 2]
+    assert run(Frame(6, 1), *seqs(2, 3)) == [1]
+    assert run(replace(ONE, gaps=(RECORD,)), *seqs(4, 5, 7)) == [1, 4, 5]
+    record = record_of([replace(ONE, gaps=(RECORD,)), *seqs(4, 5)], {}, ())
+    assert (record.seq, [gap.run for gap in record.gaps]) == (1, [5])
+
+
+def test_a_record_defines_neighbouring_numbers_of_keys_only() -> None:
+    """protocol 2.4: numbers that were defined in between again would be lost."""
+    assert run(*defining(0, 1, 2)) == [1, 2, 3]
+    assert run(*defining(3, 4, 0, 1)) == [1, 2]
+
+
+def test_a_record_is_far_smaller_than_a_frame() -> None:
+    """protocol 2.1, 3.5"""
+    frames = defining(*range(10), text="k" * (MOST_BYTES // 4))
+    assert run(*frames) == [1, 2, 3]
+
+
+def test_what_a_dropped_frame_declared_is_declared_by_its_record_too() -> None:
+    """protocol 3.5: of a loss nobody else knows."""
+    poison = Gap((GROUP,), 5, 9, 3, ("a",), "poison", 1)
+    record = record_of([replace(ONE, gaps=(poison,)), *seqs(2)], {}, ())
+    assert record.gaps[0].run == 2
+    assert record.gaps[1:] == (replace(poison, run=0),)
+
+
+def test_a_record_in_place_of_records_joins_their_times_and_does_not_guess_how_many_readings_they_lost() -> None:
+    """protocol 3.5, 9.1"""
+    for first, second, both in ((3, 4, 7), (-1, 4, -1), (4, -1, -1)):
+        gaps = Gap((GROUP,), 20, 30, first, (), QUOTA, 2), Gap((GROUP,), 10, 15, second, (), QUOTA, 1)
+        record = record_of([replace(ONE, seq=seq, gaps=(gap,)) for seq, gap in zip((1, 3), gaps, strict=True)], {}, ())
+        assert record.gaps == (Gap((GROUP,), 10, 30, both, (), QUOTA, 3),)
+
+
+def test_a_record_states_the_exceptions_that_are_left_at_its_end() -> None:
+    """protocol 4.6"""
+    one, two = (ExcludedLeaf(name, 1, 1) for name in ("one", "two"))
+    parts = (GroupPart(0, 4, more=(one,)), GroupPart(0, exceptions=(two,)), GroupPart(0, 5, ended=("three",)))
+    record = record_of([Frame(7, 1 + i, groups=(part,)) for i, part in enumerate(parts)], {0: GROUP}, ())
+    assert record.groups == (GroupPart(0, 5, exceptions=(two,), ended=("three",)),)
+
+
+def test_a_record_clears_the_registers_of_the_sessions_whose_pieces_it_replaces() -> None:
+    """protocol 5.2: the parent would wait for them, and the key would get no row."""
+    group = replace(GROUP, cut=SessionCut(10))
+    plan = Plan(b"12345678", "session", ("count",), None, 1, (("q", 1),), 10)
+    one = np.ones(1, np.int64)
+    rows = StepRows(plan, False, Partials(5 * one, 7 * one, 0 * one, {"count": one}), ["x"], ["a"])
+    frames = EpochEncoder().encode_step(7, 1, Step((GroupStep(group, 9, (rows,)),)))
+    found = [decode(encode(frame)) for frame in frames]
+    record = record_of([frame for frame in found if isinstance(frame, Frame)], {0: group}, ())
+    assert [(part.frontier_us, part.registers) for part in record.groups] == [(9, ((0, None),))]
+    assert [(gap.groups, gap.start_us, gap.end_us, gap.readings) for gap in record.gaps] == [((group,), 5, 7, 1)]

@@ -1,0 +1,132 @@
+"""When the lander writes a file, states what it has received, answers, and what it forgets (docs/protocol.md 3.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_agent.algebra.frame import Birth, Receipt
+from edge_agent.machines import lander as rules
+from edge_agent.machines.events import ChildStatus, SendReceipt, Tick
+from edge_agent.machines.lander import (
+    STATEMENTS,
+    Land,
+    Landed,
+    Lander,
+    LanderAction,
+    LanderEvent,
+    LanderMessage,
+    LanderSettings,
+    MessagesArrived,
+)
+
+S = 1_000_000
+SETTINGS = LanderSettings()
+T0 = 1_000 * S
+
+
+class Folder:
+    """A lander whose files are written at once."""
+
+    def __init__(self, received: dict[str, object] | None = None) -> None:
+        self.lander = Lander(1, SETTINGS, received)
+        self.files: list[Land] = []
+        self.receipts: list[SendReceipt] = []
+        self.received = dict(received or {})
+
+    def do(self, event: LanderEvent, now_us: int) -> None:
+        waiting: list[LanderAction] = self.lander.handle(event, now_us)
+        while waiting:
+            action = waiting.pop(0)
+            if isinstance(action, Land):
+                self.files.append(action)
+                self.received |= action.received
+                waiting += self.lander.handle(Landed(), now_us)
+            elif isinstance(action, SendReceipt):
+                self.receipts.append(action)
+
+    def take(self, epoch: int, *seqs: int, now_us: int, size_bytes: int = 100) -> None:
+        messages = (LanderMessage("gw", epoch, seq, (epoch, seq), size_bytes) for seq in seqs)
+        self.do(MessagesArrived(tuple(messages)), now_us)
+
+    def born(self, epoch: int, predecessor: tuple[int, int] | None, held: tuple[int, ...], now_us: int) -> None:
+        birth = Birth(epoch << 32, 1, predecessor, "test", held=held)
+        self.do(MessagesArrived((LanderMessage("gw", epoch, 0, (epoch, 0), 100, birth=birth),)), now_us)
+
+    @property
+    def landed(self) -> list[object]:
+        return [each for land in self.files for each in land.objects]
+
+    @property
+    def stated(self) -> list[tuple[int, int]]:
+        """(epoch, first missing seq) of all statements."""
+        return [(receipt.epoch, receipt.upto) for land in self.files for _, receipt in land.statement]
+
+
+def test_files_and_statements_go_on_when_the_clock_steps_back() -> None:
+    """protocol 3.2, 8.1: not only once it has caught up again."""
+    folder = Folder()
+    folder.take(7, 0, now_us=T0)
+    known, stated = len(folder.files), len(folder.stated)
+    folder.take(7, 1, now_us=T0 - 500 * S)
+    assert (len(folder.files), folder.files[-1].objects) == (known + 1, ((7, 1),))
+    assert folder.stated[stated:] == [(7, 2)]
+
+
+def test_a_file_is_written_early_when_much_has_come() -> None:
+    """What waits for the next file is in memory."""
+    for seqs, size_bytes in ((range(2), SETTINGS.flush_bytes // 2), (range(SETTINGS.flush_frames), 1)):
+        folder = Folder()
+        folder.do(Tick(), T0)
+        known = len(folder.files)
+        folder.take(7, *seqs, now_us=T0 + 1, size_bytes=size_bytes)
+        assert len(folder.files) == known + 1
+
+
+def test_each_epoch_that_was_heard_is_in_two_statements_also_after_a_restart() -> None:
+    """protocol 3.2: the file with one of them may be lost."""
+    folder = Folder()
+    folder.take(7, 0, 1, now_us=T0)
+    for _ in range(2):
+        for i in range(1, 6):
+            folder.do(Tick(), T0 + i * SETTINGS.statement_us)
+        assert folder.stated == [(7, 2)] * STATEMENTS
+        folder = Folder(folder.received)
+
+
+def test_a_child_that_comes_online_or_asks_is_answered() -> None:
+    """protocol 3.2, 3.7: its receipt may have been lost while it was away."""
+    folder = Folder()
+    folder.take(7, 0, 1, now_us=T0)
+    folder.do(Tick(), T0 + S)
+    folder.receipts.clear()
+    folder.do(ChildStatus("gw", online=False), T0 + 2 * S)
+    assert folder.receipts == []
+    folder.do(ChildStatus("gw", online=True), T0 + 2 * S)
+    folder.do(Tick(), T0 + 3 * S)
+    assert [(each.node, each.receipt.epoch, each.receipt.upto) for each in folder.receipts] == [("gw", 7, 2)]
+    folder.receipts.clear()
+    for epoch in (7, 99):  # only the latter is a question
+        folder.do(MessagesArrived((LanderMessage("gw", epoch, None, "beat", 10),)), T0 + 4 * S)
+    folder.do(Tick(), T0 + 6 * S)
+    asked = Receipt(99, 1, 0, horizon_us=SETTINGS.horizon_us)
+    assert folder.receipts == [SendReceipt("gw", asked)]
+
+
+def test_a_frame_lands_once_while_its_child_or_the_broker_may_still_send_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.4: epochs in the list of the newest birth, and the newest ones, are not forgotten."""
+    monkeypatch.setattr(rules, "UNDER_WAY", 3)
+    folder, now_us = Folder(), T0
+    folder.born(1, None, (), now_us)
+    for epoch in range(2, 30):
+        now_us += 4 * SETTINGS.statement_us
+        folder.born(epoch, (epoch - 1, 0), (2, epoch - 1), now_us)
+        for i in range(1, 5):
+            folder.do(Tick(), now_us + i * SETTINGS.statement_us)
+    kept = {slot for slot, ranges in folder.received.items() if ranges is not None}
+    assert {"gw/2", "gw/26", "gw/27", "gw/28", "gw/29"} <= kept
+    assert len(kept) <= 8
+    known = len(folder.landed)
+    for epoch in (2, 27, 28, 29):
+        folder.take(epoch, 0, now_us=now_us + 6 * SETTINGS.statement_us)
+    folder.do(Tick(), now_us + 7 * SETTINGS.statement_us)
+    assert len(folder.landed) == known

@@ -1,0 +1,121 @@
+"""What the root must not forget: bounds that never fall, and what rows may still need (docs/protocol.md 8.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from edge_agent.algebra.frame import Plan, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
+from edge_agent.algebra.query.group_cut import SessionCut
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.root.completeness import Decision, GroupView
+from edge_agent.root.decision.needed import needed_us
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.session_tracker import OpenSessions
+from edge_agent.root.decision.work import TooLate, identity
+from tests.support.machines.scripted_child import SUM, S, Sender, root_of
+
+HORIZON = 100
+GROUP = Group("s", "", (), 0, cut=SessionCut(5))
+KEY = QueryKey("q", 1)
+PLACE = QueryPlace("q", 1, "")
+
+
+def state() -> RootState:
+    return RootState(RootLimits(revise_every_us=0, horizon_us=HORIZON))
+
+
+def settled(
+    known: RootState,
+    frontier_us: int,
+    *,
+    hints: Mapping[str, int] | None = None,
+    leaves: Mapping[str, int] | None = None,
+    registers: Mapping[str, Mapping[str, int]] | None = None,
+) -> int:
+    """The mark of the group after a decision. leaves: leaf -> frontier; registers: of leaves, by key."""
+    times = LeafTimes.of(leaves or {"a": frontier_us})
+    serving = {KEY: Serving("q", 1)}
+    view = GroupView(frontier_us, times, serving, {}, hints=hints or {}, bounds=times, registers=registers or {})
+    known.settle(Decision(0, (), {GROUP: view}, {}, (), (), ()))
+    return known.begun[GROUP]
+
+
+def test_the_mark_of_a_group_of_sessions_never_falls() -> None:
+    """protocol 8.4: readings before it may be deleted."""
+    known = state()
+    assert settled(known, 1_000) == 800
+    assert settled(known, 1_000, hints={"k": 700}) == 800
+    assert settled(known, 1_100, hints={"k": 850}) == 850
+
+
+def test_the_mark_stays_at_sessions_that_are_open_at_a_gateway_that_has_not_been_away_for_a_horizon() -> None:
+    """protocol 8.4, 5.2"""
+    assert settled(state(), 1_000, hints={"k": 500}) == 500
+    at_b = {"b": {"k": 400}}
+    assert settled(state(), 1_000, leaves={"a": 1_000, "b": 900}, registers=at_b) == 400
+    assert settled(state(), 1_000, leaves={"a": 1_000, "b": 899}, registers=at_b) == 800
+
+
+def test_the_mark_stays_at_rows_that_are_to_be_made_again() -> None:
+    """protocol 8.4, 8.3: they are made from all their pieces."""
+    known = state()
+    known.sessions.tracks[PLACE] = OpenSessions(touched=(300, 400))
+    assert settled(known, 1_000) == 300
+
+
+def test_windows_that_had_their_rows_have_had_them_and_put_off_revisions_need_theirs() -> None:
+    """protocol 8.3, 8.4"""
+    known = state()
+    known.close(PLACE, 50)
+    known.close(PLACE, 40)
+    assert known.closed_us(PLACE) == 50
+    assert known.settled_us(PLACE, 1_000) == 900
+    known.pending[PLACE] = [(300, 350)]
+    assert known.settled_us(PLACE, 1_000) == 300
+
+
+def test_first_rows_replace_those_of_an_older_revision_where_there_may_be_some() -> None:
+    """protocol 6.3"""
+    known = state()
+    known.met["q", ""] = 50
+    assert known.meets("q", "", 49)
+    assert not known.meets("q", "", 50)
+    assert not known.meets("r", "", 49)
+
+
+@pytest.mark.parametrize("untils", [(70, 90), (90, 70)])
+def test_readings_that_came_too_late_stay_apart_until_the_latest_of_their_rows_is_needed_no_more(
+    untils: tuple[int, int],
+) -> None:
+    """protocol 4.2: two parts of one frame may be of one plan."""
+    known = state()
+    plan = Plan(b"12345678", "session", ("count",), None, 1, (("q", 1),), 5)
+    for part, until_us in enumerate(untils):
+        known.set_apart(TooLate("a", 7, 3, part, "s", 20, begun_us=60, until_us=until_us), GROUP, plan)
+    assert known.too_late[EpochKey("a", 7)][3, identity(GROUP, plan)].until_us == 90
+
+
+def test_rows_that_a_put_off_revision_needs_are_needed_however_far_the_frontier_is() -> None:
+    """protocol 8.3, 8.4"""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    child = Sender("a", query)
+    root = root_of(child, revise_every_us=60 * S, horizon_us=100 * S)
+    root.take("a", child.send((0, 10 * S, "", 1.0), (40 * S, 50 * S, "", 1.0), frontier_us=50 * S), S)
+    root.step(S)
+    (group, plan), place = next(iter(root.state.plans.values())), QueryPlace("q", 1, "")
+    for value, revisions in ((2.0, 1), (3.0, 0)):
+        root.take("a", child.send((40 * S, 50 * S, "", value), late=True), 2 * S)
+        assert len(root.step(2 * S)) == revisions
+    root.take("a", child.send(frontier_us=300 * S), 3 * S)
+    root.step(3 * S)
+    assert place in root.state.pending
+    assert needed_us(group, plan, root.decider, root.state) == 40 * S - 1
+    assert [(row.start, row.values["sum"]) for row in root.step(70 * S)] == [(40 * S, 6.0)]
+    assert needed_us(group, plan, root.decider, root.state) == (300 - 100 - 10) * S
+    root.decider._serving[group].clear()  # the query is stated and not agreed yet
+    assert needed_us(group, plan, root.decider, root.state) is None
