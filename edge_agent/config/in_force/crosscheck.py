@@ -30,6 +30,11 @@ def not_usable(definition: Definition, at: str) -> Problem:
     return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
 
 
+def driver_fails(why: str) -> Problem:
+    """The warning for a sensor whose driver fails while it runs. why: its newest failure."""
+    return Problem("driver", None, f"fails: {why}", "it is tried again every 10 s; correct the device, or the driver")
+
+
 def shows_no_rows(query: str, own: int, published: int) -> Problem:
     """The warning for a query of the node's own file if its id is published too. own, published: the revisions."""
     why = f"revision {own} of this node's own file shows no rows: revision {published} of the id is published"
