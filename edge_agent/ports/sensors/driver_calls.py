@@ -202,4 +202,5 @@ class SensorFailures:
 
 def failure_text(err: BaseException) -> str:
     """An error of a driver in one line: its own words if it is meant for the operator, else with its type."""
-    return str(err) if isinstance(err, PortError | ConfigError) else error_text(err)
+    own = isinstance(err, PortError | ConfigError)
+    return str(err).encode("utf-8", "replace").decode() if own else error_text(err)
