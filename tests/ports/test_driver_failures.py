@@ -188,6 +188,18 @@ def test_readings_that_the_machine_cannot_use_are_the_failure_of_their_sensor(
     assert why in sensors.failing["c"]
 
 
+def test_a_text_that_differs_each_time_is_published_and_logged_once(sensors: Sensors, clock: FakeClock) -> None:
+    """Notes are collected twice a second, and `state` is a retained message over a mobile network."""
+    said, texts = set(), []
+    for n in range(20):
+        Counts.fails["notes"] = ValueError(f"at 0x{n:x}")
+        texts += sensors.notes()
+        said.update(sensors.failing.values())
+        clock.pass_s(0.5)
+    assert said == {"ValueError: at 0x0"}
+    assert len(texts) == 1
+
+
 def test_a_sensor_that_fails_is_forgotten_with_its_definition(sensors: Sensors, clock: FakeClock) -> None:
     Counts.fails["poll"] = OSError("gone")
     everything(sensors, clock.pass_s(TURN_US / 1e6))

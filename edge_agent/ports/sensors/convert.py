@@ -153,9 +153,12 @@ class Converter:
                 self.quality.refuse("bad_value", payload, f"cannot be read: {type(err).__name__}")
         if not parts:
             return self.quality.batch(NO_INTS, np.zeros(0), 0, latest_us)
-        columns = ([part.time_us for part in parts], [part.value for part in parts], [part.series for part in parts])
-        time_us, value, series = map(np.concatenate, columns)
-        return Batch(time_us, value, series, self.quality.labels)
+        return Batch(
+            np.concatenate([part.time_us for part in parts]),
+            np.concatenate([part.value for part in parts]),
+            np.concatenate([part.series for part in parts]),
+            self.quality.labels,
+        )
 
     def _converted(self, payloads: list[bytes], topics: list[str], came_us: Ints, latest_us: int | None) -> Batch:
         if self._format == "cbor" or (

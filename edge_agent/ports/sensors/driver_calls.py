@@ -165,7 +165,7 @@ def _is_label(pair: Any) -> bool:
 class SensorFailures:
     """What failed in which sensor of a node, for the log, the counters and `state`.
 
-    why: sensor that failed within HEALED_US -> the text of its newest failure. count: sensor -> failures of its driver.
+    why: sensor that failed within HEALED_US -> text of its newest kind of failure. count: sensor -> failures so far.
     """
 
     why: dict[str, str] = field(default_factory=dict)
@@ -178,10 +178,11 @@ class SensorFailures:
         text = failure_text(err)
         own = isinstance(err, PortError | ConfigError)
         kind = text if own else text.partition(":")[0]  # the text of a bug may differ each time
-        is_new = self._kind.get(sensor) != kind
-        self.why[sensor], self._kind[sensor], self._failed_us[sensor] = text, kind, now_us
-        self.count[sensor] = self.count.get(sensor, 0) + 1
-        return text if is_new else ""
+        self._failed_us[sensor], self.count[sensor] = now_us, self.count.get(sensor, 0) + 1
+        if self._kind.get(sensor) == kind:
+            return ""
+        self.why[sensor], self._kind[sensor] = text, kind
+        return text
 
     def look(self, now_us: int, waiting: Mapping[str, object]) -> None:
         """Drop sensors that work again. waiting: those whose next try is still to come."""
