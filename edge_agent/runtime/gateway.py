@@ -251,6 +251,8 @@ class GatewayLoop(NodeLoop):
         given_back = (machine.silent_keys.given_back, outbox.epoch, outbox.former[0])
         if self.sensors.give_back(now_us) or given_back != self._given_back:
             self._given_back = given_back
+            for connection in self.connections:
+                connection.give_back()
             trim()
 
     def _gathered_so_far(self, now_us: int) -> Iterable[Event]:
