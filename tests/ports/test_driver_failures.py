@@ -190,7 +190,7 @@ def test_readings_that_the_machine_cannot_use_are_the_failure_of_their_sensor(
 
 def test_a_text_that_differs_each_time_is_published_and_logged_once(sensors: Sensors, clock: FakeClock) -> None:
     """Notes are collected twice a second, and `state` is a retained message over a mobile network."""
-    said, texts = set(), []
+    said, texts = set[str](), list[Note]()
     for n in range(20):
         Counts.fails["notes"] = ValueError(f"at 0x{n:x}")
         texts += sensors.notes()
