@@ -105,7 +105,7 @@ class Inbox(ChildEpochs):
             return
         if not self._room(key, frames, message):
             self.refused += 1
-            if frames.blocked:  # the missing definitions cannot arrive, because no later frame has room
+            if frames.blocked and not frames.lost:  # missing definitions cannot arrive: no later frame has room
                 yield from self._run(key, frames, force=True)
             return
         self._open(key, frames)
