@@ -126,7 +126,7 @@ class _Step:
                     self._touch(part, group, plan)
                 for found in too_late.beyond(state, effect, part, (group, plan), decision.groups.get(group)):
                     self.beyond.append(found)
-                    state.set_apart(found, group, plan)
+                    state.set_apart(found, group, plan, late=part.late)
         state.sessions.join(decision, dictionaries, state.floor_us, state.begun)
         state.markers.join(decision, dictionaries)
         too_late.forget(state)
