@@ -226,6 +226,8 @@ class Decider:
         }
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, held in self._serving.items():
+            for key in [key for key in held if not self._texts.fits(key, group)]:
+                del held[key]  # the operator has published a definition of another window, filter or key since (6.5)
             for key in bounds.surplus(held, stated.get(group, {})):
                 del held[key]
                 self.beyond_bounds["servings"] += 1

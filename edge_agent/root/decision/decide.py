@@ -49,6 +49,8 @@ def step(
     state.number += 1
     state.at(decision.now_us)
     queries = state.learn(decision.queries, decision.corrected)
+    if decision.corrected:
+        state.put_off_served(decision)
     now = _Step(state, decision, flush)
     now.take(parts, dictionaries)
     now.recover()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from edge_agent.algebra.frame import HORIZON_US, NEVER_US, Plan
-from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut
+from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
@@ -213,6 +213,12 @@ class RootState:
                 self.queries[query.key] = str(row["definition"])
                 self._parsed.pop(query.key, None)
         return tuple(rows)
+
+    def put_off_served(self, decision: Decision) -> None:
+        """Keep only the deferred revisions of windows that a group of such windows still serves (6.5)."""
+        timed = ((group, view) for group, view in decision.groups.items() if isinstance(group.cut, TimeCut))
+        served = {QueryPlace(*key, group.node) for group, view in timed for key in view.serving}
+        self.pending = {place: ranges for place, ranges in self.pending.items() if place in served}
 
     def apply(self, effect: Effect) -> None:
         epoch = EpochKey(effect.node, effect.epoch)
