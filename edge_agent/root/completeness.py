@@ -117,11 +117,16 @@ class Decider:
         self.beyond_bounds = dict.fromkeys(("servings", "leaves", "sensors", "gaps"), 0)  # since the process started
         self._reported_beyond: dict[str, int] = {}
 
-    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
-        """Take one message, in the order of the landing files. received_us: the lander's time."""
+    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> bool:
+        """Take one message, in the order of the landing files. Returns whether frames took effect or were settled.
+
+        received_us: the lander's time.
+        """
+        before = len(self._effects)
         self._note(node, self.parent.take(node, message, received_us))
         self._new_gaps += self.parent.lives.take_found()
         self._raise_alarms(received_us)
+        return len(self._effects) > before
 
     def _raise_alarms(self, received_us: int) -> None:
         """Turn what the inbox noticed about children (`rivals`, `restored`) into alarms."""
