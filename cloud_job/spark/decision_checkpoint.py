@@ -62,7 +62,8 @@ def _bare_part(part: Part) -> list[object]:
 
 
 def _part(plain: list[Any]) -> Part:
-    return Part(*plain[:_PART_FIELDS], b"", *plain[_PART_FIELDS:])
+    values: list[Any] = [*plain[:_PART_FIELDS], b"", *plain[_PART_FIELDS:]]
+    return Part(*values)
 
 
 def _pack(message: Frame | BadFrame) -> object:

@@ -107,8 +107,9 @@ class KeptRows:
     def free(self, state: RootState, decision: Decision, sessions: SessionRows) -> None:
         """Drop rows that no window needs any more, and rows of ended groups. sessions: the present session rows."""
         for name in [name for name in (*self.indexes, *self.raw) if name not in state.plans]:
-            for known in (self.indexes, self.raw, self.unlifted):
-                known.pop(name, None)
+            self.indexes.pop(name, None)
+            self.raw.pop(name, None)
+            self.unlifted.pop(name, None)
         for name, index in self.indexes.items():
             below_us = _needed_us(*state.plans[name], state, decision, sessions)
             if below_us is not None:
