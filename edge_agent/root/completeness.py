@@ -329,7 +329,8 @@ class Decider:
         if key in self._serving.get(group, {}):
             return True
         family = self.parent.children.memberships.get(group)
-        return None if family is not None and family.serves(key) else False
+        stated = family is not None and family.serves(key) and self._texts.fits(key, group)
+        return None if stated else False
 
     def start_us(self, group: Group, key: QueryKey) -> int | None:
         """The first window start that may give a row of a query that the group serves; None: any start."""

@@ -120,6 +120,7 @@ def test_a_definition_of_another_type_of_window_ends_the_rows_of_the_one_before(
     after = root.step(now_us)
     assert not [row for row in after if not row.withdrawn and row.start >= BEGIN_US + 80 * S]
     assert not root.decider._serving[first.group]
+    assert root.decider.serves(first.group, first.key) is False, "though its gateway says so: its rows expire"
     assert any(gap.detail == CONTRADICTED or gap.reason == LOST for _, gap in root.decider.gaps)
     good = Sender("good", then)
     root.take("good", good.birth(), now_us)
