@@ -129,7 +129,8 @@ def test_a_definition_of_another_type_of_window_ends_the_rows_of_the_one_before(
         root.take("good", good.send(piece, frontier_us=BEGIN_US + (n + 1) * S), BEGIN_US + (n + 1) * S)
         root.step(BEGIN_US + (n + 1) * S)
     assert then.key in root.decider._serving[then.group]
-    assert not root.state.pending
+    kept = (root.state.pending, root.state.sessions.tracks, root.state.markers.windows)
+    assert [len(each) for each in kept] == [0, then.window.type == "session", then.window.type == "punctuation"]
 
 
 def one_of(window: dict[str, Any]) -> Query:

@@ -50,7 +50,7 @@ def step(
     state.at(decision.now_us)
     queries = state.learn(decision.queries, decision.corrected)
     if decision.corrected:
-        state.put_off_served(decision)
+        state.drop_corrected(decision)
     now = _Step(state, decision, flush)
     now.take(parts, dictionaries)
     now.recover()

@@ -214,11 +214,20 @@ class RootState:
                 self._parsed.pop(query.key, None)
         return tuple(rows)
 
-    def put_off_served(self, decision: Decision) -> None:
-        """Keep only the deferred revisions of windows that a group of such windows still serves (6.5)."""
+    def drop_corrected(self, decision: Decision) -> None:
+        """Forget what waits for windows that no group serves any more, or of another type than the definition's (6.5).
+
+        Call it after `learn`, if a definition was corrected.
+        """
         timed = ((group, view) for group, view in decision.groups.items() if isinstance(group.cut, TimeCut))
         served = {QueryPlace(*key, group.node) for group, view in timed for key in view.serving}
-        self.pending = {place: ranges for place, ranges in self.pending.items() if place in served}
+        cuts = {key: type(query.group.cut) for key in self.queries if (query := self.query(key)) is not None}
+        for place in [place for place in self.pending if place not in served]:
+            del self.pending[place]
+        for place in [place for place in self.sessions.tracks if cuts.get(place.key, SessionCut) is not SessionCut]:
+            del self.sessions.tracks[place]
+        for key in [key for key in self.markers.windows if cuts.get(key, PunctuationCut) is not PunctuationCut]:
+            del self.markers.windows[key]
 
     def apply(self, effect: Effect) -> None:
         epoch = EpochKey(effect.node, effect.epoch)
