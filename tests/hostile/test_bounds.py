@@ -81,7 +81,7 @@ GROWS: dict[type, dict[str, str]] = {
         "changed": COMMIT,
     },
     DefinitionsAhead: {"_of": WAITING},
-    EpochFrames: {"waiting": WAITING, "quarantined": "the newest 16 are kept over a commit; one for each frame sent"},
+    EpochFrames: {"waiting": WAITING, "quarantined": "epoch_frames.MOST_QUARANTINED"},
     EpochDictionary: {
         **dict.fromkeys(("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused in `refused`"),
         "agreed": "of `plans`",

@@ -18,6 +18,7 @@ from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import (
     AFTER_FLUSH,
     ANOTHER_FLUSH,
+    MOST_QUARANTINED,
     OTHERS_HERE,
     RECEIPT_QUARANTINED,
     SECOND_LINE,
@@ -697,6 +698,19 @@ def test_definitions_in_frames_that_wait_are_known_after_a_restart_too() -> None
     dictionary = EpochDictionary()
     assert restarted(inbox).epochs[EpochKey("a", 1)].ahead.learn(dictionary)
     assert list(dictionary.keys) == ["x"]
+
+
+def test_a_refused_birth_is_told_also_after_many_bad_frames() -> None:
+    """protocol 2.4"""
+    inbox = Inbox(JOURNAL)
+    inbox.take("a", BadFrame(1, 0, "bad", b""))
+    for seq in range(1, 1_000):
+        inbox.take("a", BadFrame(1, seq, "bad", b""))
+    again = restarted(inbox)
+    for each in (inbox, again):
+        assert each.receipt("a", 1).quarantined == (0, *range(1_001 - RECEIPT_QUARANTINED, 1_000))
+        assert each.unborn("a", 1)
+        assert len(each.epochs[EpochKey("a", 1)].quarantined) <= MOST_QUARANTINED
 
 
 def test_what_is_remembered_of_bad_frames_and_of_those_of_another_line_has_a_bound(

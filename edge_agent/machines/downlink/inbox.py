@@ -208,7 +208,7 @@ class Inbox(ChildEpochs):
             frames.ordinary = max(frames.ordinary, frame.seq)
             self._put(key, frames, BadFrame(key.epoch, frame.seq, OTHERS_HERE, b"", since_us=earliest(frame)))
             return
-        frames.quarantined.add(frame.seq)
+        frames.quarantine(frame.seq)
         yield self._refused(key, frame)
 
     @staticmethod
@@ -434,7 +434,7 @@ class Inbox(ChildEpochs):
             why, since_us = message.reason, message.since_us
             if not stale:
                 self._pass_over(key, frames, message.run - 1)
-        frames.quarantined.add(seq)
+        frames.quarantine(seq)
         return Effect(*key, seq, None, stale, why, since_us=since_us)
 
     def _pass_over(self, key: EpochKey, frames: EpochFrames, more: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from edge_agent.algebra.frame import LOST, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
-from edge_agent.machines.downlink.epochs.epoch_frames import RECEIPT_QUARANTINED, EpochFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 
 
 class ChildEpochs:
@@ -138,4 +138,4 @@ class ChildEpochs:
             return Receipt(epoch, self.journal, self.ended.of[node][epoch])
         frames = self.epochs.get(key) or EpochFrames()
         upto, above = frames.applied.receipt(frames.waiting)  # waiting frames count as received too (1.2)
-        return Receipt(epoch, self.journal, upto, above, tuple(sorted(frames.quarantined)[-RECEIPT_QUARANTINED:]))
+        return Receipt(epoch, self.journal, upto, above, frames.newest_quarantined())

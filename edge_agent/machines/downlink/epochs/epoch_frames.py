@@ -15,6 +15,7 @@ from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
 RECEIPT_QUARANTINED: Final = 16  # so many of the newest seqs of bad frames are kept, and named by receipts
+MOST_QUARANTINED: Final = 4 * RECEIPT_QUARANTINED  # until then none is forgotten
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
 ANOTHER_FLUSH = "a flush of another line: one that names another epoch after it is here already"
 SECOND_LINE = "a second line of its node: this epoch has a successor"
@@ -181,6 +182,19 @@ class EpochFrames:
         here = self.flush if there is None else there.flush if isinstance(there, Frame) else None
         return here is not None and frame.seq > here.after and not here.agrees(frame.flush)
 
+    def quarantine(self, seq: int) -> None:
+        """Note a quarantined seq. Only the newest are kept, and that of a birth: without it the child sends in vain."""
+        self.quarantined.add(seq)
+        if len(self.quarantined) > MOST_QUARANTINED:
+            self.quarantined = set(self.newest_quarantined())
+
+    def newest_quarantined(self) -> tuple[int, ...]:
+        """The quarantined seqs that a receipt tells, in order: the first frame of the birth, then the newest."""
+        if len(self.quarantined) <= RECEIPT_QUARANTINED:
+            return tuple(sorted(self.quarantined))
+        newest = tuple(sorted(self.quarantined)[-RECEIPT_QUARANTINED:])
+        return (0, *newest[1:]) if 0 in self.quarantined else newest
+
     def snapshot(self, *, current: bool) -> EpochFramesState:
         """The state without waiting frames. current: whether this epoch is in force."""
         return EpochFramesState(
@@ -190,7 +204,7 @@ class EpochFrames:
             closed=self.lost,
             lost=self.lost,
             applied=sorted(self.applied.above),
-            quarantined=sorted(self.quarantined)[-RECEIPT_QUARANTINED:],
+            quarantined=list(self.newest_quarantined()),
             current=current,
             readings=self.readings,
             refused=self.refused,
