@@ -12,6 +12,9 @@ MOST_FRAMES: Final = 10_000  # of one child, which publishes at most a tenth of 
 MOST_BYTES: Final = 16 << 20  # memory of the waiting frames of one child
 MOST_BIRTH_BYTES: Final = 256 << 20  # of one child whose next birth has begun: 10 000 leaves in 100 groups need 100 MB
 FRAME_BYTES: Final = 500  # memory of a frame without rows and texts
+SECTION_BYTES: Final = 1_000  # of a section without rows: an array object for each column
+GAP_BYTES: Final = 120
+DEFINITION_BYTES: Final = 500  # of a group or plan
 
 
 class WaitingFrames:
@@ -53,13 +56,18 @@ def size_bytes(message: Frame | BadFrame) -> int:
     """Estimated memory of a message in bytes."""
     if isinstance(message, BadFrame):
         return FRAME_BYTES + len(message.payload)
-    size = FRAME_BYTES + 100 * sum(len(each.leaves) + len(each.serving) for each in message.members)
+    size = FRAME_BYTES
+    for members in message.members:
+        size += 100 * (len(members.leaves) + len(members.serving) + len(members.dropped))
     for part in message.groups:
         size += 50 * len(part.registers) + 100 * (len(part.exceptions or ()) + len(part.more) + len(part.ended))
         for section in (*part.sections, *part.late):
             rows = section.partials
-            size += sum(column.nbytes for column in (rows.start, rows.end, rows.key, *rows.states.values()))
+            size += SECTION_BYTES + sum(column.nbytes for column in (rows.start, rows.end, rows.key, *rows.states.values()))
+    for gap in message.gaps:
+        size += GAP_BYTES + len(gap.reason) + len(gap.detail) + 60 * (len(gap.groups) + len(gap.nodes))
     define = message.define
     if define is not None:
-        size += sum(map(len, (*define.keys[1], *define.nodes[1], *define.queries, *define.sensors)))
+        texts = (*define.keys[1], *define.nodes[1], *define.queries, *define.sensors)
+        size += 60 * len(texts) + sum(map(len, texts)) + DEFINITION_BYTES * (len(define.groups) + len(define.plans))
     return size
