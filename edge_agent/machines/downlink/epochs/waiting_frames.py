@@ -63,7 +63,9 @@ def size_bytes(message: Frame | BadFrame) -> int:
         size += 50 * len(part.registers) + 100 * (len(part.exceptions or ()) + len(part.more) + len(part.ended))
         for section in (*part.sections, *part.late):
             rows = section.partials
-            size += SECTION_BYTES + sum(column.nbytes for column in (rows.start, rows.end, rows.key, *rows.states.values()))
+            size += SECTION_BYTES + sum(
+                column.nbytes for column in (rows.start, rows.end, rows.key, *rows.states.values())
+            )
     for gap in message.gaps:
         size += GAP_BYTES + len(gap.reason) + len(gap.detail) + 60 * (len(gap.groups) + len(gap.nodes))
     define = message.define
