@@ -1,7 +1,8 @@
 """Deletes rows that nothing needs any longer. Each call makes at most one commit in a table.
 
-Ages are measured by the lander's receive times in ops.batches. Where readings are deleted, one row of the same table
-counts them; the same commit writes it, so that `headwater audit` still balances (docs/protocol.md 9.1).
+Ages are measured by `elapsed_us` in ops.batches: the lander's time without errors of its clock. Where readings are
+deleted, one row of the same table counts them; the same commit writes it, so that `headwater audit` still balances
+(docs/protocol.md 9.1).
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ def kept_of(root: RootTable) -> Kept:
 def old_batch(root: Job, keep_us: int) -> int:
     """The newest batch in ops.batches before all that were decided in the last `keep_us`; -1 if there is none.
 
-    Times of decisions may fall, because they come from the lander's clock: a batch that was decided while it was wrong
-    makes no batch before it old.
+    Rows of earlier versions have only the time of their decision, which may fall: a batch that was decided while the
+    lander's clock was wrong makes no batch before it old.
     """
-    now_us = root.state.decided_us
+    now_us, time = root.decider.elapsed_us, "coalesce(elapsed_us, decided_us)"
     batches = root.place.read(root.spark, BATCHES)
-    recent = batches.where(f"decided_us BETWEEN {now_us - keep_us} AND {now_us}")
+    recent = batches.where(f"{time} BETWEEN {now_us - keep_us} AND {now_us}")
     first = recent.agg({"number": "min"}).collect()[0][0]
     if first is None:
         return -1
-    old = batches.where(f"number < {first} AND decided_us < {now_us - keep_us}")
+    old = batches.where(f"number < {first} AND {time} < {now_us - keep_us}")
     found = old.agg({"number": "max"}).collect()[0][0]
     return -1 if found is None else int(found)
 

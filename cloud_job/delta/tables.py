@@ -112,6 +112,10 @@ BATCHES: Final = Table(
             "BIGINT",
             "time of the lander's last record in the batch or before, microseconds; falls if its clock is set back",
         ),
+        "elapsed_us": (
+            "BIGINT",
+            "the same for ages of rows: never falls, and a step ahead counts a day at most; null in older rows",
+        ),
         "files": ("ARRAY<STRING>", "landing files that the batch read"),
         "messages": ("BIGINT", "frames stored"),
         "effects": ("BIGINT", "frames that took effect"),
@@ -247,7 +251,9 @@ NODES: Final = Table(
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
 )
-GROWN: Final = frozenset({MESSAGES.name, NODES.name})  # tables that had fewer columns in an earlier version
+GROWN: Final = frozenset(
+    {MESSAGES.name, BATCHES.name, NODES.name}
+)  # tables that had fewer columns in an earlier version
 TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
 
 

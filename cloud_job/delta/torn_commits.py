@@ -4,8 +4,8 @@ Delta cannot read a table whose newest commit is cut short or whose files are mi
 fsync; durable.py makes the commits of each step durable before anything depends on them. So a torn commit belongs to
 the last step and nothing depends on it: its landing files or its decision still exist, and the batch is repeated.
 
-For the newest commits of each table, this module checks the JSON, the size and the first and last bytes of the added
-files, and Hadoop's checksums of these files. If a file has no checksums, it is read as a whole.
+For the newest commits of each table (LOOKED_AT), this module checks the JSON, the size and the first and last bytes of
+the added files, and Hadoop's checksums of these files. If a file has no checksums, it is read as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("headwater.root")
 
 LOG: Final = "_delta_log"
 LAST: Final = "_last_checkpoint"
-LOOKED_AT: Final = 20  # newest commits of a table that are checked; a step makes fewer
+LOOKED_AT: Final = 20  # newest commits of a table that change rows are checked, and all between; a step makes fewer
 SUMMED_BYTES: Final = 64 * 1024 * 1024  # of a larger file, only the size and the first and last bytes are checked
 PARQUET: Final = b"PAR1"  # the first and the last bytes of a Parquet file
 HEADER: Final = struct.Struct(">4si")  # of Hadoop's checksum files: magic, bytes per block; a CRC-32 per block follows
@@ -51,13 +51,16 @@ def repair(place: Place) -> int:
 
 def _repair(folder: Path) -> int:
     numbers = sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
-    first, later = numbers[-1] + 1 if numbers else 0, set[str]()
-    for number in range(first - 1, first - 1 - len(numbers[-LOOKED_AT:]), -1):
+    first, later, changes = numbers[-1] + 1 if numbers else 0, set[str](), 0
+    for number in range(first - 1, numbers[0] - 1 if numbers else -1, -1):
+        if changes == LOOKED_AT:
+            break
         actions = _actions(_commit(folder, number))  # None if the commit is missing too: Delta needs all numbers
         if actions is None or not all(_whole(folder, add) for add in _of(actions, "add") if add["path"] not in later):
             first, later = number, set()  # later commits go too, so the files that they removed must exist again
         else:
             later |= {remove["path"] for remove in _of(actions, "remove")}
+        changes += actions is not None and _changes_rows(actions)
     torn = [number for number in numbers if number >= first]
     _checkpoints(folder / LOG, first)
     _summaries(folder / LOG, first)
@@ -119,6 +122,11 @@ def _actions(path: Path) -> list[dict[str, Any]] | None:
     except (ValueError, FileNotFoundError):
         return None
     return actions if actions and all(isinstance(action, dict) for action in actions) else None
+
+
+def _changes_rows(actions: Iterable[dict[str, Any]]) -> bool:
+    """Whether a commit changes rows, unlike those that merge files, of which a step may make any number."""
+    return any(each.get("dataChange", True) for kind in ("add", "remove") for each in _of(actions, kind))
 
 
 def _of(actions: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

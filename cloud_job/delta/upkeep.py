@@ -187,6 +187,7 @@ class Expiry:
     The delay is needed because a start carries out the last decision again, which may still need these rows. It is one
     batch and not one interval, so that a root that restarts more often than the step runs deletes rows too. When the
     last row of an ended epoch is deleted, the epoch is removed from the state; runs of the job without rows are too.
+    If the tables are no folder, no rows are deleted, and only the numbers of such epochs leave the state.
 
     number: the batch after which `found` was computed. done: (node, epoch, plan) -> rows before this time are deleted.
     """
@@ -196,8 +197,10 @@ class Expiry:
     done: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def __call__(self, root: Job) -> Figures | None:
-        if root.place.guarded:  # a root on another machine may still read the rows
-            return None
+        if root.place.guarded:  # a root on another machine may still read the rows, so only the state is relieved
+            gone = over(root.decider, root.state, root.parts)[:MOST_EXPIRING]
+            root.forget_epochs(gone, stored=True)
+            return {"epochs": len(gone)} if gone else None
         rows = 0
         if self.found:
             if root.state.number <= self.number:

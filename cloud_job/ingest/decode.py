@@ -28,6 +28,7 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.epochs.counting import Repeats
 from edge_agent.machines.downlink.epochs.renumbering import Renumbering
+from edge_agent.root.decision.root_state import LateRows
 from edge_agent.root.decision.work import ReadRequest, TooLate, WindowRange
 from edge_agent.root.instant_slices import slices_of
 from edge_agent.root.work_rows import windows_in
@@ -45,7 +46,7 @@ class EpochView:
     """The keys, nodes and plans of one (node, epoch) by their numbers, and which of its frames and rows count.
 
     plans: number -> identity. applied: seqs that took effect, as sorted inclusive ranges. repeats: plan number -> which
-    rows are repeats, if some are. too_late: (seq, identity of a plan) -> which rows of the frame are in no result.
+    rows are repeats, if some are. too_late: see RootState.
     """
 
     keys: Sequence[str]
@@ -53,7 +54,7 @@ class EpochView:
     plans: Mapping[int, bytes]
     applied: Sequence[tuple[int, int]]
     repeats: Mapping[int, Repeats] = field(default_factory=dict)
-    too_late: Mapping[tuple[int, bytes], TooLate] = field(default_factory=dict)
+    too_late: Mapping[LateRows, TooLate] = field(default_factory=dict)
 
     def took_effect(self, seq: int) -> bool:
         """Whether the frame with this seq took effect."""
@@ -64,9 +65,9 @@ class EpochView:
         """The rows of a frame without repeats."""
         return self.repeats[plan].of(rows, seq) if plan in self.repeats else rows
 
-    def in_time(self, rows: Partials, seq: int, plan: int) -> Partials:
-        """The rows of a frame without those that came too late for any result."""
-        beyond = self.too_late.get((seq, self.plans[plan]))
+    def in_time(self, rows: Partials, seq: int, plan: int, *, late: bool) -> Partials:
+        """The rows of a part without those that came too late for any result."""
+        beyond = self.too_late.get((seq, self.plans[plan], late))
         return rows if beyond is None else rows.take(~beyond.concerns(rows.start, rows.end))
 
 
@@ -146,7 +147,7 @@ def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Count
                 rows = _named(heads.rows(sent.payload), orders[0])
             except WireError:  # contradicts a plan that was defined later: none of its rows can be trusted
                 continue
-            rows = page.in_time(page.counting(rows, sent.seq, sent.plan), sent.seq, sent.plan)
+            rows = page.in_time(page.counting(rows, sent.seq, sent.plan), sent.seq, sent.plan, late=sent.late)
             if len(rows):
                 yield Counted(sent, page, orders, rows)
 

@@ -159,7 +159,7 @@ class Intake:
             self._bad(Received(found.node, received_us, payload), "envelope", str(err))
             return
         if envelope.seq is not None and self._known(found.node, envelope.epoch, envelope.seq):
-            self.again += 1
+            self._repeated(found.node, envelope, received_us, payload)
             return
         self._message(found.node, envelope, received_us, payload)
 
@@ -172,12 +172,35 @@ class Intake:
             return
         self._stated = tick.received
         self.decider.published(map(Publication.of_plain, tick.published))
-        self.decider.parent.inbox.journal = tick.journal
+        self.decider.parent.inbox.change_journal(tick.journal)
         self.decider.tick(received_us, self.now_us or None, connected=tick.connected)
         self.now_us, self.ticked = received_us, True
 
     def _known(self, node: str, epoch: int, seq: int) -> bool:
         return self.decider.parent.inbox.received(node, epoch, seq)
+
+    def _repeated(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
+        """Handle a frame that was received before, or whose epoch has ended.
+
+        One of an ended epoch may be new: of a second device with the node's id, or of an epoch beyond the bounds. The
+        lander has sent a receipt for it, so it is quarantined and declared lost (docs/protocol.md 1.3, 3.6).
+        """
+        epoch, ended = envelope.epoch, self.decider.parent.inbox.ended
+        upto = ended.of.get(node, {}).get(epoch)
+        seq = NONE if envelope.seq is None else envelope.seq
+        new = False
+        if upto is not None and (seq >= upto or epoch in ended.flushes.get(node, ())):
+            message: Frame | Heartbeat | BadFrame
+            try:
+                message, _ = heads.head(envelope)
+            except Exception as err:  # foreign bytes; nobody needs their rows
+                message = BadFrame(epoch, seq, str(err)[:SHOWN], b"")
+            new = self.decider.take(node, message, received_us)
+        if new:
+            self.messages += 1
+            self._row(Received(node, received_us, payload, epoch, seq))
+        else:
+            self.again += 1
 
     def _message(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
         epoch, seq = envelope.epoch, envelope.seq

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Extent, Frame, GroupPart, Plan, Section
@@ -17,7 +17,7 @@ from edge_agent.machines.downlink.epochs.counting import Counting, Repeats
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
-from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.root_state import LateRows, RootLimits, RootState
 from edge_agent.root.decision.session_queries import SessionQueries
 from edge_agent.root.decision.work import TooLate, identity
 from edge_agent.wire import frames, snapshot
@@ -25,6 +25,7 @@ from edge_agent.wire.heads import Part, Parts, bare
 
 VERSION: Final = 1
 _PART_FIELDS: Final = 9  # fields of a Part before its body
+_TOO_LATE_FIELDS: Final = len(fields(TooLate))
 
 
 def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
@@ -61,8 +62,8 @@ def _bare_part(part: Part) -> list[object]:
 
 
 def _part(plain: list[Any]) -> Part:
-    fields: list[Any] = [*plain[:_PART_FIELDS], b"", *plain[_PART_FIELDS:]]
-    return Part(*fields)
+    values: list[Any] = [*plain[:_PART_FIELDS], b"", *plain[_PART_FIELDS:]]
+    return Part(*values)
 
 
 def _pack(message: Frame | BadFrame) -> object:
@@ -125,7 +126,9 @@ def _state(state: RootState) -> dict[str, object]:
             for plan, each in plans.items()
         ],
         "too_late": [
-            [digest, *astuple(found)] for rows in state.too_late.values() for (_seq, digest), found in rows.items()
+            [digest, *astuple(found), late]
+            for rows in state.too_late.values()
+            for (_seq, digest, late), found in rows.items()
         ],
     }
 
@@ -167,9 +170,11 @@ def _repeats(plain: Iterable[Any]) -> dict[EpochKey, dict[int, Repeats]]:
     return out
 
 
-def _too_late(plain: Iterable[Any]) -> dict[EpochKey, dict[tuple[int, bytes], TooLate]]:
-    out: dict[EpochKey, dict[tuple[int, bytes], TooLate]] = {}
+def _too_late(plain: Iterable[Any]) -> dict[EpochKey, dict[LateRows, TooLate]]:
+    out: dict[EpochKey, dict[LateRows, TooLate]] = {}
     for digest, *values in plain:
-        found = TooLate(*values)
-        out.setdefault(EpochKey(found.node, found.epoch), {})[found.seq, bytes(digest)] = found
+        found = TooLate(*values[:_TOO_LATE_FIELDS])
+        rows = out.setdefault(EpochKey(found.node, found.epoch), {})
+        for late in values[_TOO_LATE_FIELDS:] or (False, True):  # a state of an older root has one bound for both
+            rows[found.seq, bytes(digest), late] = found
     return out

@@ -203,10 +203,14 @@ class Job:
         self.place.replace(BATCHES, tables.rows(self.spark, BATCHES, [row]), f"number = {number}")
         self._log, self._began_from = StateLog(self.settings.rules), number
 
-    def forget_epochs(self, lines: Sequence[EpochKey]) -> None:
-        """Remove ended epochs without rows in the tables from the state. The next decision records it."""
-        state_log.forget(self.decider, self.state, lines)
-        self._log.forgotten(lines)
+    def forget_epochs(self, lines: Sequence[EpochKey], *, stored: bool = False) -> None:
+        """Remove ended epochs, whose rows no result needs, from the state. The next decision records it.
+
+        stored: the tables still have their rows.
+        """
+        state_log.forget(self.decider, self.state, lines, stored=stored)
+        self._log.forgotten(lines, stored=stored)
+        self._rows.forget_epochs(lines)
 
     def forget_runs(self, first: int) -> None:
         """Remove runs of the job from the state whose batches are all before `first`: the tables have no rows of them.

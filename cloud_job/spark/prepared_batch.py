@@ -70,6 +70,7 @@ def row_of(made: Decided, intake: Intake, names: Sequence[str], state: bytes) ->
         "number": work.number,
         "owner": intake.owner,
         "decided_us": decision.now_us,
+        "elapsed_us": intake.decider.elapsed_us,
         "files": list(names),
         "messages": intake.messages,
         "effects": len(decision.effects),

@@ -7,7 +7,7 @@ bronze.messages is read. The rows do not depend on the source.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -74,6 +74,11 @@ class RowSources:
             lines = {EpochKey(node, epoch) for node, epoch, _seq in applied}
             pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
             self.slices.take(stored, applied, waiting, lookups.known(pages))
+
+    def forget_epochs(self, lines: Iterable[EpochKey]) -> None:
+        """Drop the numbers of epochs whose rows no result needs."""
+        for line in lines:
+            self.slices.numbers.forget(line)
 
     def forget(self, needed_us: int) -> None:
         """After a batch, drop copies that no future row needs. needed_us: see RootState."""

@@ -82,7 +82,7 @@ class SliceCache:
         self._held: dict[bytes, _Held] = {}
         self._passed = set(passed)
         self._waiting: list[pa.Table] = []  # parts of frames that have not taken effect
-        self._numbers = Renumbering()
+        self.numbers = Renumbering()
         self._large = False  # the last batch was too large to be decoded here
 
     def keep(self, kept: Mapping[bytes, CachedPlan], plans: Iterable[bytes]) -> bool:
@@ -194,7 +194,7 @@ class SliceCache:
             needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
             found = windows_in(needed, span, basis, blocks.ranks(), exact=whole)
             if len(found):
-                texts = (self._numbers.keys.texts, self._numbers.nodes.texts)
+                texts = (self.numbers.keys.texts, self.numbers.nodes.texts)
                 about = {"span": same(number, found)}
                 yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
 
@@ -208,7 +208,7 @@ class SliceCache:
         return plans if fits and long else {}
 
     def _empty(self, plan: CachedPlan, from_us: int, again_us: int = NEVER_US) -> _Held:
-        columns, nodes = kept_columns(plan.order.basis), self._numbers.nodes.texts
+        columns, nodes = kept_columns(plan.order.basis), self.numbers.nodes.texts
         blocks = {late: Blocks(columns, plan.longest_us, nodes) for late in (False, True)}
         return _Held(plan, blocks, from_us, again_us)
 
@@ -230,11 +230,11 @@ class SliceCache:
     def _decode(self, tables: Sequence[pa.Table], known: Lookup) -> None:
         orders = {i: (held.kept.order,) for i, held in self._held.items() if held.from_us < FAR_US}
         for part in counted(replace(known, orders=orders), (b for table in tables for b in table.to_batches())):
-            self._held[part.orders[0].plan].blocks[part.sent.late].add(_kept(part, self._numbers))
+            self._held[part.orders[0].plan].blocks[part.sent.late].add(_kept(part, self.numbers))
         self._fit()
 
     def _unpacked(self, plain: dict[str, Any]) -> Partials:
-        keys, nodes = self._numbers.keys.of(plain["keys"]), self._numbers.nodes.of(plain["nodes"])
+        keys, nodes = self.numbers.keys.of(plain["keys"]), self.numbers.nodes.of(plain["nodes"])
         states = renumbered(plain["states"], tuple(plain["states"]), nodes.__getitem__)
         return Partials(plain["start"], plain["end"], keys[plain["key"]], states)
 

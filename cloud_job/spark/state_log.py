@@ -50,7 +50,7 @@ class BatchInput(NamedTuple):
 
     idle: files of earlier decisions that changed no table. flush: deferred revisions are due. Read from the tables
     since the last decision are: longest: (query, longest session in us); gone: epochs without rows, removed from the
-    state; rows_from: the first batch that still has rows.
+    state; unnumbered: epochs of which only the numbers were removed; rows_from: the first batch that still has rows.
     """
 
     files: tuple[File, ...] = ()
@@ -59,6 +59,7 @@ class BatchInput(NamedTuple):
     flush: bool = False
     longest: tuple[tuple[QueryPlace, int], ...] = ()
     gone: tuple[EpochKey, ...] = ()
+    unnumbered: tuple[EpochKey, ...] = ()
     rows_from: int = 0
 
 
@@ -77,6 +78,7 @@ class StateLog:
     since_s: float = 0.0
     _longest: list[tuple[QueryPlace, int]] = field(default_factory=list)
     _gone: list[EpochKey] = field(default_factory=list)
+    _unnumbered: list[EpochKey] = field(default_factory=list)
     _rows_from: int = 0
 
     @property
@@ -88,9 +90,12 @@ class StateLog:
         """Record for the next decision the length of a query's longest session, read from the tables."""
         self._longest.append((place, longest_us))
 
-    def forgotten(self, lines: Iterable[EpochKey]) -> None:
-        """Record for the next decision that these epochs were removed from the state."""
-        self._gone += lines
+    def forgotten(self, lines: Iterable[EpochKey], *, stored: bool = False) -> None:
+        """Record for the next decision that these epochs were removed from the state. stored: see `forget`."""
+        if stored:
+            self._unnumbered += lines
+        else:
+            self._gone += lines
 
     def without_rows(self, before: int) -> None:
         """Record for the next decision that the tables have no rows of batches before `before`."""
@@ -102,9 +107,12 @@ class StateLog:
         """The column `state` of a batch's row. took_s: time that the decision took. whole: returns the whole state.
         last: this is the orderly end of the run.
         """
-        given = given._replace(longest=tuple(self._longest), gone=tuple(self._gone), rows_from=self._rows_from)
-        self._longest.clear()
-        self._gone.clear()
+        gone, unnumbered = tuple(self._gone), tuple(self._unnumbered)
+        given = given._replace(
+            longest=tuple(self._longest), gone=gone, unnumbered=unnumbered, rows_from=self._rows_from
+        )
+        for noted in (self._longest, self._gone, self._unnumbered):
+            noted.clear()
         self._rows_from = 0
         if self.base >= 0 and not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
             content = self._encode(given)
@@ -137,6 +145,7 @@ class StateLog:
             "flush": given.flush,
             "longest": [[*place, us] for place, us in given.longest],
             "gone": [list(line) for line in given.gone],
+            "unnumbered": [list(line) for line in given.unnumbered],
             "rows_from": given.rows_from,
         }
         return MARK + zlib.compress(snapshot.dumps(plain), 1)
@@ -203,11 +212,17 @@ def idle_again(
         state.number -= 1
 
 
-def forget(decider: Decider, state: RootState, lines: Iterable[EpochKey]) -> None:
-    """Remove these epochs from the state: their numberings, and which of their frames took effect."""
+def forget(decider: Decider, state: RootState, lines: Iterable[EpochKey], *, stored: bool = False) -> None:
+    """Remove these epochs from the state: their numberings, and which of their frames took effect.
+
+    stored: the tables still have rows of them, which no result needs. What took effect stays, for `headwater audit`.
+    """
     for line in lines:
-        for known in (decider.parent.dictionaries, state.applied, state.extent, state.repeats, state.too_late):
+        for known in (decider.parent.dictionaries, state.extent, state.repeats, state.too_late):
             known.pop(line, None)
+        state.sessions.numbers.forget(line)
+        if not stored:
+            state.applied.pop(line, None)
 
 
 def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, Any]) -> None:
@@ -215,6 +230,8 @@ def _again(decider: Decider, state: RootState, parts: Parts, row: Mapping[str, A
     for *place, longest_us in given["longest"]:
         state.sessions.stretch(QueryPlace(*place), longest_us)
     forget(decider, state, [EpochKey(node, epoch) for node, epoch in given.get("gone", ())])
+    # not in rows of older versions
+    forget(decider, state, [EpochKey(node, epoch) for node, epoch in given.get("unnumbered", ())], stored=True)
     state.disown(given.get("rows_from", 0))
     left_out = {
         record[0] if len(record) == 1 else (record[0], record[1], record[2]): LeftOut(why, settled)

@@ -122,12 +122,12 @@ def usable(
 
 
 def error_text(err: BaseException) -> str:
-    """Type and text of an exception in one line of at most MOST_TEXT characters."""
+    """Type and text of an exception in one line of at most MOST_TEXT characters, each of which UTF-8 can encode."""
     try:
         message = str(err)
     except Exception:  # the exception's own `__str__` may raise, too
         message = ""
-    text = " ".join(f"{type(err).__name__}: {message}".split())
+    text = " ".join(f"{type(err).__name__}: {message}".split()).encode("utf-8", "replace").decode()
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
 
 

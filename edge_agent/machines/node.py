@@ -189,6 +189,7 @@ class Node(Parents):
             self._elapsed(self._now_us, now_us)
         if isinstance(event, ClockChanged):
             self._dirty = True
+            self.choice.shift(event.by_us)
             self._stepped(event.by_us)
         if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
             out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))

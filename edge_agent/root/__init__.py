@@ -3,6 +3,7 @@
 completeness         which frames took effect, and how complete every group is: `Decider`
 bounds               limits on the state that children can make the root keep
 lost_frames          frames that the lander received but no landing file contains
+elapsed_time         how much time has passed, whatever the lander's clock says
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
 punctuation_state    which windows between markers close; punctuation_windows: their members and coverage

@@ -25,6 +25,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import bounds, revision_handover
+from edge_agent.root.elapsed_time import ElapsedTime
 from edge_agent.root.lost_frames import LostFrames
 
 ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
@@ -106,6 +107,7 @@ class Decider:
         self._behind: dict[Group, dict[str, int]] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
         self._clock_steps = ClockSteps()  # of the lander
+        self._elapsed = ElapsedTime()
         self.parent.known = self._texts = KnownDefinitions()
         self._sensor_texts: set[str] = set()
         self.parent.defined = self._defined
@@ -115,11 +117,16 @@ class Decider:
         self.beyond_bounds = dict.fromkeys(("servings", "leaves", "sensors", "gaps"), 0)  # since the process started
         self._reported_beyond: dict[str, int] = {}
 
-    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
-        """Take one message, in the order of the landing files. received_us: the lander's time."""
+    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> bool:
+        """Take one message, in the order of the landing files. Returns whether frames took effect or were settled.
+
+        received_us: the lander's time.
+        """
+        before = len(self._effects)
         self._note(node, self.parent.take(node, message, received_us))
         self._new_gaps += self.parent.lives.take_found()
         self._raise_alarms(received_us)
+        return len(self._effects) > before
 
     def _raise_alarms(self, received_us: int) -> None:
         """Turn what the inbox noticed about children (`rivals`, `restored`) into alarms."""
@@ -183,6 +190,12 @@ class Decider:
         if before_us is not None:
             self.parent.ahead_us = self._clock_steps.look(before_us, now_us)
         children.link(now_us, up=connected)
+        self._elapsed.look(now_us)
+
+    @property
+    def elapsed_us(self) -> int:
+        """The lander's time without errors of its clock: ages of stored rows are measured by it (8.4)."""
+        return self._elapsed.us
 
     def retire(self, nodes: Iterable[str], now_us: int) -> None:
         """Retire these nodes and no others, as the settings of this run say (docs/protocol.md 1.5).
@@ -195,6 +208,7 @@ class Decider:
 
     def decide(self, now_us: int) -> Decision:
         """Decide what may close now. now_us: time of the lander's last tick (8.1), not of the driver; may step back."""
+        self._elapsed.look(now_us)
         for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
             self._note(node, self.parent.settle(node, lost, now_us))
         for node, applied in self.parent.look(now_us):
@@ -217,6 +231,8 @@ class Decider:
         }
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, held in self._serving.items():
+            for key in [key for key in held if not self._texts.fits(key, group)]:
+                del held[key]  # the operator has published a definition of another window, filter or key since (6.5)
             for key in bounds.surplus(held, stated.get(group, {})):
                 del held[key]
                 self.beyond_bounds["servings"] += 1
@@ -313,7 +329,8 @@ class Decider:
         if key in self._serving.get(group, {}):
             return True
         family = self.parent.children.memberships.get(group)
-        return None if family is not None and family.serves(key) else False
+        stated = family is not None and family.serves(key) and self._texts.fits(key, group)
+        return None if stated else False
 
     def start_us(self, group: Group, key: QueryKey) -> int | None:
         """The first window start that may give a row of a query that the group serves; None: any start."""
@@ -356,7 +373,9 @@ class Decider:
         to the end of a row that contains it, for a query's revision; None: not known.
         """
         before: dict[Group, int] = {}
-        long_ago_us = decision.now_us - 2 * horizon_us  # for groups without members, which may get members again
+        long_ago_us = (
+            min(decision.now_us, self.elapsed_us) - 2 * horizon_us
+        )  # for groups without members, which may get members again
         for group, view in decision.groups.items():
             longest = [reach(key) for key in view.serving]
             # windows between markers and windows of positions have no greatest length
@@ -414,6 +433,7 @@ class Decider:
             "sensor_texts": sorted(self._sensor_texts),
             "lost_frames": self.lost_frames.snapshot(),
             "clock_steps": self._clock_steps.snapshot(),
+            "elapsed": self._elapsed.snapshot(),
             "alarms": [[node, *alarm] for node, alarm in self.alarms.items()],
             "over": encode(list(self._over_us.items())),
         }
@@ -436,5 +456,6 @@ class Decider:
         self.lost_frames.restore(state.get("lost_frames", ()))  # not in states of older versions
         self._clock_steps.restore(state.get("clock_steps", ()))  # likewise
         self.parent.ahead_us = self._clock_steps.ahead_us
+        self._elapsed = ElapsedTime.restore(state.get("elapsed", ()))  # likewise
         self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}
         self._over_us = dict(decode(list[tuple[Group, int]], state["over"])) if "over" in state else {}

@@ -16,6 +16,7 @@ from typing import Final
 from edge_agent.algebra.frame import Frame, ParentTime
 from edge_agent.config import topics
 from edge_agent.errors import PortError
+from edge_agent.log import PLAIN
 from edge_agent.machines.events import (
     Ack,
     Action,
@@ -223,5 +224,5 @@ class ActionExecutor:
 
 def log_note(note: Note) -> None:
     """Write a note of a machine or a port to the log."""
-    fields = {name: value for name, value in note.fields.items() if name not in ("name", "message", "args")}
+    fields = {str(name): value for name, value in note.fields.items() if name not in PLAIN}
     log.log(logging.INFO if note.name in QUIET_NOTES else logging.WARNING, note.name, extra=fields)

@@ -129,6 +129,8 @@ class GatewayLoop(NodeLoop):
                 self._leaves_filters = self._changed = True
         if self._changed:
             self._configure(now_us)
+        if (failing := self.sensors.failing) != self.status.failing_sensors:
+            self.status.failing_sensors, self._reported = failing, False
         if not self._reported:
             self._report(now_us)
 
@@ -167,7 +169,8 @@ class GatewayLoop(NodeLoop):
         """Publish `state`: the definitions in force, and the reasons why others are not. Log how many are not."""
         self._warn()
         limit = self.up.maximum_packet_bytes
-        state = self.registry.state(MAX_STATE_BYTES if limit is None else min(MAX_STATE_BYTES, limit * 9 // 10))
+        most_bytes = MAX_STATE_BYTES if limit is None else min(MAX_STATE_BYTES, limit * 9 // 10)
+        state = self.registry.state(most_bytes, self.status.failing_sensors)
         self.status.config = str(state["hash"])
         text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
         if text != self._sent_state:
@@ -248,6 +251,8 @@ class GatewayLoop(NodeLoop):
         given_back = (machine.silent_keys.given_back, outbox.epoch, outbox.former[0])
         if self.sensors.give_back(now_us) or given_back != self._given_back:
             self._given_back = given_back
+            for connection in self.connections:
+                connection.give_back()
             trim()
 
     def _gathered_so_far(self, now_us: int) -> Iterable[Event]:

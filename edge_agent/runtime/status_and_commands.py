@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from edge_agent.algebra.punctuation.markers import Marker
@@ -26,6 +27,7 @@ log = logging.getLogger("headwater")
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
 LONG_LISTS: Final = ("sensors", "failing", "refused")  # fields of the status that can be left out
+MOST_SENSORS: Final = 20  # failing sensors with an alarm of their own; `state` names all
 MOST_WORDS: Final = 1024  # bytes of a command
 BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
 BOOKS_AGAIN_US: Final = 3_600_000_000  # unchanged books are repeated, so that `headwater status` shows a node as heard
@@ -85,6 +87,7 @@ class NodeStatus:
     example. failing: functions of packages that failed, and why. in_doubt: former parent -> number of frames that wait
     for it, and since when (0: not known). asked_us: when the node asked its parent for the time, us since boot; the
     parent repeats it in its answer (docs/protocol.md 4.3). differ: definition -> how it differs between two brokers.
+    failing_sensors: sensor whose driver fails -> why.
     """
 
     node: str
@@ -98,6 +101,7 @@ class NodeStatus:
     refused: Mapping[str, object] = field(default_factory=dict)
     in_doubt: Mapping[str, object] = field(default_factory=dict)
     differ: Mapping[str, str] = field(default_factory=dict)
+    failing_sensors: Mapping[str, str] = field(default_factory=dict)
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
         """The fields of the status and of the answer to `diagnose`."""
@@ -110,11 +114,17 @@ class NodeStatus:
             "sensors": list(self.sensors),
             "clock": self._clock(clock),
             **({"parent_journals_lost": machine.outbox.changes} if machine.outbox.changes else {}),
-            **({"alarms": {**machine.alarms, **self.differ}} if machine.alarms or self.differ else {}),
+            **({"alarms": alarms} if (alarms := self._alarms(machine)) else {}),
             **({"in_doubt": dict(self.in_doubt)} if self.in_doubt else {}),
             **({"failing": list(self.failing)} if self.failing else {}),
             **({"refused": dict(self.refused)} if self.refused else {}),
         }
+
+    def _alarms(self, machine: Node) -> dict[str, str]:
+        """Alarms of the machine and of this process: child, definition or sensor -> text."""
+        sensors = {f"sensor {name}": why for name, why in islice(self.failing_sensors.items(), MOST_SENSORS)}
+        more = len(self.failing_sensors) - MOST_SENSORS
+        return {**machine.alarms, **self.differ, **sensors, **({"sensors": f"{more} more fail"} if more > 0 else {})}
 
     def _clock(self, clock: Clock) -> dict[str, object]:
         """Whether the time is known, its source, and how far it may be off."""

@@ -17,6 +17,7 @@ from edge_agent.wire.cbor import BYTES as BYTE_STRING
 
 VERSION: Final = 1
 MAX_ITEM_BYTES: Final = 108 * 1024  # of a definition or a gap record: a frame has room for one beside its headers
+MOST_STORED_BYTES: Final = 2**30  # of a frame in the state of a node: practically unlimited, it came as a message
 _NULL: Final = b"\xf6"  # CBOR null: the seq of a heartbeat
 # Bits of the first item of `extras`: which items follow, in this order.
 BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS, CHANGES = (1 << bit for bit in range(9))
@@ -57,10 +58,10 @@ def _unsigned(payload: bytes, at: int, most: int, what: str) -> tuple[int, int]:
     return value, after
 
 
-def encode(frame: Frame) -> bytes:
+def encode(frame: Frame, most_bytes: int = MAX_FRAME_BYTES) -> bytes:
     """Encode a frame. The `states` of its sections must be in the order of the plan's basis.
 
-    Raises: ValueError for values out of range and for more than MAX_FRAME_BYTES: both are bugs of this node.
+    Raises: ValueError for values out of range and for more than most_bytes: both are bugs of this node.
     """
     if frame.birth is not None and (frame.seq != 0 or frame.birth.epoch_id >> 32 != frame.epoch):
         raise ValueError(f"a birth must be frame 0 of the epoch in its id, got epoch {frame.epoch}, frame {frame.seq}")
@@ -71,7 +72,7 @@ def encode(frame: Frame) -> bytes:
         body += (part.group, part.frontier_us)
         body += [sections.encode(section, part.frontier_us, late=False) for section in part.sections]
         body += [sections.encode(section, part.frontier_us, late=True) for section in part.late]
-    return _wrap(frame.epoch, frame.seq, body)
+    return _wrap(frame.epoch, frame.seq, body, most_bytes)
 
 
 def _extras(frame: Frame) -> list[Any]:
@@ -94,14 +95,29 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
     body: list[Any] = [heartbeat.last_seq]
     for pair in heartbeat.frontiers:
         body += pair
-    return _wrap(heartbeat.epoch, None, body)
+    return _wrap(heartbeat.epoch, None, body, MAX_FRAME_BYTES)
 
 
-def _wrap(epoch: int, seq: int | None, body: list[Any]) -> bytes:
+def _wrap(epoch: int, seq: int | None, body: list[Any], most_bytes: int) -> bytes:
     payload = dumps([VERSION, epoch, seq, dumps(body)])
-    if len(payload) > MAX_FRAME_BYTES:
-        raise ValueError(f"a message of {len(payload)} bytes, at most {MAX_FRAME_BYTES} are allowed")
+    if len(payload) > most_bytes:
+        raise ValueError(f"a message of {len(payload)} bytes, at most {most_bytes} are allowed")
     return payload
+
+
+def encode_stored(frame: Frame) -> bytes:
+    """Encode a frame of a child for the state of this node. Raises: ValueError for values out of range.
+
+    It may be longer than as it arrived, and than a message, because the child may deflate better.
+    """
+    return encode(frame, MOST_STORED_BYTES)
+
+
+def decode_stored(payload: bytes) -> Frame | Heartbeat:
+    """Inverse of `encode_stored`. Raises: WireError."""
+    found = envelope(payload)
+    assert found.seq is not None
+    return _frame(found.epoch, found.seq, _body(found, MOST_STORED_BYTES))[0]
 
 
 def decode(payload: bytes) -> Frame | Heartbeat:
@@ -157,11 +173,11 @@ def _check_sizes(frame: Frame) -> None:
             raise WireError(f"a definition or gap record of {size} bytes, at most {MAX_ITEM_BYTES} are allowed")
 
 
-def _body(envelope: Envelope) -> list[Any]:
+def _body(envelope: Envelope, most_bytes: int = MAX_FRAME_BYTES) -> list[Any]:
     if envelope.version != VERSION:
         raise WireError(f"version {envelope.version}: this node reads version {VERSION}")
-    if len(envelope.body) > MAX_FRAME_BYTES:
-        raise WireError(f"a body of {len(envelope.body)} bytes, at most {MAX_FRAME_BYTES} are allowed")
+    if len(envelope.body) > most_bytes:
+        raise WireError(f"a body of {len(envelope.body)} bytes, at most {most_bytes} are allowed")
     return an_array(loads(envelope.body, "body"), "body", 0)
 
 

@@ -53,7 +53,7 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return _plain(value.item())
     if isinstance(value, Frame):
-        return CBORTag(FRAME_TAG, frames.encode(value))
+        return CBORTag(FRAME_TAG, frames.encode_stored(value))
     raise ValueError(f"state: a value of type {kind.__name__} cannot be encoded")
 
 
@@ -121,5 +121,5 @@ def _tagged(item: CBORTag) -> Any:
         rows, column = item.value
         return series.decode(_lists(column), rows, MOST_VALUES, "state")[0]
     if item.tag == FRAME_TAG:
-        return frames.decode(item.value)
+        return frames.decode_stored(item.value)
     raise WireError(f"state: tag {item.tag} is not allowed")

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloud_job.delta.expiring import over
 from cloud_job.spark import decision_checkpoint, state_log
 from cloud_job.spark import job as job_module
 from cloud_job.spark.job import JobSettings
@@ -33,6 +34,7 @@ from edge_agent.algebra.windows import Session
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.config.in_force import known_definitions
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
 from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision import ops_rows, root_state
@@ -108,6 +110,46 @@ def said(kept: Kept) -> list[object]:
 
 def whole(kept: Kept) -> int:
     return sum(not row["state"].startswith(state_log.MARK) for row in kept.batches)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_numbers_of_an_ended_epoch_are_forgotten_over_starts_and_its_late_frames_are_refused(
+    tmp_path: Path,
+    stored: bool,
+) -> None:
+    """protocol 8.4. stored: at a URI, where its rows stay in the tables, as does what `headwater audit` needs."""
+    kept, asked = Kept(), query(window=Session(SECOND))
+    job = begun(tmp_path, kept, horizon_us=10 * SECOND)
+    first, then = (Child("gw", (asked,), epoch=epoch) for epoch in (1, 2))
+
+    def batch(second: int, *sent: tuple[Child, bytes]) -> None:
+        now_us = START + second * SECOND
+        records = b"".join(record(child, now_us, payload) for child, payload in sent)
+        job.process([(f"{second:06}", tick(now_us) + records)])
+
+    def rows(child: Child, second: int) -> bytes:
+        return child.rows(START + second * SECOND, np.array([START + (second - 1) * SECOND]), np.array([1.0]))
+
+    birth, sent_before = first.birth(), rows(first, 1)
+    batch(1, (first, birth), (first, sent_before))
+    batch(2, (then, then.birth((1, first.seq - 1))), (then, rows(then, 2)))
+    assert over(job.decider, job.state, job.parts) == []
+    for second in (100, 101, 102):
+        batch(second, (then, rows(then, second)))
+    lines = over(job.decider, job.state, job.parts)
+    assert lines == [EpochKey("gw", 1)]
+    job.forget_epochs(lines, stored=stored)
+    batch(103, (then, rows(then, 103)))
+    for _ in range(2):
+        assert [*job.decider.parent.dictionaries] == [*job.state.extent] == [EpochKey("gw", 2)]
+        assert (lines[0] in job.state.applied) == stored
+        assert over(job.decider, job.state, job.parts) == []
+        job = begun(tmp_path, kept, horizon_us=10 * SECOND)
+    batch(104, (first, sent_before), (first, rows(first, 1)), (then, rows(then, 104)))
+    (refused,) = kept.works[-1].refused
+    assert (refused.epoch, refused.seq, refused.reason) == (1, first.seq - 1, SECOND_LINE)
+    assert [row["part"] for row in kept.messages if row["batch"] == job.state.number] == [0, 1]
+    assert [gap["reason"] for gap in kept.works[-1].gaps] == [SECOND_LINE]
 
 
 @settings(max_examples=20)

@@ -14,6 +14,7 @@ from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
@@ -23,7 +24,7 @@ from edge_agent.root.completeness import Decider
 from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.transition import decided
-from edge_agent.root.decision.work import Work
+from edge_agent.root.decision.work import TooLate, Work
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.executor import _parts as numpy_parts
 from edge_agent.root.numpy.rows import Row
@@ -137,6 +138,26 @@ def test_a_revision_that_was_put_off_takes_nothing_that_came_beyond_the_horizon(
     assert driver.windows(driver.batch(child, flush=True)) == wanted
     driver.batch(child)
     assert not driver.state.too_late
+
+
+def test_a_bound_of_late_readings_does_not_concern_those_on_time_in_the_same_frame() -> None:
+    """protocol 6.3: late rows before a revision's first window are in no result; a part on time may begin there, and
+    another late part of the frame, which does not, takes nothing back."""
+    driver, child = Driver(), Child("gw", (GAP,))
+    driver.batch(child, child.birth(), sent(child, 5, 1))
+    line, seq = EpochKey("gw", child.epoch), child.seq - 1
+    ((number, of),) = driver.decider.parent.dictionaries[line].plans.items()
+    for part, second in ((2, 4), (3, 2)):
+        found = TooLate("gw", child.epoch, seq, part, "s", at(second), lasting=True)
+        driver.state.set_apart(found, *of, late=True)
+    packed = decision_checkpoint.dumps(driver.decider, driver.state, driver.parts)
+    driver.decider, driver.state, driver.parts = decision_checkpoint.loads(packed, driver.limits, GRACE_US)
+    page = driver._lookups().page(line)
+    assert page is not None
+    start = np.array([at(1), at(3), at(5)])
+    rows = Partials(start, start + 1, np.zeros(3, np.int64), {"count": np.ones(3, np.int64)})
+    left = {late: page.in_time(rows, seq, number, late=late).start.tolist() for late in (False, True)}
+    assert left == {False: start.tolist(), True: [at(5)]}
 
 
 def test_the_numpy_root_makes_a_session_that_is_longer_than_the_horizon_again_from_its_first_piece() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import zlib
@@ -94,6 +95,48 @@ def test_a_torn_commit_and_those_after_it_are_set_aside(results: Path, damage: D
     assert batches(results) == list(range(number))
     assert not commit(results, 24).exists()
     assert repair(Place(str(results.parents[1]))) == 0
+
+
+def merged(folder: Path) -> int:
+    """Write each of the 25 files anew, a commit each, as OPTIMIZE does of a large table in one step. Returns the last
+    commit.
+    """
+    for number in range(25):
+        actions = [json.loads(line) for line in commit(folder, number).read_text().splitlines()]
+        (add,) = (action["add"] for action in actions if "add" in action)
+        path = f"merged-{add['path']}"
+        shutil.copy(folder / add["path"], folder / path)
+        made = [
+            {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": False}},
+            {"add": {**add, "path": path, "dataChange": False}},
+            {"commitInfo": {"operation": "OPTIMIZE"}},
+        ]
+        commit(folder, 25 + number).write_text("".join(f"{json.dumps(action)}\n" for action in made))
+        with_sums(folder / path)
+        with_sums(commit(folder, 25 + number))
+    return 49
+
+
+@pytest.mark.parametrize(("damage", "number"), [(empty, 26), (half, 25), (Path.unlink, 40)])
+def test_torn_commits_before_many_others_of_the_same_step_are_found(results: Path, damage: Damage, number: int) -> None:
+    """`headwater maintain` merges a table in one step, in as many commits as it is large."""
+    last = merged(results)
+    damage(commit(results, number))
+    assert repair(Place(str(results.parents[1]))) == last + 1 - number - (damage is Path.unlink)
+    assert batches(results) == list(range(25))
+    assert not commit(results, last).exists()
+    assert repair(Place(str(results.parents[1]))) == 0
+
+
+def test_a_torn_file_of_a_merge_is_found_and_no_damage_before_the_last_twenty_changes_of_rows(results: Path) -> None:
+    """That would be no power cut, and later batches rely on it."""
+    last = merged(results)
+    (
+        results / next(path.name for path in results.glob("merged-*") if path.name in commit(results, 25).read_text())
+    ).unlink()
+    empty(commit(results, 3))
+    assert repair(Place(str(results.parents[1]))) == last + 1 - 25
+    assert commit(results, 24).exists()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

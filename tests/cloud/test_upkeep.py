@@ -205,6 +205,25 @@ def test_a_batch_decided_while_the_landers_clock_was_wrong_makes_no_batch_before
     assert retention.old_batch(root.job, 10 * SECOND) == root.job.state.number - 1
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_landers_clock_a_year_ahead_makes_no_batch_old(roots: Callable[..., Roots], returns: bool) -> None:
+    """Before and after a start, and after the clock has come back."""
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.take(tick(at(50)), one(child, 49, 50))
+    root.take(tick(at(50) + 365 * DAY_US), one(child, 50, 51))
+    if returns:
+        root.take(tick(at(60)), one(child, 59, 60))
+    for _ in range(2):
+        assert retention.old_batch(root.job, 2 * DAY_US) == -1
+        assert retention.old_batch(root.job, 3600 * SECOND) == 1, "a day of it counts"
+        before = root.results(), len(root.rows(tables.BATCHES))
+        retention.batches(root.job, Kept(DAY_US, 30 * DAY_US, 60 * DAY_US))
+        retention.results(root.job, Kept(DAY_US, 30 * DAY_US, 60 * DAY_US))
+        assert (root.results(), len(root.rows(tables.BATCHES))) == before
+        root.start()
+
+
 def test_old_rows_about_batches_go_and_what_is_counted_is_added_up(roots: Callable[..., Roots]) -> None:
     child = Child("gw-1", (query(),))
     root = born(roots, child)

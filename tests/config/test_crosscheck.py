@@ -28,3 +28,16 @@ def test_labels_that_the_sensor_lacks_are_told_with_their_place_and_the_nearest_
     assert told(by=["sites"]) == [("by", "site")]
     assert told(where="zone = 'x'") == [("where", "labels are area, site")]
     assert told(aggregates=["avg", weighted]) == [("aggregates[1].weight", "area")]
+
+
+def test_a_session_without_end_that_keeps_its_values_is_told_to_set_max() -> None:
+    """Its row grows with each reading, and is written with each commit: some GB a day for 1 reading a second."""
+    session = {"type": "session", "gap": "1m"}
+    assert told(window=session, aggregates=["avg", "approx_median", "last"]) == []
+    assert told(window={**session, "max": "1d"}, aggregates=["median"]) == []
+    (problem,) = warnings(
+        parse_query("q", {**QUERY, "window": session, "aggregates": ["avg", "median", "time_weighted_avg"]}),
+        {"boiler": SENSOR},
+    )
+    assert (problem.at, problem.hint) == ("window.max", 'set max, like "1d"')
+    assert "median, time_weighted_avg" in problem.why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edge_agent.algebra.frame import HORIZON_US, Frame, Serving
+from edge_agent.algebra.frame import HORIZON_US, LOST, Frame, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions.definitions import canonical_query, parse_definition, query_of
 from edge_agent.config.in_force.known_definitions import (
@@ -28,6 +29,7 @@ from edge_agent.config.node_file.settings import load
 from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.root.decision.too_late import CONTRADICTED
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.runtime.lander import TELL_EVERY_US
 from edge_agent.runtime.region import RegionLoop, heard
@@ -87,6 +89,56 @@ def test_once_it_is_published_what_had_come_of_it_counts() -> None:
     rows = {row.start: row for row in root.step(BEGIN_US + 200 * S)}
     assert len(rows) == 90
     assert {row.definition_revision for row in rows.values()} == {2}
+
+
+@pytest.mark.parametrize(
+    ("said", "published"),
+    [
+        *itertools.permutations(
+            [
+                {"type": "tumbling", "length": "1s"},
+                {"type": "session", "gap": "5s"},
+                {"type": "count_tumbling", "length": 5},
+                {"type": "punctuation", "interpretation": "central"},
+            ],
+            2,
+        )
+    ],
+)
+def test_a_definition_of_another_type_of_window_ends_the_rows_of_the_one_before(
+    said: dict[str, Any], published: dict[str, Any]
+) -> None:
+    """protocol 6.5: the root went through the windows of the old group with the new definition, and no decision on the
+    operator's text could be taken."""
+    first, then = (one_of(window) for window in (said, published))
+    bad = Sender("bad", first)
+    _, _, root = driven((bad, 5), published=())
+    root.decider.published([of(then)])
+    now_us = BEGIN_US + 91 * S
+    piece = (BEGIN_US + 80 * S, BEGIN_US + 81 * S, "", 1.0)
+    root.take("bad", bad.send(piece, frontier_us=now_us), now_us)
+    after = root.step(now_us)
+    assert not [row for row in after if not row.withdrawn and row.start >= BEGIN_US + 80 * S]
+    assert not root.decider._serving[first.group]
+    assert root.decider.serves(first.group, first.key) is False, "though its gateway says so: its rows expire"
+    assert any(gap.detail == CONTRADICTED or gap.reason == LOST for _, gap in root.decider.gaps)
+    good = Sender("good", then)
+    root.take("good", good.birth(), now_us)
+    for n in range(91, 110):
+        piece = (BEGIN_US + n * S, BEGIN_US + n * S + S, "", 3.0)
+        root.take("good", good.send(piece, frontier_us=BEGIN_US + (n + 1) * S), BEGIN_US + (n + 1) * S)
+        root.step(BEGIN_US + (n + 1) * S)
+    assert then.key in root.decider._serving[then.group]
+    kept = (root.state.pending, root.state.sessions.tracks, root.state.markers.windows)
+    assert [len(each) for each in kept] == [0, then.window.type == "session", then.window.type == "punctuation"]
+
+
+def one_of(window: dict[str, Any]) -> Query:
+    value = parse_definition(
+        "query", "q", {"source": "s", "window": window, "aggregates": ["sum"], "revision": 1}
+    ).value
+    assert isinstance(value, Query)
+    return value
 
 
 def test_the_state_of_a_root_has_what_is_published_and_what_waits() -> None:

@@ -20,6 +20,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.waiting_frames import WaitingFrames
 from edge_agent.machines.downlink.inbox import UNEXPLAINED, Inbox
 from edge_agent.wire import frames, heads
 
@@ -215,4 +216,20 @@ def test_frames_of_an_older_line_that_wait_for_numbers_are_looked_at_when_anothe
     assert len(looks) < 100
     known |= set(range(1, 50))
     assert [effect.seq for effect in inbox.take("a", Frame(1, 1))] == list(range(1, 50))
+    inbox.check()
+
+
+def test_a_frame_with_unknown_numbers_of_a_lost_epoch_never_takes_effect_as_one_of_the_epoch_in_force() -> None:
+    """protocol 1.2, 2.2: only its data may count. Without room for more frames it did, with its frontier."""
+
+    def explains(_key: EpochKey, frame: Frame, _ahead: DefinitionsAhead) -> bool:
+        return frame.seq == 0
+
+    inbox = Inbox(7, explains=explains)
+    inbox.waiting = WaitingFrames(most_frames=1)
+    assert len(inbox.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1")))) == 1
+    assert inbox.take("a", Frame(1, 1)) == []
+    assert [effect.epoch for effect in inbox.take("a", Frame(2, 0, Birth(2 << 32, 7, LOST, "1")))] == [2]
+    assert inbox.take("a", Frame(1, 2)) == []
+    assert inbox.current["a"] == 2
     inbox.check()

@@ -8,8 +8,18 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import FRAMES_LOST, JOURNAL_LOST, Frame, Gap, Heartbeat, Leaf, Receipt, Serving
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.frame import (
+    FRAMES_LOST,
+    JOURNAL_LOST,
+    ExcludedLeaf,
+    Frame,
+    Gap,
+    Heartbeat,
+    Leaf,
+    Receipt,
+    Serving,
+)
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
@@ -346,11 +356,17 @@ def long_birth() -> tuple[Sender, list[Frame]]:
     queries = tuple(replace(QUERY, id=f"q{i}") for i in range(9))
     sender = Sender("g", *queries)
     sender.outbox.frame_bytes = 500
+    return sender, birth_of_four(sender)
+
+
+def birth_of_four(sender: Sender) -> list[Frame]:
+    """The birth of the sender's next epoch. Its first frame neither lists the leaf nor says what it serves."""
     sender.outbox.draw()
     leaf = GroupStep(QUERY.group, None, leaves=(Leaf("g", 1),), serving=(Serving("q0", 1),))
-    born = sender.outbox.open(Step((leaf,), tuple(map(canonical_query, queries))))
+    born = sender.outbox.open(Step((leaf,), tuple(map(canonical_query, sender.queries))))
     assert len(born) == 4
-    return sender, born
+    assert not born[0].members
+    return born
 
 
 def test_frames_within_a_birth_that_do_not_come_are_lost_too() -> None:
@@ -375,6 +391,23 @@ def test_one_record_may_stand_for_several_frames_of_a_birth() -> None:
     parent.take(rows(sender, 0))
     assert parent.took_effect[-1:] == [(sender.outbox.epoch, 4)]
     assert parent.frontiers == [10 * S]
+
+
+def test_what_a_child_had_stated_holds_on_if_a_frame_of_its_next_birth_is_lost() -> None:
+    """protocol 1.2: else no window expected it, and rows without its readings counted as complete."""
+    sender, born = long_birth()
+    parent = Parent(sender)
+    parent.take(*born)
+    (membership,) = parent.frames.children.memberships.values()
+    member = membership.members["g"]
+    member.except_leaves((ExcludedLeaf("g", 5, 5),))
+    assert set(member.serving) == {QueryKey("q0", 1)}
+    again = birth_of_four(sender)
+    parent.take(again[0])
+    parent.speaks(WAIT_US + PAUSE_US + 2 * S)
+    assert parent.took_effect[-1] == (sender.outbox.epoch, 0)
+    assert set(member.serving) == {QueryKey("q0", 1)}
+    assert member.exceptions == {"g": (5, 5)}
 
 
 def test_a_lost_birth_of_an_epoch_that_has_a_successor_is_passed_over_too() -> None:

@@ -37,7 +37,7 @@ class Root:
         decision = self.decider.decide(now_us)
         self.took_effect += [(e.epoch, e.seq) for e in decision.effects if e.frame is not None]
         state = pickle.loads(pickle.dumps(self.decider.snapshot(lambda frame: frame)))
-        self.decider = Decider(JOURNAL, GRACE_US)
+        self.decider = Decider(self.decider.parent.inbox.journal, GRACE_US)
         self.decider.restore(state, lambda frame: frame)
         return decision
 
@@ -134,6 +134,18 @@ def test_a_birth_that_is_gone_is_settled_where_its_epoch_goes_on(speaks: bool) -
     root.file(2, other, birth, frame, *[other.beat(START + 2 * SECOND)] * speaks, stated=(received(2, epoch=2),))
     decision = root.file(23, other)
     assert bool(decision.gaps) == speaks
+
+
+def test_births_that_wait_for_a_former_journal_do_not_replace_the_line_for_the_new_one() -> None:
+    """protocol 1.2, 3.7: a birth for another journal is discarded, also if it arrived before the journal was lost."""
+    root = Root()
+    lines = [Child("gw-1", (query(),), epoch=epoch) for epoch in (2, 3, 4)]
+    root.file(1, lines[1], lines[1].birth((2, 0)), rows(lines[1], 0))  # epoch 2, which it follows, has not come
+    root.decider.parent.inbox.change_journal(JOURNAL + 1)
+    root.file(2, lines[2], lines[2].birth(journal=JOURNAL + 1), rows(lines[2], 1))
+    root.file(3, lines[0], lines[0].birth(), stated=(received(1, epoch=2),))  # discarded, and the lander receipted it
+    root.file(30, lines[2], rows(lines[2], 2))
+    assert root.took_effect == [(4, 0), (4, 1), (4, 2)]
 
 
 def test_a_statement_about_an_epoch_that_is_over_is_no_loss() -> None:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Flush, Frame, Leaf, Members, Receipt, Serving
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Flush, Frame, Leaf, Members, Receipt, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
@@ -648,6 +648,27 @@ def test_what_a_leaf_on_its_way_served_is_known_until_it_is_listed_again() -> No
     for each in (group, GroupMembership.restore(60 * S, group.snapshot())):
         assert (each.begins(), each.ends()) == before
     group.change("c", Members(0, (Leaf("g", 2, 1),), (), (ended, late, whole)))
+    assert group.moves.served == {}
+
+
+def test_a_leaf_on_its_way_serves_no_query_that_it_did_not_serve_when_it_left() -> None:
+    """protocol 1.5, 6.3: else rows of a query that was added meanwhile would count it, as far as it had promised."""
+    group = family(a=50 * S)
+    group.change("b", Members(0, (Leaf("h", 9),), (), (Serving("old", 1), Serving("of-h", 1))))
+    group.change("a", Members(0, serving=(Serving("old", 1),)))
+    group.serving(0)
+    assert set(group.serving(60 * S)) == {("old", 1), ("of-h", 1)}
+    group.change("a", Members(0, serving=(Serving("of-g", 1),)))  # not announced yet, because h may serve it too
+    group.serving(61 * S)
+    group.change("a", left(2, 1))
+    group.change("b", Members(0, serving=(Serving("added", 1), Serving("of-g", 1))))
+    group.serving(61 * S)
+    for each in (group, GroupMembership.restore(60 * S, group.snapshot())):
+        assert each.begins() == {("of-h", 1): {"g": LATEST_US}, ("added", 1): {"g": LATEST_US}}
+        assert each.ends() == {}
+    group.change("b", Members(0, serving=(Serving("added", 1, LATEST_US), Serving("of-h", 1, LATEST_US))))
+    assert not group.serves(QueryKey("added", 1))
+    group.change("c", Members(0, (Leaf("g", 2, 1),), (), (Serving("old", 1),)))
     assert group.moves.served == {}
 
 

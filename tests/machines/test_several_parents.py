@@ -11,6 +11,7 @@ from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LOST, Birth, Frame,
 from edge_agent.machines.events import (
     AcceptLoss,
     Beat,
+    ClockChanged,
     Configured,
     LinkUp,
     Publish,
@@ -252,6 +253,37 @@ def test_while_all_parents_are_away_a_node_moves_once_and_then_to_the_one_that_a
     assert asked == {"A", "C"}
     choice.answered("C", 7_200 * S)
     assert choice.wanted(present, 7_200 * S, waits=True, unfinished=()) == "C"
+
+
+@pytest.mark.parametrize("by_us", [3_600 * S, 2_592_000 * S, -3_600 * S])
+def test_a_step_of_the_clock_is_no_time_in_which_a_parent_was_silent(by_us: int) -> None:
+    """protocol 1.5: while receipts are owed, as at each moment, a step alone does not make the node move."""
+    site = Site()
+    site.run(5)
+    site.answering = {"B"}
+    site.run(60)
+    site.now_us += by_us
+    site.host.do(ClockChanged(known=True, boot="", offset_us=0, by_us=by_us), site.now_us)
+    site.run(55, readings=False)
+    assert (site.box.parent, site.host.machine.wanted) == ("A", "A")
+    site.run(10, readings=False)
+    assert site.box.parent == "B"  # the time before the step counts
+
+
+def test_a_step_of_the_clock_is_no_time_in_which_the_first_parent_answered() -> None:
+    """protocol 1.5: a node returns to it when it has answered for some time."""
+    site = Site()
+    site.run(5)
+    site.answering = {"B"}
+    site.run(200)
+    site.answering = {"A", "B"}
+    site.run(60)
+    site.now_us += 3_600 * S
+    site.host.do(ClockChanged(known=True, boot="", offset_us=0, by_us=3_600 * S), site.now_us)
+    site.run(200, readings=False)
+    assert site.box.parent == "B"
+    site.run(100, readings=False)
+    assert site.box.parent == "A"
 
 
 def test_a_backlog_is_rewritten_once_while_both_parents_are_away() -> None:

@@ -176,6 +176,19 @@ def test_what_a_drivers_package_raises_costs_its_own_sensors_only(
         sensors.close()
 
 
+@pytest.mark.parametrize("fact", ["check", "rereadable"])
+def test_a_fact_of_a_package_that_raises_is_a_mistake_of_the_definition(
+    gauge: Path, brought: dict[str, Driver], fact: str
+) -> None:
+    def raises(*_: object) -> bool:
+        raise KeyError("speed")
+
+    facts: dict[str, Any] = {fact: raises}
+    brought["plant_gauge"] = dataclasses.replace(brought["plant_gauge"], **facts)
+    with pytest.raises(ConfigError, match=f"{fact} of the driver failed: KeyError: 'speed'"):
+        parse_sensor("g", {"driver": "plant_gauge", "path": str(gauge)})
+
+
 def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
     gauge: Path, clock: FakeClock, brought: dict[str, Driver]
 ) -> None:

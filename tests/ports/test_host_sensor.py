@@ -92,6 +92,13 @@ def test_a_file_that_vanishes_is_counted_and_the_other_metrics_go_on(kernel: Pat
         HostSensor(sensor(), None, clock, proc=kernel / "none", thermal=kernel)
 
 
+def test_a_container_without_memory_of_its_own_loses_that_metric_only(kernel: Path, clock: FakeClock) -> None:
+    driver = HostSensor(sensor(metrics=("memory", "load")), None, clock, proc=kernel, thermal=kernel)
+    (kernel / "meminfo").write_text("MemTotal: 0 kB\nMemAvailable: 0 kB\n")
+    (read,) = driver.poll(clock.pass_s(1))
+    assert read.batch.value.tolist() == [1.25]
+
+
 def test_a_thermal_zone_that_cannot_be_read_leaves_the_others_alone(kernel: Path, clock: FakeClock) -> None:
     driver = HostSensor(sensor(metrics=("thermal", "memory")), None, clock, proc=kernel, thermal=kernel)
     (kernel / "thermal_zone1" / "temp").write_text("")

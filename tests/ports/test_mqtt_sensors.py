@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.ports.mqtt.packets import RETAIN
+from edge_agent.ports.sensors import payloads
 from edge_agent.ports.sensors.mqtt import MOST_BYTES, MOST_MESSAGES, MOST_TOPICS
 from edge_agent.wire import readings
 from tests.support.fakes import BEGIN_US
@@ -241,3 +243,22 @@ def test_messages_without_a_time_wait_for_the_clock_and_others_do_not() -> None:
         ("bare", True, [since_us, since_us], [1.0, 2.0]),
         ("own", False, [BEGIN_US + 9], [4.0]),
     ]
+
+
+def test_a_message_on_which_the_code_fails_is_refused_and_its_neighbours_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker sends a message of QoS 1 again until it is acknowledged: the gateway ended with each, for ever."""
+    numbers = payloads.numbers
+
+    def fails(found: list[bytes]) -> object:
+        if b"13" in found:
+            raise ZeroDivisionError
+        return numbers(found)
+
+    monkeypatch.setattr(payloads, "numbers", fails)
+    hub = Hub(sensor("t", "t/+", labels={"n": "{topic[1]}"}))
+    rows = hub.rows(message("t/a", b"1", 5), message("t/a", b"13", 6), message("t/b", b"2", 7))
+    assert [(value, labels["n"]) for _, _, value, labels in rows] == [(1.0, "a"), (2.0, "b")]
+    assert hub.counts("t") == {"messages": 3, "readings": 2, "bad_value": 1}
+    assert Hub(sensor("t", "t")).rows(message("t", b"13")) == []

@@ -31,7 +31,8 @@ def test_a_driver_is_imported_only_when_a_sensor_needs_it() -> None:
         "import sys; from edge_agent.ports.sensors.node_sensors import Sensors;"
         "from edge_agent.ports.clock import SystemClock;"
         "s = Sensors(SystemClock()); s.configure([], {}); s.poll(0);"
-        "known = [f'edge_agent.ports.sensors.{m}' for m in ('node_sensors', 'file_access', 'quality', 'payloads')];"
+        "known = [f'edge_agent.ports.sensors.{m}' for m in "
+        "('node_sensors', 'driver_calls', 'file_access', 'quality', 'payloads')];"
         "print([m for m in sys.modules if m.startswith(('edge_agent.ports.sensors.', 'paho')) and m not in known])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -98,7 +99,7 @@ def test_a_driver_that_fails_in_the_middle_is_tried_again_and_its_neighbours_go_
     def fail(now_us: int) -> list[object]:
         raise PortError("input/output error")
 
-    monkeypatch.setattr(sensors._drivers["a"], "poll", fail)
+    monkeypatch.setattr(sensors._running["a"].driver, "poll", fail)
     assert values(sensors, clock.pass_s(1)) == {"b": 10}
     (note,) = sensors.notes()
     assert (note.name, note.fields["sensor"]) == ("sensor.failed", "a")
@@ -117,12 +118,12 @@ def test_a_driver_that_cannot_be_closed_leaves_its_neighbours_alone(
         raise OSError(5, "Input/output error")
 
     for what in ("poll", "close"):
-        monkeypatch.setattr(sensors._drivers["a"], what, fail)
+        monkeypatch.setattr(sensors._running["a"].driver, what, fail)
     assert values(sensors, clock.pass_s(1)) == {"b": 10}
     assert [note.name for note in sensors.notes()] == ["sensor.failed", "sensor.not_closed"]
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110, "b": 100}
-    for running in sensors._drivers.values():
-        monkeypatch.setattr(running, "close", fail)
+    for running in sensors._running.values():
+        monkeypatch.setattr(running.driver, "close", fail)
     sensors.configure([simulated("b")], {})
     sensors.close()
     assert [note.fields["sensor"] for note in sensors.notes()] == ["a", "b"]
@@ -135,13 +136,13 @@ def test_a_driver_that_fails_goes_on_behind_the_readings_that_it_delivered(
     sensors = Sensors(clock)
     sensors.configure([simulated("a")], {})
     assert values(sensors, clock.pass_s(1)) == {"a": 11}
-    polled = type(sensors._drivers["a"]).poll
+    polled = type(sensors._running["a"].driver).poll
 
     def fail(now_us: int) -> list[object]:
         polled(running, now_us)
         raise PortError("input/output error")
 
-    running = sensors._drivers["a"]
+    running = sensors._running["a"].driver
     monkeypatch.setattr(running, "poll", fail)
     assert values(sensors, clock.pass_s(1)) == {}
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110}
@@ -156,7 +157,7 @@ def test_a_driver_that_fails_behind_its_readings_delivers_none_twice(
     def fail(now_us: int) -> int:
         raise PortError("input/output error")
 
-    monkeypatch.setattr(sensors._drivers["a"], "due_us", fail)
+    monkeypatch.setattr(sensors._running["a"].driver, "due_us", fail)
     assert values(sensors, clock.pass_s(1)) == {"a": 11}
     assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 100}
 

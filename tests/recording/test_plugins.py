@@ -19,7 +19,7 @@ from edge_agent.algebra.aggregates.base import Column, Component, Family, Functi
 from edge_agent.algebra.aggregates.non_commutative import in_order
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.plugin_calls import PluginGuard
+from edge_agent.algebra.plugin_calls import PluginGuard, error_text
 from edge_agent.algebra.span import Run
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.algebra.windows import package_types as window_plugins
@@ -276,6 +276,12 @@ def test_an_ordered_window_of_a_package_that_raises_gives_no_rows_and_goes_on() 
 )
 def test_a_class_that_is_no_window_type_is_refused_with_the_reason(found: Any, why: str) -> None:
     assert why in window_plugins.refusal(found, {"tumbling"})
+
+
+def test_the_text_of_any_exception_can_be_published() -> None:
+    """Of a file name that is not UTF-8, Python makes half surrogate pairs; a status with one ended the gateway."""
+    text = error_text(OSError("cannot read /dev/\udcff\n!"))
+    assert text.encode() == b"OSError: cannot read /dev/? !"
 
 
 def test_readings_a_package_failed_on_are_counted_and_leave_no_answer() -> None:

@@ -31,7 +31,7 @@ REGISTRIES: Final = (
         "edge_agent/ports/sensors",
         "edge_agent/config/definitions/drivers.py",
         "FILES",
-        frozenset({"convert", "file_access", "filters", "node_sensors", "payloads", "quality"}),
+        frozenset({"convert", "driver_calls", "file_access", "filters", "node_sensors", "payloads", "quality"}),
     ),
 )
 

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_agent.algebra.frame import Frame, GroupPart, Section
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
 from edge_agent.errors import WireError
-from edge_agent.wire import snapshot
+from edge_agent.wire import frames, snapshot
+from edge_agent.wire.columns import packed
 from tests.support.wire import frame_strategies as any_
 from tests.support.wire.same import same
 
@@ -73,3 +78,17 @@ def test_what_is_not_plain_is_our_own_bug(value: Any) -> None:
 def test_a_damaged_state_says_so(content: bytes, why: str) -> None:
     with pytest.raises(WireError, match=why):
         snapshot.loads(content)
+
+
+def test_a_frame_that_its_sender_deflated_better_than_we_can_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parent that could not store the frame for later ended with each of its repetitions, for ever."""
+    values = np.cumsum(np.arange(60_000) % 7 * 30_000 + 1)
+    bag = multisets.lift(values, Segments.runs(np.zeros(1, np.int64), len(values)))
+    part = Partials(np.array([0]), np.array([10]), np.array([0]), {"0": np.array([len(values)]), "1": bag})
+    frame = Frame(1, 2, groups=(GroupPart(0, None, (Section(0, part),)),))
+    came = frames.decode(frames.encode(frame))
+    assert isinstance(came, Frame)
+    monkeypatch.setattr(packed, "LEVEL", 0)
+    with pytest.raises(ValueError, match="at most 131072 are allowed"):
+        frames.encode(came)
+    assert same(snapshot.loads(snapshot.dumps({"waits": came})), {"waits": came})

@@ -93,9 +93,12 @@ def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Calla
 
 def broken_law(spec: Spec) -> str:
     """Why a window of a package is invalid: its contradiction, or the exception that it raises; '' if it is valid."""
-    if spec.type not in GUARDS or spec.type in ORDERED:
+    if spec.type not in GUARDS:
         return ""
     guard = GUARDS[spec.type]
+    if spec.type in ORDERED:
+        why = guard.call(spec.type, "definition", lambda: "" if len({spec, spec}) == 1 else "it must equal itself")
+        return guard.why[spec.type] if why is None else why
     why = guard.call(spec.type, "definition", lambda: package_types.contradiction(cast("Window", spec)))
     return guard.why[spec.type] if why is None else why
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.partials.segments import begins_run
-from edge_agent.algebra.span import NO_EDGE, union
+from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, union
 from edge_agent.algebra.windows import Window
 
 _AHEAD: Final = 1_024  # edges computed at once: takes 9 kB per query, and saves some us per batch for minutes
@@ -77,4 +77,7 @@ class Edges:
         _, after = self.around(np.array([self._high]))
         before = self._low if ends[0] == NO_EDGE else int(ends[0])
         points = [lattice.points(before, int(after[0])) for lattice in self._lattices]
-        self._cached = points[0] if len(points) == 1 else distinct(np.concatenate(points))
+        # an edge set of a package may have failed in between: then the edges found first are not among its points
+        found = [edge for edge in (ends[0], after[0]) if edge not in (NO_EDGE, FAR_US)]
+        single = len(points) == 1 and type(self._lattices[0]) is Lattice
+        self._cached = points[0] if single else distinct(np.concatenate([*points, np.array(found, np.int64)]))

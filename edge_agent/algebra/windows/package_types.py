@@ -6,6 +6,8 @@ Source: docs/extend.md.
 from __future__ import annotations
 
 import functools
+import inspect
+import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
@@ -13,7 +15,8 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
-from edge_agent.algebra.span import Run
+from edge_agent.algebra.span import FAR_US as NEVER_ENDS_US
+from edge_agent.algebra.span import NO_EDGE, Lattice, Listed, Run
 from edge_agent.algebra.windows.declaration import Setting
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 from edge_agent.algebra.windows.protocols import OrderedWindow, Spec, Window
@@ -30,6 +33,14 @@ NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result that repla
     "runs": lambda _after, _upto: (),
     "cut": lambda line: RowWindows(NONE, NONE, NONE, NONE, NONE, np.array(line.until, np.int64)),
 }
+
+USUAL: Final[dict[str, Any]] = {  # property -> value if it fails and has never been read
+    "unit_us": 1,
+    "spacing": (Lattice(60_000_000, 0),),
+    "one_length": False,
+    "longest_us": 86_400_000_000,
+}
+JOIN: Final[dict[str, Callable[[Any, Any], Any]]] = {"unit_us": math.gcd, "longest_us": max, "one_length": min}
 
 
 def lacks(found: type) -> str:
@@ -57,6 +68,8 @@ def contradiction(spec: Window) -> str:
     They must agree because gateways use `edge_sets`, mergers and the numpy root use `assign` and `ends`, and Spark uses
     `runs`. Raises: any exception of the spec.
     """
+    if len({spec, spec}) != 1:  # raises if it cannot be hashed
+        return "a spec must equal itself: make it a frozen dataclass"
     steps = [max(int(lattice.step_us), 1) for lattice in spec.spacing]
     finest_us = min([*steps, *(max(int(each.step_us), 1) for each in spec.edge_sets)])
     upto_us = min(spec.longest_us + WINDOWS * max(steps), MOST_EDGES * finest_us, FAR_US)
@@ -102,10 +115,116 @@ def _triples(*columns: Ints) -> list[tuple[int, ...]]:
 
 
 def guard_methods(found: Any, guard: PluginGuard) -> None:
-    """Wrap the methods of a window type so that a failing call returns no windows."""
+    """Wrap the methods of a window type so that a failing call returns no windows, and its properties and edge sets.
+
+    A property that fails has a value that suits every spec seen so far. An edge set that fails has all multiples of
+    unit_us, see GuardedEdges.
+    """
     for step in NOTHING:
         if hasattr(found, step):
             setattr(found, step, _guarded(getattr(found, step), step, guard))
+    suits = dict[str, Any]()
+    for name in (*USUAL, "edge_sets"):
+        found_as = inspect.getattr_static(found, name, None)
+        if isinstance(found_as, property | functools.cached_property):  # a field of the spec cannot fail
+            setattr(found, name, _guarded_property(found_as, name, guard, suits))
+
+
+def _guarded_property(read: Any, name: str, guard: PluginGuard, suits: dict[str, Any]) -> property:
+    """suits: name of a property -> a value that is valid for every spec seen so far."""
+
+    def guarded(self: Any) -> Any:
+        if name == "edge_sets":
+            sets = guard.call(self.type, name, lambda: _edge_sets(read.__get__(self, type(self)), self, guard))
+            return (GuardedEdges(None, self, guard),) if sets is None else sets
+        value = guard.call(self.type, name, lambda: read.__get__(self, type(self)))
+        if value is None:
+            return suits.get(name, USUAL[name])
+        join = JOIN.get(name)
+        suits[name] = join(suits[name], value) if join is not None and name in suits else value
+        return value
+
+    return property(guarded)
+
+
+def _edge_sets(found: Any, spec: Any, guard: PluginGuard) -> tuple[Any, ...]:
+    """The edge sets of a spec, with those of the package guarded. Raises: ValueError if there are none."""
+    if not (sets := tuple(found)):
+        raise ValueError("edge_sets is empty")
+    return tuple(each if type(each) in (Lattice, Listed) else GuardedEdges(each, spec, guard) for each in sets)
+
+
+class GuardedEdges:
+    """An edge set of a package's own. After a failure its edges are all multiples of the type's unit_us.
+
+    All edges of the windows are among these, so that slices are only shorter: results stay right, and other queries of
+    the same plan go on. It stays so, because slices of both kinds would overlap. inner: None: it has failed already.
+    """
+
+    def __init__(self, inner: Any, spec: Any, guard: PluginGuard) -> None:
+        self._inner, self._guard, self._type = inner, guard, str(spec.type)
+        self._spare = Lattice(max(int(spec.unit_us), 1), 0)
+
+    def _call(self, step: str, attempt: Callable[[Any], Any]) -> Any:
+        """The result of attempt(inner); None after a failure."""
+        if self._inner is None:
+            return None
+        answer = self._guard.call(self._type, step, lambda: attempt(self._inner))
+        if answer is None:
+            self._inner = None
+        return answer
+
+    @property
+    def step_us(self) -> int:
+        found = self._call("step_us of an edge set", lambda inner: max(int(inner.step_us), 1))
+        return self._spare.step_us if found is None else int(found)
+
+    @property
+    def first_us(self) -> int:
+        found = self._call("first_us of an edge set", lambda inner: int(inner.first_us))
+        return 0 if found is None else int(found)
+
+    @property
+    def last_us(self) -> int:
+        found = self._call("last_us of an edge set", lambda inner: int(inner.last_us))
+        return NEVER_ENDS_US if found is None else int(found)
+
+    def points(self, low_us: int, high_us: int) -> Ints:
+        def checked(inner: Any) -> Ints:
+            edges = np.asarray(inner.points(low_us, high_us))
+            bad = edges.ndim != 1 or edges.dtype != np.int64 or bool((edges[1:] <= edges[:-1]).any())
+            if bad or (len(edges) and not low_us <= edges[0] <= edges[-1] <= high_us):
+                raise ValueError("points must return increasing integers within the bounds")
+            return edges
+
+        found: Ints | None = self._call("points of an edge set", checked)
+        return self._spare.points(low_us, high_us) if found is None else found
+
+    def around(self, time_us: Ints) -> tuple[Ints, Ints]:
+        def checked(inner: Any) -> tuple[Ints, Ints]:
+            before, after = map(np.asarray, inner.around(time_us))
+            if not {(before.shape, before.dtype), (after.shape, after.dtype)} == {(time_us.shape, np.dtype(np.int64))}:
+                raise ValueError("around must return two columns of integers")
+            if ((before != NO_EDGE) & (before > time_us)).any() or (after <= time_us).any():
+                raise ValueError("around must return the edges before and after each time")
+            return before, after
+
+        found: tuple[Ints, Ints] | None = self._call("around of an edge set", checked)
+        return self._spare.around(time_us) if found is None else found
+
+    def __eq__(self, other: object) -> bool:
+        theirs = other._inner if isinstance(other, GuardedEdges) else None
+        if self._inner is None or theirs is None:
+            return self is other
+        return self._call("comparison of an edge set", lambda inner: bool(inner == theirs)) is True
+
+    def __hash__(self) -> int:
+        found = self._call("hash of an edge set", hash)
+        return hash(self._type) if found is None else int(found)
+
+    def __repr__(self) -> str:
+        found = self._call("repr of an edge set", repr)
+        return f"{self._type} {self._spare if found is None else found}"
 
 
 def _guarded(method: Callable[..., Any], step: str, guard: PluginGuard) -> Callable[..., Any]:

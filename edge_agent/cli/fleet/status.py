@@ -19,9 +19,9 @@ from edge_agent.errors import advice
 HELP = (
     "List the nodes of a broker: online or not, how far behind and why, frames in their spools, version, and "
     "definitions and messages that they refuse, with the reason. Notes are not mistakes. Exit code 1 if a node is "
-    "offline, refuses a definition, has a function that fails or a child with an alarm, has frames that wait for a "
-    "former parent, or publishes what is not the status of a node; 3 if the broker does not answer, or --seconds end "
-    "before all was read."
+    "offline, refuses a definition, has a function or a sensor that fails or a child with an alarm, has frames that "
+    "wait for a former parent, or publishes what is not the status of a node; 3 if the broker does not answer, or "
+    "--seconds end before all was read."
 )
 EXAMPLES = """\
   headwater status
@@ -207,7 +207,7 @@ def refused_messages(node: Mapping[str, Any]) -> list[str]:
 
 
 def alarms(node: Mapping[str, Any]) -> list[str]:
-    """Alarms of a parent about its children: two devices with one id, a lost or copied spool (docs/protocol.md 1.4)."""
+    """Alarms: children with two devices, a lost or copied spool (docs/protocol.md 1.4); sensors whose driver fails."""
     found = node.get("status", {}).get("alarms")
     return [f"ALARM: {child}: {text}" for child, text in found.items()] if isinstance(found, dict) else []
 

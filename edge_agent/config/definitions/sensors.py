@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
+from edge_agent.algebra.plugin_calls import error_text
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.checking.composite_types import MapOf, write_table
@@ -22,6 +23,7 @@ LABEL: Final = Text(
     "letters, digits and _; not a word of `where`",
 )
 FINEST, COARSEST = -9, 9  # exponents of a resolution: 1e-9 to 1e9
+REPAIR: Final = "correct or remove the package of the driver"
 EXACT: Final = 2**53  # greater scaled integers are refused at the sensor (docs/protocol.md 7.1)
 
 
@@ -120,7 +122,11 @@ def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path,
         delay_us=values["delay"],
         nan=values["nan"],
     )
-    return replace(sensor, rereadable=driver.rereadable(sensor), own_clock=driver.own_clock)
+    try:
+        return replace(sensor, rereadable=bool(driver.rereadable(sensor)), own_clock=driver.own_clock)
+    except Exception as err:  # of a package
+        report.wrong((*at, "driver"), name, f"rereadable of the driver failed: {error_text(err)}", REPAIR)
+        return BAD
 
 
 def _driver_names() -> Choice:
@@ -139,7 +145,10 @@ def _check(driver: Driver, values: Mapping[str, Any], at: Path, report: Report) 
                 why = f"readings of driver {driver.name} have no {missing}"
                 report.wrong((*at, "labels", name), text, why, "write the text of the label")
     if driver.check is not None:
-        driver.check(values, at, report)
+        try:
+            driver.check(values, at, report)
+        except Exception as err:  # of a package
+            report.wrong((*at, "driver"), driver.name, f"check of the driver failed: {error_text(err)}", REPAIR)
 
 
 def write_sensor(sensor: Sensor) -> dict[str, object]:

@@ -115,7 +115,7 @@ class WindowTable(AsWritten):
                 where = f"{type(spec).__module__}.{type(spec).__name__}"
                 raise TypeError(f"{where} needs a property {lost[0].inside}, the value of its key {lost[0].name}")
             wrong = spec.wrong()
-        except Exception as err:
+        except (Exception, SystemExit) as err:
             if word not in GUARDS:
                 raise
             return report.wrong((*at, "type"), word, f"its package ({GUARDS[word].package}): {error_text(err)}")

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
 from edge_agent.algebra.frame import MAX_PLAN_BYTES
+from edge_agent.algebra.partials.row_splitting import is_cut
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.windows import TYPES, Session, Spec, Window
@@ -28,6 +29,11 @@ def not_usable(definition: Definition, at: str) -> Problem:
     driver = definition.value.driver if isinstance(definition.value, Sensor) else ""
     why = f"this node has no [local] broker, so it ignores {driver} sensors"
     return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
+
+
+def driver_fails(why: str) -> Problem:
+    """The warning for a sensor whose driver fails while it runs. why: its newest failure."""
+    return Problem("driver", None, f"fails: {why}", "it is tried again every 10 s; correct the device, or the driver")
 
 
 def shows_no_rows(query: str, own: int, published: int) -> Problem:
@@ -124,10 +130,25 @@ def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Proble
 
 
 def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Problem, ...]:
-    """Warnings about labels in a query that its sensor does not have. Filters by such a label never match."""
+    """Warnings about a query: labels that its sensor does not have, for which filters never match; endless sessions."""
     if not isinstance(value, Query) or value.source not in sensors:
         return ()
     sensor = sensors[value.source]
+    return (*_labels_missing(value, sensor), *_endless(value, sensor.scale))
+
+
+def _endless(query: Query, scale: int | None) -> tuple[Problem, ...]:
+    """The warning for sessions without a longest duration whose state grows with each reading."""
+    if not isinstance(query.window, Session) or query.window.max_us:
+        return ()
+    fns = {each.fn for each in query.aggregates if is_cut(basis_of((each,), scale))}
+    if not fns:
+        return ()
+    why = f"a session that does not end keeps all its values for {', '.join(sorted(fns))}, also in each commit"
+    return (Problem("window.max", None, why, 'set max, like "1d"'),)
+
+
+def _labels_missing(value: Query, sensor: Sensor) -> tuple[Problem, ...]:
     labels = {name for name, _ in sensor.labels} | set(DRIVERS[sensor.driver].labels)
     used = [("by", name) for name in value.by]
     if value.where:

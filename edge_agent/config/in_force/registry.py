@@ -25,8 +25,8 @@ from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.capacity import Capacity
-from edge_agent.config.in_force.crosscheck import not_usable, shows_no_rows, too_much, unmet, warnings
-from edge_agent.config.in_force.rejection import MOST_ERRORS, Rejection, kept, revision_in, state_item
+from edge_agent.config.in_force.crosscheck import driver_fails, not_usable, shows_no_rows, too_much, unmet, warnings
+from edge_agent.config.in_force.rejection import MOST_ERRORS, Rejection, kept, problem_fields, revision_in, state_item
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
@@ -126,9 +126,10 @@ class DefinitionRegistry:
             tuple(sorted((q for q in queries if sensors.keys() >= {*q.sources}), key=lambda q: q.id)),
         )
 
-    def state(self, most_bytes: int = MAX_STATE_BYTES) -> dict[str, Any]:
+    def state(self, most_bytes: int = MAX_STATE_BYTES, failing: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The document of the `state` topic: for each definition, whether it is in force, or why not.
 
+        failing: sensor whose driver fails -> why, for a warning; the definition stays in force.
         Entries beyond most_bytes of JSON are left out and counted in `left_out`; entries with errors come first.
         """
         sensors, elsewhere = self._sensors(), self.cannot_run()
@@ -137,6 +138,8 @@ class DefinitionRegistry:
             slots = [s for s in (*self._accepted, *self._refused) if s[1] == kind]
             for item in sorted({s[2] for s in slots}):
                 if (entry := self._item(kind, item, sensors, elsewhere)) is not None:
+                    if kind == "sensor" and failing and item in failing:
+                        entry["warnings"] = [*entry.get("warnings", ()), problem_fields(driver_fails(failing[item]))]
                     items[f"{kind}/{item}"] = entry
         head = {"version": self._version, "hash": self._hash()}
         sizes = {

@@ -173,6 +173,7 @@ class ChildFrames:
         """Settle a frame without content when its turn comes. Declares what is lost with it, before later frontiers."""
         if not effect.stale:
             self.inbox.count(effect.node, None)
+            self._lack_of_birth(effect)
         if effect.why == SECOND_LINE and isinstance(message, Frame):
             return Applied(
                 effect, dictionary, tuple(loss_records.unheard(self.children.memberships, effect.node, message))
@@ -187,6 +188,14 @@ class ChildFrames:
             unlisted.lost(effect, start_us, received_us + 1, losses[0].reason)
             losses += tuple(self._left_unseen(unlisted.left_behind(effect, self.children.memberships)))
         return Applied(effect, dictionary, losses)
+
+    def _lack_of_birth(self, effect: Effect) -> None:
+        """Keep what a child stated before its birth if a frame of the birth is lost or refused (1.2)."""
+        frames = self.inbox.epochs.get(EpochKey(effect.node, effect.epoch))
+        if frames is not None and 0 < effect.seq < frames.birth_frames:
+            for membership in self.children.memberships.values():
+                if effect.node in membership.members:
+                    membership.members[effect.node].keep_earlier()
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)

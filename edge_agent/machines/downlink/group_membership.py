@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, GroupPart, Leaf, Members, Serving
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, GroupPart, Leaf, Members, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
@@ -83,8 +83,14 @@ class GroupMembership:
         report: the leaf with its next epoch, and the epoch that it left. new: leaves whose frontier the child has not
         stated yet.
         """
-        self.member(node)
+        member = self.member(node)
+        listed = report.node in member.leaves
         self.moves.leave(node, self.members, report, new)
+        if listed:
+            announced = self._agreement.announced
+            later = [serving for key, serving in member.serving.items() if key not in announced]
+            ranges = [Serving(*key, LATEST_US) for key in announced if key not in member.serving]
+            self.moves.note_ranges((report.node,), [*ranges, *later])
 
     def expected(self) -> dict[str, Member]:
         """The members that list leaves; others do not count (4.6)."""
@@ -293,12 +299,19 @@ class GroupMembership:
                 member.unheeded = {
                     key for key, serving in member.serving.items() if not counts(node, member.leaves, serving, now_us)
                 }
-        return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
+        before = set(self._agreement.announced) if self.moves.transit else set[QueryKey]()
+        out = self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
+        if self.moves.transit:
+            new = [Serving(*key, LATEST_US) for key in self._agreement.announced if key not in before]
+            self.moves.note_ranges(tuple(self.moves.transit), new)
+        return out
 
     def serves(self, key: QueryKey) -> bool:
         """Whether a member, or a leaf in transit, serves a query, even if the statement does not count."""
-        on_way = any(key in served for served in self.moves.served.values())
-        return on_way or any(key in member.serving for member in self.expected().values())
+        ranges = [served[key] for served in self.moves.served.values() if key in served]
+        return any(each.from_us < LATEST_US for each in ranges) or any(
+            key in member.serving for member in self.expected().values()
+        )
 
     def forget(self, key: QueryKey) -> None:
         """Forget all statements about a query that ended long ago."""

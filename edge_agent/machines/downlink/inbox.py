@@ -105,7 +105,7 @@ class Inbox(ChildEpochs):
             return
         if not self._room(key, frames, message):
             self.refused += 1
-            if frames.blocked:  # the missing definitions cannot arrive, because no later frame has room
+            if frames.blocked and not frames.lost:  # missing definitions cannot arrive: no later frame has room
                 yield from self._run(key, frames, force=True)
             return
         self._open(key, frames)
@@ -167,6 +167,14 @@ class Inbox(ChildEpochs):
         """Note that a heartbeat of an epoch has arrived."""
         if self.current.get(node) == epoch:
             self.spoke_us[node] = max(now_us, self.spoke_us.get(node, now_us))
+
+    def change_journal(self, journal: int) -> None:
+        """Continue with another journal of this parent. Births that wait for the former one are discarded (1.2)."""
+        for key, frames in self.epochs.items():
+            if not frames.lost and frames.birth_is_for_another(journal):
+                self._drop(key, frames, 0)
+                frames.unborn()
+        self.journal = journal
 
     # --- storing --------------------------------------------------------------------------------------------------
 
@@ -398,14 +406,6 @@ class Inbox(ChildEpochs):
             effect = self._effect(key, frames, frames.applied.next, stale=False)
             frames.applied.next += 1
             yield effect
-
-    def _is_whole(self, key: EpochKey, frames: EpochFrames) -> bool:
-        """Whether all frames of an epoch and the birth of its successor are here, so no missing definition can come."""
-        for other in self._lines[key.node].values():
-            before = other.predecessor
-            if isinstance(before, tuple) and before[0] == key.epoch and other.birth_is_here:
-                return not any(frames.missing(before[1]))
-        return False
 
     def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
         if frames.looked:

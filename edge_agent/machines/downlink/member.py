@@ -12,6 +12,9 @@ from edge_agent.machines.checkpoint.slots import MemberDefinitions, MemberState
 
 AHEAD_US: Final = 300_000_000  # 5 minutes: a synchronised clock is never so far off (4.3, 4.4)
 
+Starts = dict[QueryKey, dict[str, int]]  # query -> leaf -> start or end
+Stated = tuple[dict[QueryKey, Serving], Starts, Starts, dict[str, tuple[int, int]]]
+
 
 @dataclass(slots=True)
 class Member:
@@ -51,6 +54,8 @@ class Member:
     unheeded: set[QueryKey] = field(default_factory=set)  # queries whose serving ranges do not count (6.5)
     _definitions: MemberDefinitions | None = None  # cache for `snapshot`
     _roster: tuple[str, ...] | None = None
+    # serving, begins, ends and exceptions before the present birth, whose frames take effect together
+    _before: Stated = field(default=({}, {}, {}, {}), repr=False)
 
     def promise(self, frontier_us: int, received_us: int) -> None:
         """Take the frontier of a frame. Within an epoch it never falls; a new epoch may begin lower (1.2, 4.1).
@@ -155,10 +160,22 @@ class Member:
 
         anew: nothing of the epoch before continues; else its registers stay until the new epoch promises (1.2).
         """
+        self._before = dict(self.serving), dict(self.begins), dict(self.ends), dict(self.exceptions)
         self.exceptions.clear()
         self.forget_ranges()
         self.held = {} if anew else {**self.held, **self.hints}
         self.hints = {}
+
+    def keep_earlier(self) -> None:
+        """Keep what was stated before the present birth: a frame of the birth is lost, and may have stated it again.
+
+        Else the leaves would count as not serving their queries, or as having caught up.
+        """
+        serving, begins, ends, exceptions = self._before
+        self.serving = {**serving, **self.serving}
+        self.begins, self.ends = {**begins, **self.begins}, {**ends, **self.ends}
+        self.exceptions = {**exceptions, **self.exceptions}
+        self._definitions = None
 
     def forget_ranges(self) -> None:
         """Forget all serving ranges."""

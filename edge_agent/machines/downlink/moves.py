@@ -7,8 +7,8 @@ the report has come, the leaf is in transit: it stays expected, with its last fr
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US, Leaf, Serving
@@ -19,6 +19,7 @@ from edge_agent.machines.downlink.member import Member
 KEPT_LEAVES: Final = 64  # most entries kept per leaf; every birth lists the epoch before its last move again
 MOST_MOVED: Final = 20_000  # most moved leaves of a group that no member lists now
 MOST_SERVED: Final = 1_000  # most leaves in transit whose serving ranges are kept
+MOST_NOTED: Final = 1_000  # most ranges that are noted for a leaf in transit, besides those that its member stated
 Bounds = tuple[int, int]  # frontier, session bound
 Way = tuple[int, int, int]  # next epoch, frontier, session bound
 
@@ -31,8 +32,9 @@ class Moves:
     a member lists that next epoch; reports may come in any order. reports: (ended entry, leaf with its next epoch and
     the epoch left), to pass on to the tier above. carried: leaf -> epochs named by ended entries whose `leave` was not
     reported. forgotten: moves dropped because of the bounds, since the process started. served: leaf in transit ->
-    query -> serving range, for queries that it did not serve for all time. replaced: leaf -> (merger, entry that the
-    merger has replaced while other members listed the leaf too); the tier above may not know that entry.
+    query -> serving range, for queries that it did not serve for all time or not at all (from LATEST_US on). replaced:
+    leaf -> (merger, entry that the merger has replaced while other members listed the leaf too); the tier above may not
+    know that entry.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
@@ -149,6 +151,14 @@ class Moves:
         self._reporters[name] = node
         if len(self.left) > MOST_MOVED:
             self._forget({leaf for each in members.values() for leaf in each.leaves})
+
+    def note_ranges(self, leaves: Iterable[str], ranges: Collection[Serving]) -> None:
+        """Note ranges of queries for leaves in transit, unless a range of the query is known."""
+        for name in leaves:
+            if ranges and name in self.transit and (name in self.served or len(self.served) < MOST_SERVED):
+                known = self.served.setdefault(name, {})
+                new = [each for each in ranges if each.key not in known][: max(MOST_NOTED - len(known), 0)]
+                known.update((each.key, replace(each, node=name)) for each in new)
 
     def _report_replaced(self, node: str, name: str, epoch: int) -> None:
         """Report replaced entries of a leaf below a merger along with the ended one, because it had arrived there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, KeysView, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -49,6 +49,11 @@ class ServingAgreement:
             for key, serving in narrowed.items()
             if key in self._start_us
         }
+
+    @property
+    def announced(self) -> KeysView[QueryKey]:
+        """The queries that were announced upward."""
+        return self._start_us.keys()
 
     def _forget(self, served: Container[QueryKey]) -> None:
         """Forget the oldest queries that no member serves, until 7/8 of MOST_AGREED are left."""
@@ -103,7 +108,7 @@ class ServingAgreement:
         moved = {leaf for member in every for leaf in member.moved}
         for key in self._start_us:
             members = [(member, member.serving[key]) for member in every if key in member.serving]
-            away = [each for each in on_way if each.key == key]
+            away = [each for each in on_way if each.key == key and each.from_us < LATEST_US]
             known = (*(serving for _, serving in members), *away)
             last_us = max((serving.bounds_us[2] for serving in known), default=-NEVER_US)
             earlier = {each.node: each.bounds_us[2] for each in away if each.bounds_us[2] < last_us}

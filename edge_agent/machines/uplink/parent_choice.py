@@ -50,6 +50,12 @@ class ParentChoice:
         """Note that a parent in the list answered a question."""
         self._answered[parent] = self._answered.get(parent, (now_us, now_us))[0], now_us
 
+    def shift(self, by_us: int) -> None:
+        """Shift remembered times by a step of the clock, which is no time in which a parent was silent."""
+        self._well_us = None if self._well_us is None else self._well_us + by_us
+        self._asked_us = None if self._asked_us is None else self._asked_us + by_us
+        self._answered = {parent: (first + by_us, last + by_us) for parent, (first, last) in self._answered.items()}
+
     def asks(self, present: str, now_us: int) -> tuple[str, ...]:
         """The parents to ask now whether they answer. present: the parent in use."""
         others = tuple(each for each in (self.parents[:1] if self._heard else self.parents) if each != present)

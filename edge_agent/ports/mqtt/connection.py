@@ -229,6 +229,11 @@ class Connection:
         self._outgoing.clear()
         self._subscribing.clear()
 
+    def give_back(self) -> None:
+        """Release the memory of cached topics."""
+        if self._stream is not None:
+            self._stream.splitter.forget_topics()
+
     # --- receiving -------------------------------------------------------------------------------------------------
 
     def on_readable(self) -> None:

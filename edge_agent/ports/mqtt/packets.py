@@ -119,6 +119,10 @@ class Splitter:
             at = stop
         return at, 0
 
+    def forget_topics(self) -> None:
+        """Release the cached topics. After a burst they would be of senders that are silent."""
+        self._topics.clear()
+
     def _topic(self, name: bytes) -> str:
         topic = name.decode("utf-8", "backslashreplace")
         if len(name) <= LONGEST_CACHED:

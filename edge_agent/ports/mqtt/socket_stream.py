@@ -11,6 +11,9 @@ from edge_agent.ports.mqtt.packets import Splitter
 
 READ_BYTES: Final = 256 * 1024  # one read: thousands of small messages, or a few large ones
 READS_A_TURN: Final = 4  # after these reads other connections are served
+# As many messages end the reads of a turn, too. A burst of small ones took 7 MB at once, and memory for small objects
+# is hardly ever returned to the system.
+MESSAGES_A_TURN: Final = 4_096
 ALERT: Final = "_ALERT_"  # in the reason of an error that the peer reported, such as TLSV13_ALERT_CERTIFICATE_REQUIRED
 
 
@@ -61,6 +64,9 @@ class SocketStream:
             got += size
             others.append(self.splitter.feed(bytes(self._view[:size])))
             if size < READ_BYTES and not self._tls:  # TLS returns one record at a time, even if more wait
+                break
+            if len(self.splitter.messages) >= MESSAGES_A_TURN:
+                self.more = True
                 break
         else:
             self.more = True

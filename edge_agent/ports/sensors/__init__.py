@@ -5,6 +5,7 @@
 - file: replays a recorded file, CSV or JSON lines
 - simulated: random readings from a seed
 - node_sensors: starts, polls, stops and retries the drivers of all configured sensors of a node
+- driver_calls: calls of one driver, whose failure costs its own sensor only
 - file_access: which files sensors may read
 - quality: checks, scales and counts raw numbers, for every driver
 - convert: payloads and columns to readings: values, times and labels

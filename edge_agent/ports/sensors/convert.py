@@ -133,9 +133,34 @@ class Converter:
     def convert(
         self, payloads: list[bytes], topics: list[str], arrivals: list[tuple[int, int]], latest_us: int | None
     ) -> Batch:
-        """Returns one batch of all readings in the messages, in order. arrivals: see `came`. latest_us: see Quality."""
+        """Returns one batch of all readings in the messages, in order. arrivals: see `came`. latest_us: see Quality.
+
+        A message on which this code fails is refused like a bad one: the broker would send it again for ever.
+        """
         self.quality.count.messages += len(payloads)
         came_us = came(arrivals, len(payloads))
+        try:
+            return self._converted(payloads, topics, came_us, latest_us)
+        except Exception:  # foreign bytes: find the message at fault
+            return self._one_by_one(payloads, topics, came_us, latest_us)
+
+    def _one_by_one(self, payloads: list[bytes], topics: list[str], came_us: Ints, latest_us: int | None) -> Batch:
+        parts: list[Batch] = []
+        for row, payload in enumerate(payloads):
+            try:
+                parts.append(self._converted([payload], [topics[row]], came_us[row : row + 1], latest_us))
+            except Exception as err:  # of this message
+                self.quality.refuse("bad_value", payload, f"cannot be read: {type(err).__name__}")
+        if not parts:
+            return self.quality.batch(NO_INTS, np.zeros(0), 0, latest_us)
+        return Batch(
+            np.concatenate([part.time_us for part in parts]),
+            np.concatenate([part.value for part in parts]),
+            np.concatenate([part.series for part in parts]),
+            self.quality.labels,
+        )
+
+    def _converted(self, payloads: list[bytes], topics: list[str], came_us: Ints, latest_us: int | None) -> Batch:
         if self._format == "cbor" or (
             self._format == "auto" and not self._json and any(payload[:1] in CBOR_HEADS for payload in payloads)
         ):

@@ -59,7 +59,7 @@ class HostSensor(CheckedSensor):
         for metric in self._metrics:
             try:
                 found += self._sample(metric)
-            except (OSError, ValueError, LookupError, StopIteration) as err:
+            except (OSError, ValueError, LookupError, ArithmeticError, StopIteration) as err:
                 self.quality.refuse("bad_value", b"", f"{metric}: {err}")
         if not found:
             return []

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from edge_agent.algebra.plugin_calls import error_text
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions.drivers import DRIVERS
-from edge_agent.errors import ConfigError, PortError
+from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock, SensorDriver
 from edge_agent.ports.mqtt.packets import Message
+from edge_agent.ports.sensors.driver_calls import RAISED, DriverCalls, SensorFailures, failure_text
 from edge_agent.ports.sensors.file_access import FileAccess
 from edge_agent.ports.sensors.quality import MAX_SERIES, CheckedSensor
 
@@ -57,7 +57,8 @@ class Sensors:
         self._clock = clock
         self.access = access
         self._gather_us = gather_us
-        self._drivers: dict[str, SensorDriver] = {}
+        self._running: dict[str, DriverCalls] = {}
+        self._failures = SensorFailures()
         self._asleep: dict[str, tuple[Sensor, object, int]] = {}  # failed: (sensor, position, next try)
         self._next_us: dict[str, int] = {}  # sensor id -> next poll; polling hundreds in every turn would cost more
         self._mqtt: MqttSensors | None = None
@@ -78,11 +79,14 @@ class Sensors:
             self._mqtt.most_series = self._most_series
         if self._mqtt is not None:
             self._mqtt.configure(local, positions)
-        for name, running in list(self._drivers.items()):
+        self._failures.keep(wanted)
+        for name, running in list(self._running.items()):
             if wanted.get(name) == running.sensor:
                 continue
             sensor = wanted.get(name)
-            position = running.position if sensor and _same_source(sensor, running.sensor) else None
+            if (error := running.locate()) is not None:
+                self._note_failure(name, error)
+            position = running.behind if sensor and _same_source(sensor, running.sensor) else None
             self._drop(name)
             if sensor is not None and not DRIVERS[sensor.driver].local:
                 self._start(sensor, position)
@@ -94,22 +98,43 @@ class Sensors:
                 if sensor is not None and _same_source(sensor, failed):
                     kept[name] = position
         for name, sensor in wanted.items():
-            if not (DRIVERS[sensor.driver].local or name in self._drivers or name in self._asleep):
+            if not (DRIVERS[sensor.driver].local or name in self._running or name in self._asleep):
                 self._start(sensor, kept.get(name, positions.get(name)))
         return held
 
     def _start(self, sensor: Sensor, position: object) -> None:
+        calls: DriverCalls | None = None
         try:
             if self.access is not None:
                 self.access.check(sensor)
             started = start(sensor, position, self._clock)
+            calls = DriverCalls(sensor, started, position)
             if isinstance(started, CheckedSensor):
                 started.quality.most_series = self._most_series
-            self._next_us[sensor.id] = started.due_us(self._clock.now_us())
-            self._drivers[sensor.id] = started
-        except Exception as err:  # whatever fails in a driver, the other sensors must start
-            self._notes.append(Note("sensor.not_started", {"sensor": sensor.id, "why": _text(err)}))
+            self._next_us[sensor.id] = int(started.due_us(self._clock.now_us()))
+            self._running[sensor.id] = calls
+        except RAISED as err:  # whatever fails in a driver, the other sensors must start
             self._asleep[sensor.id] = (sensor, position, self._clock.now_us() + RETRY_US)
+            self._note_failure(sensor.id, err, "sensor.not_started")
+            if calls is not None:
+                self._close(calls)
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        """Stop the driver of a sensor. It is started again later, behind the readings that it delivered."""
+        running = self._running[name]
+        self._asleep[name] = (running.sensor, running.behind, self._clock.now_us() + RETRY_US)
+        self._note_failure(name, error)
+        self._drop(name)
+
+    def _note_failure(self, name: str, error: BaseException, note: str = "sensor.failed") -> None:
+        if why := self._failures.add(name, error, self._clock.now_us()):
+            self._notes.append(Note(note, {"sensor": name, "why": why}))
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """Sensors that fail or failed in the last minute -> why."""
+        self._failures.look(self._clock.now_us(), self._asleep)
+        return dict(self._failures.why)
 
     # --- readings --------------------------------------------------------------------------------------------------
 
@@ -120,19 +145,14 @@ class Sensors:
                 del self._asleep[name]
                 self._start(sensor, position)
         reads: list[Read] = []
-        for name, running in list(self._drivers.items()):
+        for name, running in list(self._running.items()):
             if everything or now_us >= self._next_us[name]:
-                behind: object = None  # the position behind the readings delivered so far
-                try:
-                    behind = running.position
-                    reads += running.poll(now_us)
-                    behind = running.position
-                    due_us = running.due_us(now_us)
-                    self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
-                except Exception as err:  # a device or disk failed: the other sensors continue
-                    self._notes.append(Note("sensor.failed", {"sensor": name, "why": _text(err)}))
-                    self._asleep[name] = (running.sensor, behind, now_us + RETRY_US)
-                    self._drop(name)
+                fresh, due_us, error = running.poll(now_us)
+                reads += fresh
+                if error is not None:  # a device or disk failed: the other sensors continue
+                    self._fail(name, error)
+                    continue
+                self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
         if self._mqtt is not None and (everything or now_us >= self._mqtt.due_us(now_us, self._gather_us)):
             reads += self._mqtt.poll(now_us)
         return reads
@@ -142,18 +162,22 @@ class Sensors:
         if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
             return False
         self._turn_us = now_us
-        went = [running.give_back() for running in self._drivers.values() if isinstance(running, CheckedSensor)]
-        return any(went) | (self._mqtt is not None and self._mqtt.give_back())
+        went = False
+        for name, running in list(self._running.items()):
+            own, error = running.give_back()
+            went |= own
+            if error is not None:  # its series may have numbers of both tables
+                self._fail(name, error)
+        return went | (self._mqtt is not None and self._mqtt.give_back())
 
     def _drop(self, name: str) -> None:
         del self._next_us[name]
-        self._close(name, self._drivers.pop(name))
+        self._close(self._running.pop(name))
 
-    def _close(self, name: str, running: SensorDriver) -> None:
-        try:
-            running.close()
-        except Exception as err:  # a device that was unplugged: the other sensors continue
-            self._notes.append(Note("sensor.not_closed", {"sensor": name, "why": _text(err)}))
+    def _close(self, running: DriverCalls) -> None:
+        if (error := running.close()) is not None:  # a device that was unplugged: the other sensors continue
+            why = failure_text(error)
+            self._notes.append(Note("sensor.not_closed", {"sensor": running.sensor.id, "why": why}))
 
     def due_us(self, now_us: int) -> int:
         """The wall time of the next useful `poll`."""
@@ -197,24 +221,30 @@ class Sensors:
 
     def notes(self) -> list[Note]:
         """Notes for the operator, once each."""
+        for name, running in self._running.items():
+            own, error = running.notes()
+            if error is not None:
+                self._note_failure(name, error)
+            self._notes += own
         notes, self._notes = self._notes, []
-        for running in self._drivers.values():
-            notes += running.notes()
         return notes + (self._mqtt.notes() if self._mqtt is not None else [])
 
     def counters(self) -> dict[str, dict[str, int]]:
-        counts = {name: running.counters() for name, running in self._drivers.items()}
+        """Sensor -> the counters of its driver. failed: how often the driver raised an exception, if it ever did."""
+        counts: dict[str, dict[str, int]] = {}
+        for name, running in self._running.items():
+            counts[name], error = running.counters()
+            if error is not None:
+                self._note_failure(name, error)
+        for name, many in self._failures.count.items():
+            counts[name] = {**counts.get(name, {}), "failed": many}
         return {**counts, **(self._mqtt.counters() if self._mqtt is not None else {})}
 
     def close(self) -> None:
-        for name in list(self._drivers):
+        for name in list(self._running):
             self._drop(name)
 
 
 def _same_source(a: Sensor, b: Sensor) -> bool:
     """Whether a position of one sensor is valid for the other. They may differ only in labels and checks."""
     return (a.driver, a.options) == (b.driver, b.options)
-
-
-def _text(err: Exception) -> str:
-    return str(err) if isinstance(err, PortError | ConfigError) else error_text(err)

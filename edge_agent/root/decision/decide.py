@@ -49,6 +49,8 @@ def step(
     state.number += 1
     state.at(decision.now_us)
     queries = state.learn(decision.queries, decision.corrected)
+    if decision.corrected:
+        state.drop_corrected(decision)
     now = _Step(state, decision, flush)
     now.take(parts, dictionaries)
     now.recover()
@@ -126,7 +128,7 @@ class _Step:
                     self._touch(part, group, plan)
                 for found in too_late.beyond(state, effect, part, (group, plan), decision.groups.get(group)):
                     self.beyond.append(found)
-                    state.set_apart(found, group, plan)
+                    state.set_apart(found, group, plan, late=part.late)
         state.sessions.join(decision, dictionaries, state.floor_us, state.begun)
         state.markers.join(decision, dictionaries)
         too_late.forget(state)

@@ -20,7 +20,7 @@ ALONE: Final = ("local", "bounds", "order")  # interpretations by which windows 
 def needed_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
     """No future result needs rows of the plan that end before the returned time. None: not known."""
     if group not in decider.parent.children.memberships:
-        return _ended_us(group, plan, state)
+        return _ended_us(group, plan, decider, state)
     floor_us = state.floors.get(group)
     if floor_us is None:
         return None
@@ -95,7 +95,7 @@ def _over_us(plan: Plan, state: RootState, floor_us: int) -> int | None:
     return floor_us - state.limits.horizon_us - max(reaches, default=0)
 
 
-def _ended_us(group: Group, plan: Plan, state: RootState) -> int | None:
+def _ended_us(group: Group, plan: Plan, decider: Decider, state: RootState) -> int | None:
     """needed_us for a group without members, whose rows cannot change any more.
 
     Two horizons are enough: a member that serves the group again serves it only from about that time on.
@@ -103,4 +103,5 @@ def _ended_us(group: Group, plan: Plan, state: RootState) -> int | None:
     reaches = [us for key in plan.keys if (us := state.reach(key)) is not None]
     if identity(group, plan) in state.plans or len(reaches) < len(plan.keys):
         return None
-    return state.decided_us - 2 * state.limits.horizon_us - max(reaches, default=0)
+    now_us = min(state.decided_us, decider.elapsed_us)  # an error of the clock makes no reading old
+    return now_us - 2 * state.limits.horizon_us - max(reaches, default=0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from edge_agent.algebra.frame import HORIZON_US, NEVER_US, Plan
-from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut
+from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
@@ -28,6 +28,7 @@ from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage
 from edge_agent.root.decision.work import TableRow, TooLate, identity
 from edge_agent.wire.heads import Part
 
+LateRows = tuple[int, bytes, bool]  # seq, identity of the plan, whether they came late: a bound of their own each
 MOST_COVERS: Final = 1_000  # coverages remembered; each batch writes them
 
 
@@ -50,8 +51,9 @@ class RootState:
     of older revisions may exist for windows that start before this time (docs/protocol.md 6.3). repeats: plan number of
     an epoch -> which rows count, for plans some of whose rows are repeats. readings: child -> readings in its rows that
     took effect; None: not counted from the beginning. floors: group -> rows that end by this time never change, even if
-    a longer horizon is configured (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> its
-    readings in no result, kept while a row that would contain them may still be written (root/decision/too_late.py).
+    a longer horizon is configured (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan, whether they came
+    late) of an epoch -> its readings in no result, kept while a row that would contain them may still be written
+    (root/decision/too_late.py).
     ends: plan -> latest end of its rows. begun: group of sessions -> pieces that begin before this time are in no
     future row (8.4). read_plan: the last read plan and its inputs.
 
@@ -78,7 +80,7 @@ class RootState:
     repeats: dict[EpochKey, dict[int, Repeats]] = field(default_factory=dict)
     readings: dict[str, int] | None = field(default_factory=dict)
     floors: dict[Group, int] = field(default_factory=dict)
-    too_late: dict[EpochKey, dict[tuple[int, bytes], TooLate]] = field(default_factory=dict)
+    too_late: dict[EpochKey, dict[LateRows, TooLate]] = field(default_factory=dict)
     ends: dict[bytes, int] = field(default_factory=dict)
     begun: dict[Group, int] = field(default_factory=dict)
     read_plan: tuple[object, ReadPlan] | None = None
@@ -212,6 +214,21 @@ class RootState:
                 self._parsed.pop(query.key, None)
         return tuple(rows)
 
+    def drop_corrected(self, decision: Decision) -> None:
+        """Forget what waits for windows that no group serves any more, or of another type than the definition's (6.5).
+
+        Call it after `learn`, if a definition was corrected.
+        """
+        timed = ((group, view) for group, view in decision.groups.items() if isinstance(group.cut, TimeCut))
+        served = {QueryPlace(*key, group.node) for group, view in timed for key in view.serving}
+        cuts = {key: type(query.group.cut) for key in self.queries if (query := self.query(key)) is not None}
+        for place in [place for place in self.pending if place not in served]:
+            del self.pending[place]
+        for place in [place for place in self.sessions.tracks if cuts.get(place.key, SessionCut) is not SessionCut]:
+            del self.sessions.tracks[place]
+        for key in [key for key in self.markers.windows if cuts.get(key, PunctuationCut) is not PunctuationCut]:
+            del self.markers.windows[key]
+
     def apply(self, effect: Effect) -> None:
         epoch = EpochKey(effect.node, effect.epoch)
         _add(self.applied.setdefault(epoch, []), effect.seq)
@@ -231,12 +248,17 @@ class RootState:
                 for key in plan.keys:
                     self.scales.setdefault(key, set()).add(plan.scale)
 
-    def set_apart(self, found: TooLate, group: Group, plan: Plan) -> None:
-        """Note readings that came too late and count in no row."""
+    def set_apart(self, found: TooLate, group: Group, plan: Plan, *, late: bool) -> None:
+        """Note readings that came too late and count in no row. late: the part has late readings.
+
+        Late parts of a frame have one bound, the highest found: a part with a lower one has no rows between the two.
+        """
         if not found.decided:  # for the others the positions given suffice (7.4)
             rows = self.too_late.setdefault(EpochKey(found.node, found.epoch), {})
-            known = rows.get((found.seq, identity(group, plan)), found)  # noted for another part of the frame
-            rows[found.seq, identity(group, plan)] = replace(found, until_us=max(found.until_us, known.until_us))
+            place = (found.seq, identity(group, plan), late)
+            known = rows.get(place, found)  # noted for another part of the frame
+            before_us, until_us = max(found.before_us, known.before_us), max(found.until_us, known.until_us)
+            rows[place] = replace(found, before_us=before_us, until_us=until_us)
 
     def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
         """The rows to add to ops.coverage for these coverages. Some may exist already: see `covers_full`."""

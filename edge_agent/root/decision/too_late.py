@@ -168,7 +168,7 @@ def forget(state: RootState) -> None:
     needed: dict[bytes, int] = {}
     for line, rows in [*state.too_late.items()]:
         for place, found in [*rows.items()]:
-            _seq, digest = place
+            _seq, digest, _late = place
             if digest not in needed:
                 needed[digest] = needed_us(state, *state.plans[digest]) if digest in state.plans else FAR_US
             if max(found.before_us, found.until_us) <= needed[digest]:

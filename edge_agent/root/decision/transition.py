@@ -72,7 +72,7 @@ def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
     unnamed = [key for key in {**state.queries, **state.scales} if key not in named]
     for key in decider.forget_texts(unnamed):
         state.forget_query(key)
-    long_ago_us = state.decided_us - 2 * state.limits.horizon_us
+    long_ago_us = min(state.decided_us, decider.elapsed_us) - 2 * state.limits.horizon_us
     for group, floor_us in [*state.floors.items()]:
         if group not in decider.parent.children.memberships and floor_us < long_ago_us:
             del state.floors[group]

@@ -70,6 +70,7 @@ class NumpyRoot:
         """Decide. Returns rows that are new, revised or withdrawn. flush: make all revisions now, even if not due."""
         decision, work = decided(self.decider, self.state, now_us, _parts, flush=flush)
         dictionaries = self.decider.parent.dictionaries
+        self.kept.lift_again(self.state)
         too_late = {(each.node, each.epoch, each.seq, each.part): each for each in work.beyond}
         for effect in decision.effects:
             if effect.frame is not None:

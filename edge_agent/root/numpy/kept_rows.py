@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
@@ -31,12 +31,13 @@ class KeptRows:
     """Rows of plans by `identity`. beyond: readings that are in no result.
 
     numbers: common key and node numbers of all rows. indexes: slices, windows and pieces of sessions. raw: raw readings
-    that wait for positions.
+    that wait for positions. unlifted: the readings of the slices in `indexes` that were made from raw readings.
     """
 
     numbers: Renumbering = field(default_factory=Renumbering)
     indexes: dict[bytes, PartialIndex] = field(default_factory=dict)
     raw: dict[bytes, RawRows] = field(default_factory=dict)
+    unlifted: dict[bytes, PartialIndex] = field(default_factory=dict)
     beyond: list[TooLateReadings] = field(default_factory=list)
 
     def take(
@@ -70,10 +71,27 @@ class KeptRows:
             self.raw.setdefault(name, RawRows(plan.scale)).parts.append(rows)
             return
         if plan.kind == "raw":
-            basis = basis_of_all(state.of(plan), plan.scale)
-            rows = slices_of(rows, basis, plan.scale, self.numbers.keys.texts, reaching=reaches(group))
-            plan = replace(plan, kind="slice", basis=basis)
+            self.unlifted.setdefault(name, PartialIndex(plan)).add(rows, late=late)
+            plan = _lifted(plan, state)
+            rows = self._slices(group, plan, rows)
         self.indexes.setdefault(name, PartialIndex(plan)).add(rows, late=late)
+
+    def lift_again(self, state: RootState) -> None:
+        """Make the slices of raw readings again if other functions are wanted of them, by definitions that are known or
+        corrected since (docs/protocol.md 6.5). Call it before `take`.
+        """
+        for name, raw in self.unlifted.items():
+            if name not in state.plans:
+                continue
+            group, plan = state.plans[name]
+            plan = _lifted(plan, state)
+            if plan.basis != self.indexes[name].plan.basis:
+                index = self.indexes[name] = PartialIndex(plan)
+                for rows, late in raw.within(NEVER_US, -NEVER_US):
+                    index.add(self._slices(group, plan, rows), late=late)
+
+    def _slices(self, group: Group, plan: Plan, rows: Partials) -> Partials:
+        return slices_of(rows, plan.basis, plan.scale, self.numbers.keys.texts, reaching=reaches(group))
 
     def _without(self, rows: Partials, beyond: TooLate) -> Partials:
         """Note the readings of a part that are in no result; return the other rows."""
@@ -91,10 +109,13 @@ class KeptRows:
         for name in [name for name in (*self.indexes, *self.raw) if name not in state.plans]:
             self.indexes.pop(name, None)
             self.raw.pop(name, None)
+            self.unlifted.pop(name, None)
         for name, index in self.indexes.items():
             below_us = _needed_us(*state.plans[name], state, decision, sessions)
             if below_us is not None:
                 index.free(below_us)
+                if name in self.unlifted:
+                    self.unlifted[name].free(below_us)
         for name, raw in self.raw.items():
             group, plan = state.plans[name]
             view, known = decision.groups.get(group), state.of(plan)
@@ -102,6 +123,11 @@ class KeptRows:
                 raw.free(view.frontier_us - state.limits.horizon_us)
             elif view is not None and all(query.key in view.serving for query in known):
                 raw.free(min(state.closed_us(QueryPlace(*query.key, group.node)) for query in known))
+
+
+def _lifted(plan: Plan, state: RootState) -> Plan:
+    """The plan of slices of 1 us made from the raw readings of a plan."""
+    return replace(plan, kind="slice", basis=basis_of_all(state.of(plan), plan.scale))
 
 
 def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision, sessions: SessionRows) -> int | None:

@@ -119,7 +119,7 @@ class Twin:
 
     def _counts(self, piece: Piece) -> bool:
         """Whether it did not come too late, as decoding bronze.messages finds out."""
-        found = self.state.too_late.get(piece.line, {}).get((piece.seq, piece.digest))
+        found = self.state.too_late.get(piece.line, {}).get((piece.seq, piece.digest, piece.late))
         return found is None or not found.concerns(np.array([piece.start]), np.array([piece.end]))[0]
 
     def _perform(self, islands: Islands) -> None:

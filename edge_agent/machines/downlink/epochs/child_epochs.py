@@ -100,6 +100,14 @@ class ChildEpochs:
         before = self.epochs.get(EpochKey(node, predecessor[0]))
         return before is not None and before.applied.next == predecessor[1] + 1
 
+    def _is_whole(self, key: EpochKey, frames: EpochFrames) -> bool:
+        """Whether all frames of an epoch and the birth of its successor are here, so no missing definition can come."""
+        for other in self._lines[key.node].values():
+            before = other.predecessor
+            if isinstance(before, tuple) and before[0] == key.epoch and other.birth_is_here:
+                return not any(frames.missing(before[1]))
+        return False
+
     def _continues(self, node: str, frames: EpochFrames) -> bool:
         """Whether an epoch without effect continues an epoch that took effect, through epochs that are known here.
 

@@ -102,6 +102,16 @@ class EpochFrames:
         if seq < self.counted[0]:
             self.counted = 0, 0
 
+    def birth_is_for_another(self, journal: int) -> bool:
+        """Whether the birth waits here and is for another journal of the parent."""
+        first = self.waiting.get(0)
+        birth = first.birth if isinstance(first, Frame) else None
+        return birth is not None and birth.journal != journal
+
+    def unborn(self) -> None:
+        """Forget the birth, which was discarded."""
+        self.born, self.predecessor, self.birth_frames, self.held = False, None, 1, None
+
     def missing(self, last: int) -> Iterator[tuple[int, int]]:
         """Yields the inclusive ranges of seqs, up to `last`, of frames that neither took effect nor wait."""
         first = self.applied.next
