@@ -96,8 +96,8 @@ def test_readings_that_came_too_late_stay_apart_until_the_latest_of_their_rows_i
     known = state()
     plan = Plan(b"12345678", "session", ("count",), None, 1, (("q", 1),), 5)
     for part, until_us in enumerate(untils):
-        known.set_apart(TooLate("a", 7, 3, part, "s", 20, begun_us=60, until_us=until_us), GROUP, plan)
-    assert known.too_late[EpochKey("a", 7)][3, identity(GROUP, plan)].until_us == 90
+        known.set_apart(TooLate("a", 7, 3, part, "s", 20, begun_us=60, until_us=until_us), GROUP, plan, late=True)
+    assert known.too_late[EpochKey("a", 7)][3, identity(GROUP, plan), True].until_us == 90
 
 
 def test_rows_that_a_put_off_revision_needs_are_needed_however_far_the_frontier_is() -> None:
