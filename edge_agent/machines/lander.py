@@ -29,6 +29,7 @@ from edge_agent.machines.downlink.losses.let_go import LOOK_US, PAUSE_US, WAIT_U
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
 MOST_EPOCHS: Final = 1_000  # most epochs of one child in which frames may wait; the same as in a merger's inbox
+MOST_KNOWN: Final = 20_000  # most epochs of one child whose received frames are remembered
 STATEMENTS: Final = 2  # each epoch heard is in so many statements, because the file with one of them may be lost
 # frames missing for so long, while their child speaks, are settled by the root, which hears less: no refused frames
 SETTLED_US: Final = 2 * WAIT_US
@@ -318,6 +319,7 @@ class Lander:
         self.journal, self.settings = journal, settings
         self.received: dict[EpochKey, ReceivedRanges] = {}
         self._epochs: dict[str, dict[int, None]] = {}  # child -> its epochs in `received`, oldest first
+        self._looked_at: dict[str, int] = {}  # child -> above this number, look for epochs to forget
         self._forgotten: list[EpochKey] = []  # epochs of which to delete the slots with the next file
         self._late = LateStarts()
         for slot, state in (restored or {}).items():
@@ -395,9 +397,9 @@ class Lander:
                 self._late.note(key, message.earliest_us)
             objects.append(message.of)
             self._size_bytes += message.size_bytes
-            if birth is not None and birth.held is not None:
+            if birth is not None:
                 before = birth.predecessor[0] if isinstance(birth.predecessor, tuple) else key.epoch
-                self._forget_all_but(key.node, {key.epoch, before, *birth.held})
+                self._forget(key.node, None if birth.held is None else {key.epoch, before, *birth.held})
 
     def _answered(self, node: str, birth: Birth | None) -> None:
         """Drop a question for the journal whose birth has come: behind that birth it would speak of another start."""
@@ -405,16 +407,21 @@ class Lander:
         if birth is not None and beat is not None and birth.follows_question(beat[0]):
             del self._beats[node]
 
-    def _forget_all_but(self, node: str, held: set[int]) -> None:
-        """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated."""
+    def _forget(self, node: str, held: set[int] | None) -> None:
+        """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated.
+
+        held: None if the birth does not state it. Of more than MOST_KNOWN the oldest go whatever the child states.
+        """
         own = self._epochs.get(node, {})
-        if len(own) <= 2 * UNDER_WAY:
+        if len(own) <= self._looked_at.get(node, 2 * UNDER_WAY):
             return
-        for epoch in [epoch for epoch in list(own)[:-UNDER_WAY] if epoch not in held]:
+        old, most = list(own)[:-UNDER_WAY], len(own) - MOST_KNOWN // 2 if len(own) > MOST_KNOWN else 0
+        for epoch in [epoch for i, epoch in enumerate(old) if i < most or (held is not None and epoch not in held)]:
             key = EpochKey(node, epoch)
             if key not in self._unstated and key not in self._fresh and self._ahead.forget(key):
                 del own[epoch], self.received[key]
                 self._forgotten.append(key)
+        self._looked_at[node] = max(len(own), UNDER_WAY) + UNDER_WAY  # not at each birth
 
     def _due(self, now_us: int) -> bool:
         settings = self.settings

@@ -10,6 +10,7 @@ from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.losses.loss_records import of_message
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 S = 1_000_000
@@ -353,3 +354,15 @@ def test_a_member_of_a_child_that_was_never_heard_is_left_out() -> None:
     for _ in range(2):
         family.advance_frontier(0, {"a": False})
     assert {node: member.out for node, member in family.members.items()} == {"a": False, "b": True}
+
+
+def test_a_message_that_cannot_be_used_may_have_contained_the_sessions_that_its_sender_had_open() -> None:
+    """protocol 3.6, 5.2"""
+    family = family_of("a")
+    member = family.member("a")
+    member.promise(50 * S, 50 * S)
+    member.hints["k"] = 20 * S
+    (gap,) = of_message({GROUP: family}, "a", "bad", b"", 60 * S)
+    assert (gap.start_us, gap.end_us, gap.nodes) == (20 * S, 60 * S + 1, ("a",))
+    (gap,) = of_message({GROUP: family}, "a", "bad", b"", 60 * S, since_us=5 * S)
+    assert gap.start_us == 5 * S

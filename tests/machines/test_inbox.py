@@ -12,7 +12,7 @@ from edge_agent.algebra.frame import LOST, Birth, Define, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink import inbox as inbox_module
-from edge_agent.machines.downlink.epochs import ended_epochs
+from edge_agent.machines.downlink.epochs import ended_epochs, waiting_frames
 from edge_agent.machines.downlink.epochs.ended_epochs import MOST_FLUSHES, UNDER_WAY
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import (
@@ -750,3 +750,14 @@ def test_births_that_name_each_other_end_no_process() -> None:
     for epoch, before in ((5, 6), (6, 5)):
         assert seqs(inbox, "a", born(epoch, (before, 0))) == []
     assert (9, 0) in seqs(inbox, "a", lost_past(9, 5, 6))
+
+
+def test_a_birth_of_any_size_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 2.2"""
+    monkeypatch.setattr(waiting_frames, "MOST_BIRTH_BYTES", 5_000)
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", Frame(1, 0, Birth(1 << 32, JOURNAL, None, "1", frames=100))) == []
+    for seq in range(2, 100):
+        inbox.take("a", Frame(1, seq, define=Define(keys=(seq, ("k" * 500,)))))
+    assert len(inbox.epochs[EpochKey("a", 1)].waiting) < 10
+    assert inbox.refused > 80

@@ -407,3 +407,19 @@ def test_a_frame_between_others_that_landed_is_not_refused_until_its_child_gives
     assert seqs(run, 8) == [0, 1, 2, 3, 4, 5, 6]
     run.take(7, 2, 30)
     assert seqs(run, 7) == [0], "no room for what lies ahead of all others"
+
+
+@pytest.mark.parametrize("states", ["nothing", "all"])
+def test_the_epochs_of_one_child_have_a_bound_whatever_its_births_state(
+    monkeypatch: pytest.MonkeyPatch, states: str
+) -> None:
+    """protocol 2.2"""
+    monkeypatch.setattr(rules, "UNDER_WAY", 3)
+    monkeypatch.setattr(rules, "MOST_KNOWN", 20)
+    run = Run()
+    for epoch in range(1, 200):
+        run.now_us += 60 * SECOND
+        before = (epoch - 1, 0) if epoch > 1 else None
+        assert run.born(epoch, before, held=tuple(range(1, epoch)) if states == "all" else None)
+    assert len(run.received) < 40
+    assert run.received["gw/199"] == [1, []]

@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import Birth, Define, Frame, Receipt
+from edge_agent.algebra.frame import Birth, Define, Frame, Gap, Receipt
 from edge_agent.config import topics
+from edge_agent.errors import PortError
 from edge_agent.machines.events import (
     Ack,
     Commit,
@@ -22,9 +23,11 @@ from edge_agent.machines.events import (
     Relieve,
     Relieved,
     SendReceipt,
+    Sent,
 )
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.ports.mqtt.link import Taken
 from edge_agent.runtime.action_executor import RETRY_US, ActionExecutor
 from edge_agent.runtime.region import RegionLoop
 from edge_agent.wire import frames, receipts
@@ -216,3 +219,38 @@ def test_a_merger_drains_on_a_full_disk_and_then_takes_what_its_children_send(tm
         assert disk.free_bytes < 1024 * 1024  # by which the log was longer than its reserve when the disk filled
         region.loop.close()
         region.spool.close()
+
+
+def test_a_frame_that_a_stuck_commit_replaces_by_its_gap_record_is_not_published_before(executed: Executed) -> None:
+    """protocol 3.1, 3.5: its readings would count although they are declared lost."""
+    executed.perform(Commit(frames=(Frame(1, 0), Frame(1, 1))))
+    executed.spool.full = True
+    lost = Gap((), 0, 1, 0, (), "quota", 1, "")
+    assert executed.perform(Commit(replace=(Frame(1, 1, gaps=(lost,)),)), Publish(1, 0), Publish(1, 1)) == [Refused()]
+    assert len(executed.up.published) == 1
+    executed.spool.full = False
+    assert executed.executor.retry(S + RETRY_US) == [Committed()]
+    ((_, first), (_, second)) = executed.up.published
+    assert (first, second) == (frames.encode(Frame(1, 0)), frames.encode(Frame(1, 1, gaps=(lost,))))
+
+
+def test_a_frame_that_cannot_be_published_takes_no_place_among_those_in_flight(
+    executed: Executed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 3.3: it is sent again later, and those behind it go on."""
+    executed.perform(Commit(frames=(Frame(1, 0),)))
+
+    def refuses(*_: object, **__: object) -> int:
+        raise PortError("too large for the broker")
+
+    monkeypatch.setattr(executed.up, "publish", refuses)
+    assert executed.perform(Publish(1, 0)) == [Sent(1, 0)]
+
+
+def test_an_answer_on_a_new_connection_is_not_for_what_was_on_its_way_on_the_lost_one(executed: Executed) -> None:
+    """protocol 3.3: numbers of publishes begin again with the connection."""
+    executed.perform(Commit(frames=(Frame(1, 0),)), Publish(1, 0))
+    executed.executor.void()
+    assert executed.executor.taken(Taken(1, 0, "")) == []
+    executed.perform(Publish(1, 0))
+    assert executed.executor.taken(Taken(2, 0, "")) == [Sent(1, 0)]
