@@ -327,7 +327,7 @@ def _flat(tokens: Iterable[Any]) -> Iterable[int]:
 
 
 def _check(values: Mapping[str, Any], at: Path, report: Report) -> None:
-    """Refuse labels that use a level that the topic does not have."""
+    """Refuse labels that use a level that the topic does not have, or a field of a payload that has no fields."""
     levels = values["topic"].split("/")
     for name, text in values["labels"]:
         for part in parse(text).parts:
@@ -335,6 +335,9 @@ def _check(values: Mapping[str, Any], at: Path, report: Report) -> None:
                 last = len(levels) - 1
                 why = f"the topic has levels 0 to {last}"
                 report.wrong((*at, "labels", name), text, why, f"{{topic[{last}]}}")
+            elif isinstance(part, tuple) and values["format"] == "cbor":
+                why = "a CBOR batch has times and values only"
+                report.wrong((*at, "labels", name), text, why, "{topic[1]}")
 
 
 _POINTER: Final = Text(

@@ -112,6 +112,11 @@ SENSORS = [
         "the topic has levels 0 to 1",
         'did you mean "{topic[1]}"',
     ),
+    (
+        'driver = "mqtt"\ntopic = "a/+"\nformat = "cbor"\nlabels = {m = "{/m}"}',
+        "a CBOR batch has times and values only",
+        "{topic[1]}",
+    ),
     ('driver = "mqtt"\ntopic = "a"\nlabels = {m = "{topic}"}', "braces may only contain", "{topic[1]}"),
     ('driver = "mqtt"\ntopic = "a"\nlabels = {"m n" = "x"}', "is not a label name", "letters, digits and _"),
     ('driver = "mqtt"\ntopic = "a"\nlabels = {value = "x"}', "is not a label name", "not a word of `where`"),
