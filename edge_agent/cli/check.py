@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import line_of
 from edge_agent.config.checking.documents import read
+from edge_agent.config.checking.durations import format_duration
 from edge_agent.config.definitions.definitions import Definition, parse_definition_file
 from edge_agent.config.in_force.crosscheck import over_horizon
 from edge_agent.config.in_force.unserved_report import unserved
@@ -29,7 +31,7 @@ EXAMPLES = """\
   headwater check                         # headwater.toml here
   headwater check --connect press-1.toml  # also check that its files exist and its brokers answer
   headwater check boiler.json             # a sensor or a query, before it is published
-  headwater check root.toml press-1.toml  # also whether sessions end within the root's correction horizon
+  headwater check root.toml region-1.toml press-1.toml  # also what concerns several: horizon, grace
   headwater check --json *.toml
 
 exit codes: 0 no mistake; 1 no mistake, but a file or broker is missing (--connect); 2 mistakes; 3 not supported yet
@@ -40,9 +42,9 @@ CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, else None.
+    """The result for one file. code: exit code. lines: mistakes as text. settings, content: of a file that can be used.
 
-    content: of the file, if it could be used.
+    settings: None for a sensor or a query.
     """
 
     file: str
@@ -53,7 +55,7 @@ class Verdict:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     definitions: tuple[Definition, ...] = ()
-    horizon_us: int | None = None
+    settings: Settings | None = None
     content: bytes = b""
 
 
@@ -98,10 +100,7 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
     except ConfigError as err:
         lines = tuple(str(err).splitlines())
         return Verdict(file, kind, 2, _many(len(lines), "mistake"), lines, err.problems)
-    horizon_us = settings.root.horizon_us if settings.node.role == "root" else None
-    verdict = Verdict(
-        file, kind, 0, _about(settings), (), (), notes(settings), settings.definitions, horizon_us, content
-    )
+    verdict = Verdict(file, kind, 0, _about(settings), (), (), notes(settings), settings.definitions, settings, content)
     problems, many = unserved(settings)
     if many:
         return replace(_wrong(verdict, problems), about=_many(many, "mistake"))
@@ -111,9 +110,36 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
 
 
 def _together(verdicts: list[Verdict]) -> list[Verdict]:
-    """Add mistakes that concern several files: sessions whose gap is longer than the root's horizon."""
-    horizon_us = min((v.horizon_us for v in verdicts if v.horizon_us is not None), default=None)
-    return verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
+    """Add mistakes that concern several files: a gap longer than the root's horizon, and a grace that is too short."""
+    every = [v.settings for v in verdicts if v.settings is not None]
+    horizon_us = min((each.root.horizon_us for each in every if each.node.role == "root"), default=None)
+    found = verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
+    return [_patient(verdict, every) for verdict in found]
+
+
+def _patient(verdict: Verdict, every: Sequence[Settings]) -> Verdict:
+    """Add a mistake if a node would exclude a child that may be silent longer (docs/protocol.md 4.4)."""
+    parent = verdict.settings
+    if parent is None or parent.lower is None or verdict.code == 2:
+        return verdict
+    below = ((_silence_us(child), child.node.id) for child in every if _is_below(child, parent))
+    least_us, name = max(below, default=(0, ""))
+    if parent.grace_us > least_us:
+        return verdict
+    why = f"not more than {format_duration(least_us)}, for which {name} may be silent"
+    grace = format_duration(parent.grace_us)
+    return _wrong(verdict, [Problem("lower.grace", grace, why, "use a longer grace")])
+
+
+def _is_below(child: Settings, parent: Settings) -> bool:
+    return child.uplink is not None and parent.node.id in child.uplink.in_order and child.node.id != parent.node.id
+
+
+def _silence_us(child: Settings) -> int:
+    """How long nothing new may come from a child in order: two heartbeats and its own grace, or delay of a sensor."""
+    heartbeat_us = child.uplink.heartbeat_us if child.uplink is not None else 0
+    delays_us = [each.value.delay_us for each in child.definitions if isinstance(each.value, Sensor)]
+    return 2 * heartbeat_us + (child.grace_us if child.lower is not None else max(delays_us, default=0))
 
 
 def _within(verdict: Verdict, horizon_us: int) -> Verdict:

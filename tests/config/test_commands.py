@@ -299,3 +299,36 @@ def test_an_unknown_key_is_told_every_key_there_is(
     assert main(["check", str(tmp_path / "x.toml")]) == 2
     _, _, known = capsys.readouterr().err.splitlines()[0].partition("known here: ")
     assert {"id", "revision", "nodes", "removed"} < set(known.split(", "))
+
+
+def _tier(role: str, name: str, tables: str) -> str:
+    return f'[node]\nid = "{name}"\nrole = "{role}"\n{tables}'
+
+
+@pytest.mark.parametrize(
+    ("region_grace", "delay", "wrong"),
+    [("10m", "0s", ""), ("10m", "30m", "region"), ("32m", "30m", "root"), ("20s", "0s", "region"), ("2m", "0s", "")],
+)
+def test_a_grace_that_is_shorter_than_what_is_below_may_be_silent_is_a_mistake(
+    region_grace: str, delay: str, wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """protocol 4.4"""
+    uplink = '[uplink]\nbroker = "mqtt://127.0.0.1"\n'
+    lower = '[lower]\nbroker = "mqtt://127.0.0.1:2"\n'
+    texts = {
+        "root": _tier("root", "root", f'{lower}grace = "11m"\ntiers = 2\n'),
+        "region": _tier("region", "region-1", f'{uplink}{lower}grace = "{region_grace}"\ntiers = 1\n'),
+        "press": _tier(
+            "gateway",
+            "press-1",
+            f'{uplink}parent = "region-1"\nheartbeat = "10s"\n[sensor.a]\n{SENSOR}delay = "{delay}"\n',
+        ),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    files = [str(tmp_path / f"{name}.toml") for name in texts]
+    assert [main(["check", file]) for file in files] == [0, 0, 0]  # each alone is right
+    assert main(["check", *files]) == (2 if wrong else 0)
+    mistakes = [line for line in capsys.readouterr().err.splitlines() if "may be silent" in line]
+    assert [wrong] * len(mistakes) == [Path(line.split(":")[0]).stem for line in mistakes]
+    assert len(mistakes) == bool(wrong)
