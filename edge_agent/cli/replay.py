@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +54,19 @@ def main(args: argparse.Namespace) -> int:
         complain(line)
     with Progress("replaying", len(recordings)) as bar:
         for row in (of_spark if spark else of_python)(recordings, bar, revisions=args.revisions):
-            print(json.dumps(row, ensure_ascii=False))
+            _print(row)
     sys.stdout.flush()
     if unread:
         return MISUSED
     return UNAVAILABLE if refused and args.strict else DONE
+
+
+def _print(row: Mapping[str, Any]) -> None:
+    """Print a row. What the output cannot contain, such as a file name that is no text, is escaped as JSON does."""
+    try:
+        print(json.dumps(row, ensure_ascii=False))
+    except UnicodeEncodeError:
+        print(json.dumps(row))
 
 
 def read(files: Iterable[Path]) -> tuple[list[Recording], int]:

@@ -15,13 +15,14 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import LATE_POLICIES, Group, Query
 from edge_agent.config.checking.checker import line_of, short
 from edge_agent.config.checking.durations import UNITS_US
+from edge_agent.config.checking.durations import unit_us as unit_us_of
 from edge_agent.config.checking.foreign_json import reason
 from edge_agent.config.definitions.definitions import parse_recording_query
 from edge_agent.config.in_force.crosscheck import too_much
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, NotSupported, Problem
 from edge_agent.recording.diagnostics import before_first, early, odd_items
-from edge_agent.recording.streams import FAR_US, KEY, ChildStream, columns, item_times, read_streams
+from edge_agent.recording.streams import FAR_US, KEY, ChildStream, columns, is_unicode, item_times, read_streams
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
@@ -100,12 +101,13 @@ def _recording(table: Any, name: str, source: str) -> Recording:
     if not isinstance(table, dict):
         raise ConfigError(f"wanted an object, got {type(table).__name__}")
     table = _without_nulls(table)
-    unit_us = UNITS_US.get(str(table.get("unit", "ms")))
+    unit_us = unit_us_of(str(table.get("unit", "ms")))
     if unit_us is None:
         raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(table['unit']))}")
     raw = table.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
+    raw = {child: [] if items is None else items for child, items in raw.items()}
     asked, refused = _queries(table.get("queries"), source, unit_us)
     squared = any("sq" in basis_of(one.query.aggregates, 0) for one in asked)
     order = _order(table.get("child_order"), tuple(raw))
@@ -266,8 +268,10 @@ def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], 
     for at, table in enumerate(map(_without_nulls, raw)):
         item = table.get("id", f"q{at + 1}")
         after = table.get("added_after_items") or 0
-        known = json.dumps(item, sort_keys=True)
         try:
+            if not is_unicode(known := json.dumps(item, sort_keys=True, ensure_ascii=False)):
+                item = f"q{at + 1}"
+                raise ConfigError(f"queries[{at}]: the id is not valid Unicode")
             if not isinstance(after, int):
                 raise ConfigError(f"added_after_items: wanted a number of items, got {short(repr(after))}")
             if known in asked:

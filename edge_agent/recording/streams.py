@@ -23,6 +23,7 @@ FAR_US: Final = 2**55  # a thousand years: later times are refused, later waterm
 EXACT: Final = 2**53  # integers up to this are exact in every aggregate
 WIDEST: Final = 2**61 - 1  # largest integer of the wire format (wire/columns/series.py)
 MOST_SQUARES: Final = 10**38  # a larger sum has no result (docs/protocol.md 7.1)
+LONGEST_KEY: Final = 30_000  # characters: a frame has room for it
 NO_INTEGER: Final = 2**62  # represents NaN among integers; the slicer skips and counts it, as it is over the limit
 
 
@@ -51,6 +52,7 @@ def read_streams(
     """Returns (streams in `order`, labels by series, scale of all values). squared: whether a query sums squares."""
     items = {child: raw.get(child, []) for child in order}
     for child, stream in items.items():
+        _unicode(child, "streams", "a name of a child")
         if not isinstance(stream, list):
             raise ConfigError(f"streams.{child}: wanted a list of items")
         for at, item in enumerate(stream):
@@ -95,8 +97,14 @@ def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, in
 def _marker(item: Sequence[Any], unit_us: int, child: str, at: int) -> Marker:
     """Read ["p", time], ["p", time, id], ["p", time, "start" or "end"] or ["p", time, id, "start" or "end"]."""
     more = [part for part in item[2:] if part is not None]
-    kind = str(more.pop()) if more and more[-1] in {"start", "end"} else ""
-    return Marker(_time(item[1], unit_us, child, at), kind, str(more[0]) if more else "")
+    kind = str(more.pop()) if more and more[-1] in ("start", "end") else ""
+    name = more[0] if more else ""
+    if isinstance(name, list | dict):
+        raise ConfigError(f"streams.{child}[{at}]: wanted a text or number as id of a mark, got {short(repr(name))}")
+    if isinstance(name, float) and name.is_integer():
+        name = int(name)  # as in the query
+    _unicode(str(name), f"streams.{child}[{at}]", "the id")
+    return Marker(_time(item[1], unit_us, child, at), kind, str(name))
 
 
 def item_times(stream: ChildStream) -> Ints:
@@ -111,9 +119,20 @@ def item_times(stream: ChildStream) -> Ints:
 
 def _label(key: object, child: str, at: int) -> str:
     label = key_label(key)
-    if not label.isascii() and any("\ud800" <= sign <= "\udfff" for sign in label):
-        raise ConfigError(f"streams.{child}[{at}]: the key is not valid Unicode: {short(repr(label))}")
+    _unicode(label, f"streams.{child}[{at}]", "the key")
+    if len(label) > LONGEST_KEY:
+        raise ConfigError(f"streams.{child}[{at}]: a key of {len(label)} characters; at most {LONGEST_KEY} are allowed")
     return label
+
+
+def _unicode(text: str, where: str, what: str) -> None:
+    if not is_unicode(text):
+        raise ConfigError(f"{where}: {what} is not valid Unicode: {short(repr(text))}")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can contain the text: JSON may have half of a pair of surrogates, which no output can contain."""
+    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def key_label(key: object) -> str:
@@ -138,7 +157,9 @@ def _number(value: object, child: str, at: int) -> float:
     """A value as a float; null is NaN, and texts of numbers such as "NaN" are allowed."""
     try:
         return math.nan if value is None else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError) as err:
+    except OverflowError:  # an integer of many digits
+        return -math.inf if value < 0 else math.inf  # type: ignore[operator]
+    except (TypeError, ValueError) as err:
         raise ConfigError(f"streams.{child}[{at}]: wanted a number, got {short(repr(value))}") from err
 
 

@@ -130,7 +130,6 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
         ({"streams": {"a": [[1, "\ud800", 1]]}}, r"streams.a\[0\]: the key is not valid Unicode"),
         ({"streams": {"a": [[0.00001, "k", 1]]}}, "wanted a time in whole microseconds"),
         ({"streams": {"a": [[10**30, "k", 1]]}}, "is more than a thousand years"),
-        ({"streams": {"a": [[1, "k", 10**400]]}}, r"streams.a\[0\]: wanted a number, got 10{58}…$"),
         ({"streams": {"a": [[1, "k", "x" * 10**6]]}}, r"streams.a\[0\]: wanted a number, got 'x{58}…$"),
         ({"unit": "fortnight"}, "unit: wanted one of us, ms, s"),
         ({"watermarks": {"mode": "guess"}}, "watermarks.mode: wanted one of"),

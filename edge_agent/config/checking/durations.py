@@ -16,6 +16,15 @@ UNITS_US: Final = {  # unit -> microseconds; for canonical text see format_durat
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
+_SPELLINGS: Final = {
+    "us": ("usec", "microsecond"),
+    "ms": ("msec", "milli", "millisecond"),
+    "s": ("sec", "second"),
+    "m": ("min", "minute"),
+    "h": ("hr", "hour"),
+    "d": ("day",),
+    "w": ("week",),
+}
 DURATION: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:us|ms|s|m|h|d|w)"  # in JSON Schemas too
 SIZES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 SIZE: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:B|kB|MB|GB|KiB|MiB|GiB)"
@@ -31,6 +40,14 @@ def parse_duration(text: str) -> int:
     Raises: ValueError for other texts, and if the duration is not a whole number of microseconds.
     """
     return _whole(text, _DURATION.fullmatch(text), UNITS_US, "250ms, 5s, 10m, 1h or 1d", "microseconds")
+
+
+def unit_us(text: str) -> int | None:
+    """The microseconds of a unit as people write it in a recording: `s`, `sec`, `Seconds`; None if it is no unit."""
+    for unit, others in _SPELLINGS.items():
+        if text == unit or text.lower() in {unit, *others, *(f"{other}s" for other in others)}:
+            return UNITS_US[unit]
+    return None
 
 
 def whole_us(us: float) -> float:

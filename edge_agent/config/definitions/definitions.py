@@ -13,10 +13,11 @@ from pathlib import Path as File
 from typing import Any, Final, TypeVar
 
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.config.checking.checker import BAD, Key, Report, complete, line_of, read_table
+from edge_agent.config.checking.checker import BAD, Key, Report, complete, line_of, read_table, short
 from edge_agent.config.checking.composite_types import ListOf
 from edge_agent.config.checking.documents import Document, Path, read
 from edge_agent.config.checking.durations import UNITS_US
+from edge_agent.config.checking.durations import unit_us as unit_us_of
 from edge_agent.config.checking.value_types import Flag, Number, Text
 from edge_agent.config.definitions.queries import read_query, write_query
 from edge_agent.config.definitions.sensors import read_sensor, write_sensor
@@ -198,6 +199,9 @@ def parse_sensor(item: str, payload: Payload) -> Sensor:
     return value
 
 
+IN_TIME: Final = frozenset({"tumbling", "sliding", "session", "fixed_band"})  # windows whose plain numbers have a unit
+
+
 def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **defaults: object) -> Query:
     """Read a query of a recording. Plain numbers are durations in unit_us; unknown keys are ignored.
 
@@ -209,11 +213,16 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
     table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **own}
     if isinstance(window, Mapping):
         unit = window.get("unit")
-        if isinstance(unit, str) and unit in UNITS_US:
-            unit_us = UNITS_US[unit]
+        if unit is not None and window.get("type") in IN_TIME:
+            found = unit_us_of(unit) if isinstance(unit, str) else None
+            if found is None:
+                raise ConfigError(f"window.unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(unit))}")
+            unit_us = found
         if window.get("keyed") is False:
             table["by"] = []
         table["window"] = _said(window)
+    if table.get("scope") in ("central", "global"):
+        del table["scope"]  # over all children, as without it
     table["param"] = _said(query.get("param") or {})
     if isinstance(several := query.get("aggregates"), list):
         table["aggregates"] = [_said(each) for each in several]

@@ -119,7 +119,7 @@ class WindowTable(AsWritten):
             if word not in GUARDS:
                 raise
             return report.wrong((*at, "type"), word, f"its package ({GUARDS[word].package}): {error_text(err)}")
-        if wrong is None or (wrong.live and report.unit_us is not None):
+        if wrong is None or (wrong.live and (report.unit_us is not None or report.unbounded)):
             if why := broken_law(spec):
                 return report.wrong((*at, "type"), word, f"its package ({GUARDS[word].package}): {why}")
             return spec
