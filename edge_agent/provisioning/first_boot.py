@@ -100,10 +100,18 @@ def _other_node(node: str, root: Path, name: str) -> list[str]:
 
 
 def _owner(spool: Path) -> str | None:
-    """The id of the node of a spool; None if it cannot be read. SQLite must not create files: they would be root's."""
+    """The id of the node of a spool; None if it cannot be read. SQLite must not create files: they would be root's.
+
+    The gateway's user wrote the file: it may be anything, even a pipe, which opens once somebody writes to it.
+    """
+    try:
+        if not stat.S_ISREG(spool.lstat().st_mode):
+            return None
+    except OSError:
+        return None
     try:
         with closing(sqlite3.connect(f"{spool.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
-            db.set_progress_handler(lambda: 1, 100_000)  # the gateway's user wrote the file: it may be anything
+            db.set_progress_handler(lambda: 1, 100_000)
             found = db.execute("SELECT value FROM meta WHERE name = 'node'").fetchone()
     except sqlite3.Error:  # none there yet, or damaged: the gateway sets it aside
         return None

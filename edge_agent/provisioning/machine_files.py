@@ -133,7 +133,7 @@ def _broker(table: LocalBrokerTable, password: str) -> list[MachineFile]:
         "log_type notice",
         "",
     ]
-    if table.address in {"0.0.0.0", "::"}:  # noqa: S104 - one listener serves loopback too
+    if table.address == "0.0.0.0":  # noqa: S104 - one listener serves loopback too; one on `::` is for IPv6 only
         config.remove("listener 1883 127.0.0.1")
     acl = f"user {AGENT_USER}\ntopic read #\n\nuser {table.user}\ntopic readwrite #\n"
     return [

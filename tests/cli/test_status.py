@@ -35,7 +35,7 @@ def test_frames_that_wait_for_a_former_parent_are_told_with_what_to_do() -> None
     doubt = {"region-1": {"frames": 12, "since_us": 1_000_000_000_000_000}}
     (line,) = in_doubt("gw-1", {"status": {"online": True, "in_doubt": doubt}}, 1_000_000_480_000_000)
     assert line.startswith("IN DOUBT: 12 frames wait for region-1 since 2001-09-09T01:46:40Z (8 min).")
-    assert line.endswith("headwater accept-loss gw-1")
+    assert line.endswith("headwater accept-loss gw-1 region-1")
     assert in_doubt("gw-1", {"status": {"online": True, "in_doubt": "nonsense"}}, 0) == []
     (line,) = in_doubt("gw-1", {"status": {"in_doubt": {"region-1": {"frames": 1, "since_us": 0}}}}, 0)
     assert "1 frame waits for region-1. They" in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import stat
@@ -503,6 +504,31 @@ def begin(spool: Path, node: str) -> None:
     file = SpoolFile(spool, node)
     file.open()
     file.close()
+
+
+@pytest.mark.parametrize(("address", "own"), [("0.0.0.0", False), ("::", True), ("192.168.1.20", True)])
+def test_the_gateway_reaches_its_own_broker_whatever_address_it_has(address: str, own: bool) -> None:
+    """A listener on `::` takes no IPv4 connections, and the gateway connects to 127.0.0.1."""
+    text = SMALL + f'[local_broker]\npassword = "longenough"\naddress = "{address}"\n'
+    files = {each.path: each.text for each in machine_files(parse_gateway_file(text.encode(), "x"), "secret")}
+    config = next(content for path, content in files.items() if path.endswith("mosquitto.conf"))
+    assert ("listener 1883 127.0.0.1" in config.splitlines()) == own
+    assert f"listener 1883 {address}" in config.splitlines()
+
+
+def test_what_the_gateway_s_user_left_in_place_of_a_spool_does_not_stop_the_boot(tmp_path: Path) -> None:
+    """A pipe: to open it lasts until somebody writes. The unit has an end of its own, for what nobody thought of."""
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    spool = root / "var/lib/headwater/spool.db"
+    spool.parent.mkdir(parents=True)
+    os.mkfifo(spool)
+    file.write_text(SMALL)
+    assert apply(file, root).lines == ()
+    spool.unlink()
+    spool.symlink_to("/dev/zero")
+    assert apply(file, root).lines == ()
+    unit = Path(__file__).parents[2] / "gateway_image/overlay/etc/systemd/system/headwater-machine.service"
+    assert "\nTimeoutStartSec=2min\n" in unit.read_text()
 
 
 def test_another_node_id_on_a_card_with_a_spool_is_not_applied(tmp_path: Path) -> None:

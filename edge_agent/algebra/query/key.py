@@ -56,6 +56,14 @@ def key_labels(text: str) -> dict[str, str]:
     return {_plain(name): _plain(value) for name, _sign, value in pairs}
 
 
+def has_label_twice(text: str) -> bool:
+    """Whether a text is no key of `key_text` because a label occurs twice in it."""
+    if "," not in text:
+        return False
+    names = [part.partition("=")[0] for part in text.split(",")]
+    return len(set(names)) < len(names)
+
+
 def label_number(text: str) -> float:
     """The weight in the text of a label: a decimal number >= 0. NaN for any other text and for more than MAX_WEIGHT."""
     number = float(text) if _NUMBER.fullmatch(text.strip()) else math.nan

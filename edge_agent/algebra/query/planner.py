@@ -12,13 +12,13 @@ import functools
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.aggregates.families.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS, MAX_PLAN_BYTES, Plan
-from edge_agent.algebra.query.group_cut import OrderedCut
+from edge_agent.algebra.query.group_cut import GroupCut, OrderedCut, PunctuationCut, SessionCut
 from edge_agent.algebra.query.query import SCOPES, Query
 from edge_agent.algebra.query.wire_costs import COMMIT, Cost, overlap, rates
 from edge_agent.algebra.windows import ALL, Punctuation, Session
@@ -109,8 +109,7 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
 
 def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | None) -> Placement:
     cut = queries[0].group.cut
-    hashed = f"session {cut.gap_us} {cut.max_us}"
-    made = _plan_of(queries, "session", basis, scale, gap_us=cut.gap_us, hashed=hashed)
+    made = _plan_of(queries, "session", basis, scale, gap_us=cut.gap_us)
     cost = Cost(basis, scale, own_range=True)
     if queries[0].scope == "local":
         reason = "sessions of the gateway alone, merged with those of no other node"
@@ -144,7 +143,7 @@ def _punctuation(
     else:
         kind, cost = "window", Cost(basis, scale, own_range=True)
         listed = "which windows there are, with or without a reading"
-    rows = _plan_of(queries, kind, basis, scale, hashed=f"{kind} {window.group_cut(skips=False).text}")
+    rows = _plan_of(queries, kind, basis, scale)
     markers = _plan_of(queries, "marker", ("count",), None)
     return (
         Placement(rows, "all", where, f"windows from marker to marker, {why}", cost),
@@ -185,11 +184,19 @@ def _plan_of(
     *,
     unit_us: int = 1,
     gap_us: int | None = None,
-    hashed: str = "",
 ) -> Plan:
-    """The plan for these queries. hashed: text that replaces `kind` in the plan's hash; '' for `kind` itself."""
     served = tuple(sorted((query.id, query.revision) for query in queries))
-    return Plan(plan_hash(hashed or kind, basis, scale, served), kind, basis, scale, unit_us, served, gap_us)
+    digest = plan_hash(hashed_kind(queries[0].group.cut, kind), basis, scale, served)
+    return Plan(digest, kind, basis, scale, unit_us, served, gap_us)
+
+
+def hashed_kind(cut: GroupCut, kind: str) -> str:
+    """The kind of a plan as its hash includes it, with what cuts sessions or windows between markers."""
+    if isinstance(cut, SessionCut):
+        return f"{kind} {cut.gap_us} {cut.max_us}"
+    if isinstance(cut, PunctuationCut) and kind != "marker":
+        return f"{kind} {replace(cut, skips=False).text}"
+    return kind
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:

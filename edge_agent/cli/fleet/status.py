@@ -223,7 +223,7 @@ def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
         waits = "frame waits" if frames == 1 else "frames wait"
         lines.append(
             f"IN DOUBT: {frames} {waits} for {parent}{since}. They count once it is back, at the broker that "
-            f"[uplink.brokers] names for it. If it will never be back: headwater accept-loss {name}"
+            f"[uplink.brokers] names for it. If it will never be back: headwater accept-loss {name} {parent}"
         )
     return lines
 

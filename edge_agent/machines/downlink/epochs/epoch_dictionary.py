@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Final
 
 from edge_agent.algebra.frame import MAX_KEYS, Define, Plan
+from edge_agent.algebra.query.key import has_label_twice
+from edge_agent.algebra.query.planner import hashed_kind, plan_hash
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import decode, encode
@@ -20,9 +23,16 @@ def _shared_group(group: Group) -> Group:
 
 
 @lru_cache(maxsize=4096)
-def _shared_plan(plan: Plan) -> Plan:
-    """Like `_shared_group`, for plans, which list the queries that they serve."""
-    return plan
+def _shared_plan(group: Group, plan: Plan) -> Plan:
+    """Like `_shared_group`, for plans, which list the queries that they serve.
+
+    Rows of plans with one hash are merged. So a plan whose hash is not that of its content gets one of its own: else a
+    child could give the hash of another plan to other columns or another scale, and change the rows of its siblings.
+    """
+    if plan.hash == plan_hash(hashed_kind(group.cut, plan.kind), plan.basis, plan.scale, plan.queries):
+        return plan
+    content = (plan.hash.hex(), plan.kind, plan.basis, plan.scale, plan.unit_us, plan.queries, plan.gap_us)
+    return replace(plan, hash=sha256(repr(content).encode()).digest()[: len(plan.hash)])
 
 
 MOST_BYTES: Final = 32 << 20  # limit of one epoch's definitions; 65 536 keys of the longest labels take half of it
@@ -48,6 +58,9 @@ class EpochDictionary:
         """
         if (size_bytes := self.size_bytes + _size_bytes(define)) > MOST_BYTES:
             raise WireError(f"the definitions of an epoch take {size_bytes} bytes, at most {MOST_BYTES} are kept")
+        for text in define.keys[1]:
+            if has_label_twice(text):
+                raise WireError(f"a label occurs twice in the key {text[:80]!r}")
         keys = _extended("key", self.keys, define.keys)
         nodes = _extended("node", self.nodes, define.nodes)
         if len(keys) > MAX_KEYS:
@@ -60,8 +73,8 @@ class EpochDictionary:
         for number, group_number, plan in define.plans:
             if group_number not in groups:
                 raise WireError(f"plan number {number} is of group number {group_number}, which is not defined")
-            known = plans.setdefault(number, (groups[group_number], _shared_plan(plan)))
-            if known != (groups[group_number], plan):
+            own = groups[group_number], _shared_plan(groups[group_number], plan)
+            if plans.setdefault(number, own) != own:
                 raise WireError(f"plan number {number} is defined already with other content")
         grown = len(keys) + len(nodes) + len(groups) + len(plans) > self._count()
         self.keys, self.nodes, self.groups, self.plans = keys, nodes, groups, plans
@@ -91,7 +104,7 @@ class EpochDictionary:
             list(state.keys),
             list(state.nodes),
             {number: _shared_group(decode(Group, plain)) for number, *plain in state.groups},
-            {number: (_shared_group(group), _shared_plan(plan)) for number, group, plan in state.plans},
+            {number: (_shared_group(group), _shared_plan(group, plan)) for number, group, plan in state.plans},
         )
 
 

@@ -1,0 +1,67 @@
+"""What the numbers of a child's epoch may mean (docs/protocol.md 2.4)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from edge_agent.algebra.frame import Define, Plan
+from edge_agent.algebra.query.planner import plan as placed
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.config.definitions.definitions import parse_definition
+from edge_agent.errors import WireError
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+
+WINDOWS: dict[str, dict[str, Any]] = {
+    "tumbling": {"type": "tumbling", "length": "10s"},
+    "sliding": {"type": "sliding", "length": "1m", "slide": "7s"},
+    "session": {"type": "session", "gap": "10s", "max": "1h"},
+    "count": {"type": "count_tumbling", "length": 10},
+    "order": {"type": "punctuation", "interpretation": "order"},
+    "central": {"type": "punctuation", "interpretation": "central"},
+}
+
+
+def learnt(group: Group, *plans: Plan) -> list[Plan]:
+    """Each plan as one child after the other defines it."""
+    out = []
+    for plan in plans:
+        dictionary = EpochDictionary()
+        dictionary.learn(Define((0, ()), (0, ()), ((0, group),), ((0, 0, plan),)))
+        out.append(dictionary.plans[0][1])
+    return out
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+def test_a_plan_with_the_hash_of_another_one_is_a_plan_of_its_own(window: dict[str, Any]) -> None:
+    """Rows of equal hashes are merged, so a child could change the rows of others: protocol 2.4."""
+    text = json.dumps({"source": "s", "window": window, "aggregates": ["sum", "count"], "revision": 1})
+    query = parse_definition("query", "q", text).value
+    assert isinstance(query, Query)
+    for placement in placed((query,), -2):
+        plan = placement.plan
+        others = [
+            replace(plan, scale=7),
+            replace(plan, basis=(*plan.basis, "max")),
+            replace(plan, queries=()),
+            replace(plan, queries=(*plan.queries, ("x", 1))),
+            replace(plan, kind="slice" if plan.kind == "window" else "window"),
+        ]
+        honest, *found = learnt(query.group, plan, *others)
+        assert honest == plan
+        assert len({each.hash for each in (honest, *found)}) == 1 + len(others)
+        assert [replace(each, hash=plan.hash) for each in found] == others
+        assert learnt(query.group, *others) == found, "whichever child sends it"
+
+
+@pytest.mark.parametrize("text", [",", "k=1,k=1", "a=1,k=2,a=3", "Permission denied=1,Permission denied=2"])
+def test_a_key_with_a_label_twice_is_refused(text: str) -> None:
+    """Spark has no map for it: the window's rows of all keys would be left out."""
+    dictionary = EpochDictionary()
+    with pytest.raises(WireError, match="a label occurs twice"):
+        dictionary.learn(Define(keys=(0, ("k=1", text))))
+    assert dictionary == EpochDictionary()
+    dictionary.learn(Define(keys=(0, ("", "k=", "k=1", "k=1%2Ck=1", "a=,b="))))
