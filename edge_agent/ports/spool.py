@@ -69,9 +69,7 @@ class Spool:
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._recent_bytes = 0
         self._obsolete: set[str] = set()  # damaged slots and slots useless without them: the next commit deletes them
-        self._misnamed: list[int] | None = (
-            None  # rows with a damaged name: the next commit deletes them; None: no damage
-        )
+        self._misnamed: list[int] | None = None  # rows whose names are damaged: the next commit deletes them
         self._digests: dict[str, bytes] = {}  # slot -> digest of its stored value: an unchanged slot is not rewritten
 
     # --- opening ---------------------------------------------------------------------------------------------------
@@ -117,12 +115,12 @@ class Spool:
         state: dict[str, object] = {}
         damaged: dict[str, str] = {}
         self._digests.clear()
-        rows = db.execute("SELECT rowid, CAST(name AS BLOB), crc, value FROM slots").fetchall()  # a name may be no text
-        found, listed = {raw for _, raw, _, _ in rows}, self._file.slot_names()
+        listed = self._file.slot_names()  # as bytes: a damaged name may be no text
+        found = {raw for (raw,) in db.execute("SELECT CAST(name AS BLOB) FROM slots NOT INDEXED")}
         missing = [name for name, again in listed if name not in found and again not in found]
         known = {name for pair in listed for name in pair}
         misnamed: list[int] = []
-        for row, raw, crc, value in rows:
+        for row, raw, crc, value in db.execute("SELECT rowid, CAST(name AS BLOB), crc, value FROM slots"):
             name = raw.decode("utf-8", "replace")
             if raw not in known and missing:  # it is the missing slot, or belongs to none
                 misnamed.append(row)

@@ -34,9 +34,10 @@ CREATE TABLE frames (
 NAMES: Final = (
     "CREATE TABLE slot_names (name TEXT NOT NULL, again TEXT NOT NULL)",
     "CREATE TRIGGER slot_added AFTER INSERT ON slots BEGIN INSERT INTO slot_names VALUES (NEW.name, NEW.name); END",
-    "CREATE TRIGGER slot_deleted AFTER DELETE ON slots BEGIN DELETE FROM slot_names WHERE name = OLD.name; END",
-    "CREATE TRIGGER slot_renamed AFTER UPDATE OF name ON slots BEGIN "
-    "UPDATE slot_names SET name = NEW.name, again = NEW.name WHERE name = OLD.name; END",
+    """CREATE TRIGGER slot_deleted AFTER DELETE ON slots BEGIN
+  DELETE FROM slot_names WHERE OLD.name IN (name, again); END""",
+    """CREATE TRIGGER slot_renamed AFTER UPDATE OF name ON slots BEGIN
+  UPDATE slot_names SET name = NEW.name, again = NEW.name WHERE OLD.name IN (name, again); END""",
     "INSERT INTO slot_names SELECT name, name FROM slots",
 )
 

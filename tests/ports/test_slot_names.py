@@ -91,6 +91,22 @@ def test_a_missing_slot_is_damaged(spool: Spool, path: Path) -> None:
     again.close()
 
 
+def test_a_damaged_row_of_the_list_costs_nothing(spool: Spool, path: Path) -> None:
+    spool.commit(Commit(dict(SLOTS)))
+    spool.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE slot_names SET name = 'horizoo' WHERE name = 'horizon'")
+        db.execute("UPDATE slot_names SET again = 'outbox_stat' WHERE name = 'outbox_state'")
+    db.close()
+    again = reopened(path)
+    assert (again.open().state, again.notes) == (SLOTS, [])
+    again.commit(Commit({"horizon": None, "outbox_state": None}))
+    again.close()
+    restored = again.open()
+    assert (restored.state, restored.lost, again.notes) == ({"source/boiler": 3}, False, [])
+    again.close()
+
+
 def test_the_spool_of_a_headwater_without_the_list_is_read_and_gets_one(spool: Spool, path: Path) -> None:
     spool.commit(Commit(dict(SLOTS)))
     spool.close()
