@@ -52,7 +52,8 @@ class SpoolFile(SqliteFile):
 
     def __init__(self, path: Path, node: str) -> None:
         """node: id of the node that owns the spool."""
-        super().__init__(path, Path(f"{path}.lock"), f"the spool {path}")
+        what, path = f"the spool {path}", path.resolve()
+        super().__init__(path, Path(f"{path}.lock"), what)
         self.node = node
         self.lost = False  # the past of the node was set aside, and no commit has followed
         self._aside = False  # this process has set the file aside
