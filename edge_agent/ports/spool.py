@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
@@ -116,7 +116,7 @@ class Spool:
         damaged: dict[str, str] = {}
         self._digests.clear()
         listed = self._file.slot_names()  # as bytes: a damaged name may be no text
-        found = {raw for (raw,) in db.execute("SELECT CAST(name AS BLOB) FROM slots NOT INDEXED")}
+        found = Counter(raw for (raw,) in db.execute("SELECT CAST(name AS BLOB) FROM slots NOT INDEXED"))
         missing = [name for name, again in listed if name not in found and again not in found]
         known = {name for pair in listed for name in pair}
         misnamed: list[int] = []
@@ -126,7 +126,7 @@ class Spool:
                 misnamed.append(row)
                 continue
             try:
-                if name.encode() != raw:
+                if name.encode() != raw or found[raw] > 1:  # no text, or changed to the name of another slot
                     misnamed.append(row)
                     raise WireError("its name is damaged")
                 if zlib.crc32(value) != crc:

@@ -102,8 +102,14 @@ class SpoolFile(SqliteFile):
 
     def delete_misnamed(self, rows: Iterable[int]) -> None:
         """Delete slots by row, in the open transaction, and list the others anew. Raises: sqlite3.Error"""
+        self.db.execute(
+            "PRAGMA writable_schema=ON"
+        )  # otherwise a row that the index has under another name is an error
+        try:
+            self.db.executemany("DELETE FROM slots WHERE rowid = ?", [(row,) for row in rows])
+        finally:
+            self.db.execute("PRAGMA writable_schema=OFF")
         self.db.execute("REINDEX slots")  # the index holds the former names
-        self.db.executemany("DELETE FROM slots WHERE rowid = ?", [(row,) for row in rows])
         if self.slot_names():
             self.db.execute("DELETE FROM slot_names")
             self.db.execute("INSERT INTO slot_names SELECT name, name FROM slots")

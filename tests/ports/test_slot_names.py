@@ -76,6 +76,22 @@ def test_a_dispensable_slot_with_a_changed_name_costs_itself_only(spool: Spool, 
     again.close()
 
 
+def test_a_name_changed_to_the_name_of_another_slot_is_damaged(spool: Spool, path: Path) -> None:
+    spool.commit(Commit({"numbers/0": 1, "numbers/1": 2}, frames=frames(0)))
+    spool.close()
+    rename_unlisted(path, "numbers/0", b"numbers/1")
+    again = reopened(path)
+    restored = again.open()
+    assert (restored.state, restored.lost) == ({}, True)
+    again.commit(Commit({"numbers/1": 3}))
+    again.close()
+    again = reopened(path)
+    restored = again.open()
+    assert (restored.state, restored.lost, again.notes) == ({"numbers/1": 3}, False, [])
+    assert keys(restored) == [(EPOCH, 0)]
+    again.close()
+
+
 def test_a_missing_slot_is_damaged(spool: Spool, path: Path) -> None:
     spool.commit(Commit(dict(SLOTS)))
     spool.commit(Commit({"source/boiler": None}))  # a deleted one is not missing
