@@ -102,9 +102,7 @@ class SpoolFile(SqliteFile):
 
     def delete_misnamed(self, rows: Iterable[int]) -> None:
         """Delete slots by row, in the open transaction, and list the others anew. Raises: sqlite3.Error"""
-        self.db.execute(
-            "PRAGMA writable_schema=ON"
-        )  # otherwise a row that the index has under another name is an error
+        self.db.execute("PRAGMA writable_schema=ON")  # a row that the index has under another name is then no error
         try:
             self.db.executemany("DELETE FROM slots WHERE rowid = ?", [(row,) for row in rows])
         finally:
