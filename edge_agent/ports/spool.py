@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
@@ -69,6 +69,7 @@ class Spool:
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._recent_bytes = 0
         self._obsolete: set[str] = set()  # damaged slots and slots useless without them: the next commit deletes them
+        self._misnamed: list[int] | None = None  # rows whose names are damaged: the next commit deletes them
         self._digests: dict[str, bytes] = {}  # slot -> digest of its stored value: an unchanged slot is not rewritten
 
     # --- opening ---------------------------------------------------------------------------------------------------
@@ -114,8 +115,20 @@ class Spool:
         state: dict[str, object] = {}
         damaged: dict[str, str] = {}
         self._digests.clear()
-        for name, crc, value in db.execute("SELECT name, crc, value FROM slots"):
+        listed = self._file.slot_names()  # as bytes: a damaged name may be no text
+        found = Counter(raw for (raw,) in db.execute("SELECT CAST(name AS BLOB) FROM slots NOT INDEXED"))
+        missing = [name for name, again in listed if name not in found and again not in found]
+        known = {name for pair in listed for name in pair}
+        misnamed: list[int] = []
+        for row, raw, crc, value in db.execute("SELECT rowid, CAST(name AS BLOB), crc, value FROM slots"):
+            name = raw.decode("utf-8", "replace")
+            if raw not in known and missing:  # it is the missing slot, or belongs to none
+                misnamed.append(row)
+                continue
             try:
+                if name.encode() != raw or found[raw] > 1:  # no text, or changed to the name of another slot
+                    misnamed.append(row)
+                    raise WireError("its name is damaged")
                 if zlib.crc32(value) != crc:
                     raise WireError("fails its checksum")
                 state[name] = self._loads(value)
@@ -123,6 +136,8 @@ class Spool:
                 damaged[name] = str(err)
             else:
                 self._digests[name] = _digest(value)
+        damaged |= {raw.decode("utf-8", "replace"): "is missing, or its name is damaged" for raw in missing}
+        self._misnamed = misnamed if misnamed or missing else None
         return state, damaged
 
     def _read_frames(self, db: sqlite3.Connection) -> Iterator[SpooledFrame]:
@@ -190,7 +205,7 @@ class Spool:
         except (sqlite3.Error, OSError) as err:
             raise self._failed(err, "cannot commit") from err
         self.frames, self.bytes = count, size
-        self._obsolete, self._file.lost = set(), False
+        self._obsolete, self._misnamed, self._file.lost = set(), None, False
         for name, digest in digests.items():
             if digest is None:
                 self._digests.pop(name, None)
@@ -211,6 +226,8 @@ class Spool:
         db = self._file.db
         try:
             db.execute("BEGIN IMMEDIATE")
+            if self._misnamed is not None:
+                self._file.delete_misnamed(self._misnamed)
             (_write_slots_beside if past_log else _write_slots)(db, slots)
             held = self._write_frames(db, frames, instead, commit.forget)
             db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)

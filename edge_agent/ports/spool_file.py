@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,19 @@ CREATE TABLE frames (
   crc INTEGER NOT NULL, payload BLOB NOT NULL, UNIQUE (epoch, seq));
 """
 
+# The names of the slots, apart from the slots: a name that a flipped bit changed is not listed, and the listed one is
+# missing. Each name is stored twice, so that a bit flipped here is harmless. SQLite's triggers keep the list, so that
+# it is also true after commits by a headwater that does not know it.
+NAMES: Final = (
+    "CREATE TABLE slot_names (name TEXT NOT NULL, again TEXT NOT NULL)",
+    "CREATE TRIGGER slot_added AFTER INSERT ON slots BEGIN INSERT INTO slot_names VALUES (NEW.name, NEW.name); END",
+    """CREATE TRIGGER slot_deleted AFTER DELETE ON slots BEGIN
+  DELETE FROM slot_names WHERE OLD.name IN (name, again); END""",
+    """CREATE TRIGGER slot_renamed AFTER UPDATE OF name ON slots BEGIN
+  UPDATE slot_names SET name = NEW.name, again = NEW.name WHERE OLD.name IN (name, again); END""",
+    "INSERT INTO slot_names SELECT name, name FROM slots",
+)
+
 
 class SpoolFile(SqliteFile):
     """The SQLite file of one node's spool. Frames can be deleted even on a full disk, because the space is reserved.
@@ -39,7 +52,8 @@ class SpoolFile(SqliteFile):
 
     def __init__(self, path: Path, node: str) -> None:
         """node: id of the node that owns the spool."""
-        super().__init__(path, Path(f"{path}.lock"), f"the spool {path}")
+        what, path = f"the spool {path}", path.resolve()
+        super().__init__(path, Path(f"{path}.lock"), what)
         self.node = node
         self.lost = False  # the past of the node was set aside, and no commit has followed
         self._aside = False  # this process has set the file aside
@@ -63,7 +77,40 @@ class SpoolFile(SqliteFile):
         self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self._reserve.unlink(missing_ok=True)
         _allocate(Path(f"{self.path}-wal"), WAL_BYTES)
+        self._list_names(db)
         return db
+
+    def _list_names(self, db: sqlite3.Connection) -> None:
+        """Begin the list of slot names, in a new file or one of an older headwater."""
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'slot_names'").fetchone():
+            return
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for statement in NAMES:
+                db.execute(statement)
+            self.allocate_pages()
+            db.execute("COMMIT")
+        except (sqlite3.OperationalError, OSError):  # the disk is full: a later start begins the list
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+    def slot_names(self) -> list[tuple[bytes, bytes]]:
+        """The listed names of the slots, each twice; they differ if one is damaged. Empty if there is no list yet."""
+        if not self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'slot_names'").fetchone():
+            return []
+        return self.db.execute("SELECT CAST(name AS BLOB), CAST(again AS BLOB) FROM slot_names").fetchall()
+
+    def delete_misnamed(self, rows: Iterable[int]) -> None:
+        """Delete slots by row, in the open transaction, and list the others anew. Raises: sqlite3.Error"""
+        self.db.execute("PRAGMA writable_schema=ON")  # a row that the index has under another name is then no error
+        try:
+            self.db.executemany("DELETE FROM slots WHERE rowid = ?", [(row,) for row in rows])
+        finally:
+            self.db.execute("PRAGMA writable_schema=OFF")
+        self.db.execute("REINDEX slots")  # the index holds the former names
+        if self.slot_names():
+            self.db.execute("DELETE FROM slot_names")
+            self.db.execute("INSERT INTO slot_names SELECT name, name FROM slots")
 
     def set_aside(self, word: str) -> Path:
         """Rename the file. The next `open` creates a new one, with a note that the past is lost."""

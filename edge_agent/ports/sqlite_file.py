@@ -36,6 +36,7 @@ class SqliteFile:
 
     def __init__(self, path: Path, lock: Path, what: str) -> None:
         """what: how messages name the file, like 'the spool /var/lib/headwater/spool.db'."""
+        path = path.resolve()  # SQLite's log is beside the target of a link, so all other files must be too
         self.path, self.what = path, what
         self._lock_path = lock
         self._doubt = path.with_name(f"{path.name}.malformed")  # contains the error

@@ -405,3 +405,25 @@ def test_no_new_file_begins_beside_the_log_of_one_that_was_set_aside(path: Path)
     assert not [found.name for found in path.parent.glob("spool.db*") if found.name.startswith("spool.db-")]
     assert {aside.with_name(aside.name + tail).read_bytes() for tail in ("", "-wal", "-journal")} == {b"old"}
     assert not path.exists()
+
+
+def test_the_files_beside_a_linked_spool_are_on_the_disk_of_the_spool(tmp_path: Path) -> None:
+    disk, beside = tmp_path / "disk", tmp_path / "beside"
+    disk.mkdir()
+    beside.mkdir()
+    link = beside / "spool.db"
+    link.symlink_to(disk / "spool.db")
+    spool = reopened(link)
+    spool.open()
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    assert {file.name for file in disk.iterdir()} == {"spool.db", "spool.db-wal", "spool.db.lock"}
+    with pytest.raises(PortError, match="in use by process"):
+        reopened(disk / "spool.db").open()
+    spool.close()
+    assert (disk / "spool.db.reserve").exists()
+    damage_header(link)
+    spool.open()
+    assert (disk / "spool.db.corrupt-1").exists()
+    spool.close()
+    assert [file.name for file in beside.iterdir()] == ["spool.db"]
+    assert link.is_symlink()
