@@ -23,11 +23,12 @@ LOG_CONFIG: Final = Path(__file__).with_name("log4j2.xml").as_uri()
 DEFAULT_MASTER: Final = "local[2]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"  # the size of a batch is limited (landing_loop.MAX_BYTES), Delta's state is small
 
-# Settings for speed, and the time zone. None changes a result.
+# Settings for speed, and the time zone. None changes a result of well-formed keys.
 LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # labels of a key from a child may repeat; an error would end the batch
     "spark.sql.shuffle.partitions": "2",  # as many as cores
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # a row is a part of a frame, up to 128 kB
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; the default is 10 000

@@ -46,6 +46,12 @@ WORLD: Final = (  # texts of errors from the JVM whose cause is outside the data
     "DELTA_CONCURRENT",  # after all tries
     *GONE,
 )
+OF_DATA: Final = (  # Spark's conditions whose texts contain values of the data, which may look like texts of WORLD
+    "[DUPLICATED_MAP_KEY]",
+    "[CAST_INVALID_INPUT]",
+    "[CAST_OVERFLOW]",
+    "[ARITHMETIC_OVERFLOW]",
+)
 PIECES: Final = ("closing", "revising", "islands", "ordering", "beyond", "refused")  # fields of Work: entries get rows
 MOST_TRIES: Final = 100  # per field; entries that have not succeeded by then are left out
 REASON: Final = "its rows could not be made"  # in ops.gaps
@@ -157,7 +163,10 @@ def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
 
 def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) -> None:
     """Raise the error again if its cause is outside the data: a disk, a network, the JVM. cause: what it wraps."""
-    if isinstance(cause or error, PortError | OSError) or any(text in str(error) for text in WORLD):
+    if isinstance(cause or error, PortError | OSError):
+        raise error
+    said = str(error)
+    if any(text in said for text in WORLD) and not any(text in said for text in OF_DATA):
         raise error
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyspark.sql import SparkSession
 
 from cloud_job.delta import tables
 from cloud_job.spark import possible_work
 from cloud_job.spark.batch_guard import BatchGuard
 from cloud_job.spark.possible_work import MOST_TRIES, REASON, Impossible, possible
+from cloud_job.spark.results import labels
 from cloud_job.spark.row_sources import RowSources
 from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootLimits, RootState
@@ -83,6 +85,23 @@ def test_what_lies_in_the_world_is_no_window_s_fault() -> None:
     ):
         with pytest.raises(RuntimeError):
             possible_work.raise_if_of_the_world(RuntimeError(f"An error occurred while calling o1.save.\n: {text}"))
+
+
+def test_a_key_that_reads_like_an_error_of_the_world_is_of_the_data() -> None:
+    """Otherwise the root would end at each start because of a label that a child sent."""
+    text = "[DUPLICATED_MAP_KEY] Duplicate map key Permission denied was found, please check the input data."
+    possible_work.raise_if_of_the_world(RuntimeError(text))
+
+
+@pytest.mark.spark
+def test_a_key_with_a_label_twice_has_labels(spark: SparkSession) -> None:
+    """As at the plain root: the last one is taken."""
+    keys = ("k=1,k=2", ",", "k=1")
+    rows = spark.createDataFrame([(key,) for key in keys], "key string")
+    found = {row[0]: row[1] for row in rows.select("key", labels(rows["key"])).collect()}
+    assert found["k=1,k=2"] == {"k": "2"}
+    assert found["k=1"] == {"k": "1"}
+    assert len(found) == len(keys)
 
 
 def test_what_gets_no_row_is_declared_whatever_table_the_row_was_for() -> None:

@@ -284,6 +284,15 @@ def test_texts_that_children_send_have_bounds_and_a_counter() -> None:
     assert known.add(canonical_query(query(1))), "what is published always has room"
 
 
+def test_texts_that_name_no_query_take_no_room() -> None:
+    """A frame has room for 20 000 of them: no later query that is only in files would get a row."""
+    known = KnownDefinitions()
+    for text in ("1f", "{}", "", "[1]", json.dumps({"id": 5}), json.dumps({"id": "q", "revision": "1"})):
+        assert not known.add(text)
+    assert not known.texts
+    assert known.not_taken == 6
+
+
 def test_what_is_on_a_topic() -> None:
     assert publication(TOPIC, canonical_query(query(4)).encode()) == of(query(4))
     for_node = publication("hw/1/down/g-1/cfg/query/q", canonical_query(query(4)).encode())

@@ -107,7 +107,7 @@ class KnownDefinitions:
     def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
         self.texts: dict[str, None] = {}
         self.version = 0
-        self.not_taken = 0  # texts dropped because of MOST_TEXTS or MOST_HELD, since the process started
+        self.not_taken = 0  # texts dropped because of MOST_TEXTS, MOST_HELD or no id, since the process started
         self.unnamed: set[QueryKey] = set()  # new revisions that no plan and no member has named yet
         self.released: list[str] = []  # texts that waited and are valid now; the caller takes them
         self.corrected: list[str] = []  # published texts that replaced texts of frames; the caller takes them
@@ -191,7 +191,10 @@ class KnownDefinitions:
     # --- texts of frames -------------------------------------------------------------------------------------------
 
     def add(self, text: str) -> str:
-        """Add a text from a frame. Returns the valid text of its revision if that is new; else '', also if it waits."""
+        """Add a text from a frame. Returns the valid text of its revision if that is new; else '', also if it waits.
+
+        A text without an id, or whose revision is not a number, is not kept.
+        """
         said = foreign_json.table(text)
         revision = said.get("revision", 0)
         if isinstance(said.get("id"), str) and isinstance(revision, int):
@@ -203,18 +206,18 @@ class KnownDefinitions:
                     self.not_taken += 1
                 return ""
             text = self._content(key) or text
-        else:
-            key = None
+        else:  # no plan can name it, so it must not take room from others
+            self.not_taken += 1
+            return ""
         if text in self.texts:
             return ""
-        if len(self.texts) >= MOST_TEXTS and (key is None or key.query not in self._published):
+        if len(self.texts) >= MOST_TEXTS and key.query not in self._published:
             self.not_taken += 1
             return ""
         self.texts[text] = None
-        if key is not None:
-            self._text.setdefault(key, text)
-            self.unnamed.add(key)
-            self._changed()
+        self._text.setdefault(key, text)
+        self.unnamed.add(key)
+        self._changed()
         return text
 
     def revisions(self) -> Set[QueryKey]:
