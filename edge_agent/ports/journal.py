@@ -50,6 +50,9 @@ class Journal:
                 aside = self._file.set_aside("unusable")
                 log.error("journal.unusable", extra={"why": str(err), "kept_as": str(aside)})
                 self._open()
+        except (UnusableError, sqlite3.Error, OSError) as err:
+            self.close()
+            raise PortError(f"cannot use the journal {folder / NAME}: {err}") from err
         except BaseException:
             self.close()
             raise

@@ -19,6 +19,8 @@ from edge_agent.errors import PortError
 WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkpoint
 PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default
 CHECKED_BYTES: Final = 32 * 1024 * 1024  # larger files are not checked; a slow card reads this in 2 s
+TAILS: Final = ("-wal", "-shm", "-journal", "")  # of the names of a database's files
+KEPT_ASIDE: Final = 3  # files set aside that remain: on a card that fails they would fill the disk
 MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the file is damaged: trying again cannot help
 
 
@@ -74,7 +76,7 @@ class SqliteFile:
 
     def open(self) -> sqlite3.Connection:
         """Open the database. Raises: UnusableError if it is damaged, sqlite3.Error."""
-        fresh = not self.path.exists()
+        fresh = not self.path.exists() or not self.path.stat().st_size  # empty: the disk was full when it began
         if self._doubt.exists() and not fresh:
             raise UnusableError(self._doubt.read_text("utf-8", "replace").strip())
         # one process, though several threads; no other process reads it, so no shared-memory file is needed
@@ -102,18 +104,25 @@ class SqliteFile:
     def set_aside(self, word: str) -> Path:
         """Rename the file to `<name>.<word>-<number>`. Returns that path. Call `trust` when its successor is complete.
 
+        Of the files set aside the newest KEPT_ASIDE remain.
+
         Until then `<name>.malformed` remains, so that a process that is killed before does not hide what happened.
         """
         self._close_db()
         with suppress(OSError):  # on a full disk only a kill before the successor is complete is not noticed
             self._doubt.touch()
-        number = 1
-        while (aside := self.path.with_name(f"{self.path.name}.{word}-{number}")).exists():
-            number += 1
-        for tail in ("-wal", "-shm", "-journal", ""):  # no new file beside an old log
+        begin = f"{self.path.name}.{word}-"
+        ends = (path.name.removeprefix(begin) for path in self.path.parent.iterdir() if path.name.startswith(begin))
+        numbers = sorted(int(end) for end in ends if end.isdecimal())
+        aside = self.path.with_name(f"{begin}{numbers[-1] + 1 if numbers else 1}")
+        for tail in TAILS:  # no new file beside an old log
             piece = self.path.with_name(self.path.name + tail)
             if piece.exists():
                 piece.rename(aside.with_name(aside.name + tail))
+        for number in numbers[: 1 - KEPT_ASIDE]:
+            for tail in TAILS:
+                with suppress(OSError):
+                    self.path.with_name(f"{begin}{number}{tail}").unlink(missing_ok=True)
         sync_folder(self.path.parent)
         return aside
 

@@ -328,3 +328,14 @@ def test_the_second_copy_of_the_id_is_on_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", noted)
     Journal(tmp_path, "root").close()
     assert (tmp_path / SECOND_COPY).stat().st_ino in synced
+
+
+def test_a_damaged_journal_on_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    """There is no room for its successor; it is set aside once."""
+    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+        (disk.folder / NAME).write_bytes(b"this is no database at all" * 400)
+        disk.fill()
+        for _ in range(3):
+            with pytest.raises(PortError, match="cannot use the journal"):
+                Journal(disk.folder, "root")
+        assert len([name for name in files(disk.folder) if "unusable" in name]) == 1

@@ -427,3 +427,38 @@ def test_the_files_beside_a_linked_spool_are_on_the_disk_of_the_spool(tmp_path: 
     spool.close()
     assert [file.name for file in beside.iterdir()] == ["spool.db"]
     assert link.is_symlink()
+
+
+def reopened_once(path: Path) -> list[str]:
+    """The names of the notes of a start."""
+    spool = reopened(path)
+    spool.open()
+    names = [note.name for note in spool.notes]
+    spool.close()
+    return names
+
+
+def test_of_the_files_set_aside_the_newest_three_stay(path: Path) -> None:
+    """On a card that fails they would fill the disk."""
+    for number in range(1, 6):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"this is no database at all" * 400 + bytes([number]))
+        assert reopened_once(path) == ["spool.set_aside"]
+    kept = sorted(found.name for found in path.parent.glob("spool.db.corrupt-*"))
+    assert kept == [f"spool.db.corrupt-{number}" for number in (3, 4, 5)]
+    assert path.with_name(kept[-1]).read_bytes()[-1] == 5
+
+
+def test_starts_on_a_full_disk_leave_no_more_empty_files(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+        path = disk.folder / "spool.db"
+        damage_header(path)
+        disk.fill()
+        for _ in range(3):
+            with pytest.raises(PortError, match="cannot use the spool"):
+                reopened(path).open()
+        assert [found.name for found in disk.folder.glob("*corrupt*")] == ["spool.db.corrupt-1"]
+        disk.make_room()
+        again = reopened(path)
+        assert again.open().lost
+        again.close()
