@@ -39,7 +39,7 @@ from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.state_log import BatchInput, File, Rules, StateLog
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
-from edge_agent.errors import ProtocolError
+from edge_agent.errors import PortError, ProtocolError
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.ops_rows import NodeRows
 from edge_agent.root.decision.root_state import RootLimits, RootState
@@ -459,7 +459,10 @@ class Job:
             os._exit(9)
 
     def _remove(self, names: Iterable[str]) -> None:
-        """Delete the landing files of a decision that has been carried out."""
+        """Delete the landing files of a decision that has been carried out. Raises: PortError if one stays."""
         folder = Path(self.settings.landing)
         for name in names:
-            (folder / name).unlink(missing_ok=True)
+            try:
+                (folder / name).unlink(missing_ok=True)
+            except OSError as err:
+                raise PortError(f"cannot delete the landing file {folder / name}: {err.strerror}") from err
