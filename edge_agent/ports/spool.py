@@ -12,6 +12,7 @@ import sqlite3
 import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from operator import itemgetter
@@ -261,8 +262,11 @@ class Spool:
 
     def _failed(self, err: sqlite3.Error | OSError, what: str) -> PortError:
         if isinstance(err, sqlite3.Error) and self._file.doubt(err):
-            return MalformedError(f"the spool {self.path} is damaged ({err}): the next start sets it aside")
+            return self._malformed(str(err))
         return PortError(f"the spool {self.path} {what}: {err}")
+
+    def _malformed(self, why: str) -> MalformedError:
+        return MalformedError(f"the spool {self.path} is damaged ({why}): the next start sets it aside")
 
     def _write_frames(
         self, db: sqlite3.Connection, frames: FrameRows, instead: FrameRows, forget: FrameKeys
@@ -300,7 +304,7 @@ class Spool:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def payload(self, epoch: int, seq: int) -> bytes:
-        """The payload of a committed frame. Raises: DamagedError if its checksum fails, ValueError if there is none."""
+        """The payload of a committed frame. Raises: as `_missing`, DamagedError if its checksum fails."""
         payload = self._recent.get((epoch, seq))
         if payload is not None:
             return payload
@@ -311,12 +315,23 @@ class Spool:
         except sqlite3.Error as err:
             raise self._failed(err, "cannot be read") from err
         if row is None:
-            raise ValueError(f"frame ({epoch}, {seq}) is not in the spool")
+            raise self._missing(epoch, seq)
         crc, payload = row
         if zlib.crc32(payload) != crc:
             self.notes.append(Note("spool.damaged", {"epoch": epoch, "seq": seq, "size_bytes": len(payload)}))
             raise DamagedError(f"frame ({epoch}, {seq}) of the spool {self.path} fails its checksum")
         return bytes(payload)
+
+    def _missing(self, epoch: int, seq: int) -> Exception:
+        """Returns the error for a frame that is not found: MalformedError if an index is damaged, else ValueError."""
+        found = f"frame ({epoch}, {seq}) is not found"
+        self._file.suspect(found)  # the check of a large file may outlast the process
+        with suppress(sqlite3.Error):
+            ((verdict,),) = self._file.db.execute("PRAGMA integrity_check(1)")
+            if verdict == "ok":
+                self._file.trust()
+                return ValueError(f"frame ({epoch}, {seq}) is not in the spool")
+        return self._malformed(found)
 
     def raw(self, epoch: int, seq: int) -> bytes | None:
         """The stored payload of a frame, even if damaged, for the quarantine; None if there is no such frame."""

@@ -97,9 +97,13 @@ class SqliteFile:
         """Whether an error shows that the file is damaged. If so, the next start sets the file aside."""
         if err.sqlite_errorcode & 0xFF not in MALFORMED:
             return False
-        with suppress(OSError):
-            self._doubt.write_text(f"{err}\n", "utf-8")
+        self.suspect(str(err))
         return True
+
+    def suspect(self, why: str) -> None:
+        """Let the next start set the file aside, unless `trust` is called before."""
+        with suppress(OSError):
+            self._doubt.write_text(f"{why}\n", "utf-8")
 
     def set_aside(self, word: str) -> Path:
         """Rename the file to `<name>.<word>-<number>`. Returns that path. Call `trust` when its successor is complete.
@@ -127,7 +131,7 @@ class SqliteFile:
         return aside
 
     def trust(self) -> None:
-        """Note that the file that succeeds one set aside is complete."""
+        """Note that the file is good: it is the complete successor of one set aside, or a suspicion was wrong."""
         self._doubt.unlink(missing_ok=True)
 
     def close(self) -> None:

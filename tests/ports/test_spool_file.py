@@ -462,3 +462,33 @@ def test_starts_on_a_full_disk_leave_no_more_empty_files(tmp_path: Path) -> None
         again = reopened(path)
         assert again.open().lost
         again.close()
+
+
+INDEX_LEAF = 10  # first byte of such a page of SQLite
+
+
+def test_a_frame_that_a_damaged_index_hides_is_damage_of_the_file(spool: Spool, path: Path) -> None:
+    """The node ended with a traceback at each start, when it came to this frame."""
+    spool.commit(Commit({"n": 1}, frames=frames(*range(8))))
+    spool.close()
+    content = bytearray(path.read_bytes())
+    key = EPOCH.to_bytes(6, "big") + bytes([5])
+    page = next(
+        at for at in range(0, len(content), 4096) if content[at] == INDEX_LEAF and key in content[at : at + 4096]
+    )
+    content[content.index(key, page) + 6] ^= 1  # the index has frame 4 twice now, and no frame 5
+    path.write_bytes(content)
+    again = reopened(path)
+    assert not again.open().lost
+    with pytest.raises(MalformedError, match="the next start sets it aside"):
+        again.payload(EPOCH, 5)
+    again.close()
+    assert reopened_once(path) == ["spool.set_aside"]
+
+
+def test_a_frame_that_was_never_committed_casts_no_doubt_on_a_good_file(spool: Spool, path: Path) -> None:
+    spool.commit(Commit({"n": 1}, frames=frames(0, 1)))
+    with pytest.raises(ValueError, match="is not in the spool"):
+        spool.payload(EPOCH, 7)
+    spool.close()
+    assert reopened_once(path) == []
