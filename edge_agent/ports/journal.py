@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_agent.errors import ConfigError, PortError, WireError
-from edge_agent.ports.sqlite_file import SqliteFile, UnusableError, sync_folder
+from edge_agent.ports.sqlite_file import SqliteFile, UnusableError, from_outside, sync_folder
 from edge_agent.wire import landing, snapshot
 
 log = logging.getLogger("headwater.lander")
@@ -44,8 +44,8 @@ class Journal:
         try:
             try:
                 self._open()
-            except (UnusableError, sqlite3.DatabaseError, WireError) as err:
-                if isinstance(err, sqlite3.OperationalError):  # disk full, read-only: the journal itself may be good
+            except (UnusableError, sqlite3.DatabaseError, WireError, UnicodeDecodeError) as err:
+                if from_outside(err):
                     raise PortError(f"cannot use the journal {folder / NAME}: {err}") from err
                 aside = self._file.set_aside("unusable")
                 log.error("journal.unusable", extra={"why": str(err), "kept_as": str(aside)})

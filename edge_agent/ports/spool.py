@@ -24,7 +24,7 @@ from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.damage import COSTS_THE_PAST, DISPENSABLE, remains
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
 from edge_agent.ports.spool_file import LOST, SpoolFile
-from edge_agent.ports.sqlite_file import WAL_BYTES, UnusableError
+from edge_agent.ports.sqlite_file import WAL_BYTES, UnusableError, from_outside
 from edge_agent.wire import snapshot
 
 MANY_FRAMES: Final = 100_000  # with more frames `bytes` is taken from the pages in use: a sum reads the whole file
@@ -88,8 +88,8 @@ class Spool:
         try:
             try:
                 return self._read()
-            except (UnusableError, sqlite3.DatabaseError) as err:
-                if isinstance(err, sqlite3.OperationalError):  # disk full, read-only: the file itself may be good
+            except (UnusableError, sqlite3.DatabaseError, UnicodeDecodeError) as err:
+                if from_outside(err):
                     raise
                 aside = self._file.set_aside(err.word if isinstance(err, UnusableError) else "corrupt")
                 self.notes.append(Note("spool.set_aside", {"file": str(aside), "why": str(err)}))

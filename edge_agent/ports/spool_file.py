@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ AHEAD_PAGES: Final = 16  # extra pages per allocation, so that not every commit 
 MOST_PAGES: Final = 0xFFFFFFFE  # SQLite's own limit
 LEAST_BYTES: Final = 64 * 1024  # smallest useful log: a commit of receipts fits
 
+CHECK: Final = "check"  # a row of meta: the CRC-32 of version and node; files of earlier releases have none
 LOST: Final = "lost"  # a row of meta: the past of the node was set aside, and no commit has followed
 
 TABLES: Final = """
@@ -27,6 +29,11 @@ CREATE TABLE frames (
   id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, seq INTEGER NOT NULL, sent INTEGER NOT NULL DEFAULT 0,
   crc INTEGER NOT NULL, payload BLOB NOT NULL, UNIQUE (epoch, seq));
 """
+USES: Final = (
+    "SELECT id, epoch, seq, sent, crc, payload FROM frames",
+    "INSERT INTO frames (epoch, seq, crc, payload) VALUES (0, 0, 0, 0) ON CONFLICT (epoch, seq) DO UPDATE SET crc = 0",
+    "INSERT INTO slots VALUES (0, 0, 0) ON CONFLICT (name) DO UPDATE SET crc = 0, value = 0",
+)
 
 # The names of the slots, apart from the slots: a name that a flipped bit changed is not listed, and the listed one is
 # missing. Each name is stored twice, so that a bit flipped here is harmless. SQLite's triggers keep the list, so that
@@ -73,6 +80,11 @@ class SpoolFile(SqliteFile):
             self._begin(db)
         meta = dict(db.execute("SELECT name, value FROM meta"))
         self._check(meta)
+        for use in USES:  # a changed bit in the text of the schema shows here, and not at each commit
+            db.execute(f"EXPLAIN {use}").fetchall()
+        if CHECK not in meta:
+            with suppress(sqlite3.OperationalError):  # on a full disk the next start does the same again
+                db.execute("INSERT INTO meta VALUES (?, ?)", (CHECK, _sum(meta)))
         self.lost = LOST in meta
         self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self._reserve.unlink(missing_ok=True)
@@ -172,6 +184,7 @@ class SpoolFile(SqliteFile):
         for statement in TABLES.split(";"):
             db.execute(statement)
         meta = {"version": str(VERSION), "node": self.node}
+        meta[CHECK] = _sum(meta)
         if self._aside or self._doubt.exists():  # the first commit deletes this note
             meta[LOST] = "a spool was set aside"
         db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
@@ -180,7 +193,9 @@ class SpoolFile(SqliteFile):
         sync_folder(self.path.parent)
 
     def _check(self, meta: dict[str, str]) -> None:
-        """Refuse a file of another version or another node."""
+        """Refuse a file of another version or another node. Raises: UnusableError if it is damaged, ConfigError."""
+        if meta.get(CHECK, sums := _sum(meta)) != sums:
+            raise UnusableError("its version or its node is damaged")
         version = int(meta["version"]) if meta.get("version", "").isdecimal() else 0
         if version > VERSION:
             raise ConfigError(
@@ -194,6 +209,12 @@ class SpoolFile(SqliteFile):
                 f"{self.what} belongs to node {meta.get('node')!r}, but this is node {self.node!r}: "
                 "set another [spool] path, or move the file away"
             )
+
+
+def _sum(meta: Mapping[str, str]) -> str:
+    """The row CHECK. Later versions have to write the same, so that an earlier one names the version it cannot read."""
+    of = f"{meta.get('version')} {meta.get('node')}"
+    return f"{zlib.crc32(of.encode()):08x}"
 
 
 def _allocate(path: Path, size_bytes: int) -> None:

@@ -21,6 +21,17 @@ PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default
 CHECKED_BYTES: Final = 32 * 1024 * 1024  # larger files are not checked; a slow card reads this in 2 s
 TAILS: Final = ("-wal", "-shm", "-journal", "")  # of the names of a database's files
 KEPT_ASIDE: Final = 3  # files set aside that remain: on a card that fails they would fill the disk
+OUTSIDE: Final = (  # errors of the disk, the system or another process: the file itself may be good
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOMEM,
+)
 MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the file is damaged: trying again cannot help
 
 
@@ -144,6 +155,12 @@ class SqliteFile:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def from_outside(err: Exception) -> bool:
+    """Whether an error of SQLite may be none of the file. A table or column that is gone, or no UTF-8, is damage."""
+    code = getattr(err, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # Python's own errors have none
+    return isinstance(err, sqlite3.OperationalError) and code & 0xFF in OUTSIDE
 
 
 def sync_folder(folder: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_journal_that_can_only_be_read_is_refused_and_not_set_aside(tmp_path: 
 
 
 def test_a_journal_that_its_disk_does_not_open_is_not_set_aside(tmp_path: Path) -> None:
-    """protocol 3.7: what SQLite calls operational (disk full, I/O error, no write-ahead log) is no damage."""
+    """protocol 3.7: an error of the disk (full, I/O error, no write-ahead log) is no damage."""
     journal = Journal(tmp_path, "root")
     journal.close()
     in_the_way = tmp_path / f"{NAME}-wal"
@@ -339,3 +339,13 @@ def test_a_damaged_journal_on_a_full_disk_is_one_clear_line(tmp_path: Path) -> N
             with pytest.raises(PortError, match="cannot use the journal"):
                 Journal(disk.folder, "root")
         assert len([name for name in files(disk.folder) if "unusable" in name]) == 1
+
+
+@pytest.mark.parametrize(("text", "at", "bit"), [(b"value BLOB", 0, 0), (b"name TEXT", 1, 7), (b"slots (", 1, 1)])
+def test_a_changed_bit_in_the_schema_of_a_journal_sets_it_aside(tmp_path: Path, text: bytes, at: int, bit: int) -> None:
+    """The lander ended at each start. The id is in the second copy."""
+    known = journal_id(tmp_path)
+    content = bytearray((tmp_path / NAME).read_bytes())
+    content[content.rindex(text) + at] ^= 1 << bit
+    (tmp_path / NAME).write_bytes(content)
+    assert journal_id(tmp_path) == known

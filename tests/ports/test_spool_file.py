@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import zlib
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -224,6 +225,7 @@ def test_the_spool_of_a_newer_version_is_refused_in_one_line_and_left_alone(spoo
     spool.close()
     with sqlite3.connect(path) as db:
         db.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
+        db.execute("UPDATE meta SET value = ? WHERE name = 'check'", (f"{zlib.crc32(b'99 gw-1'):08x}",))
     db.close()
     before = path.read_bytes()
     with pytest.raises(
@@ -492,3 +494,41 @@ def test_a_frame_that_was_never_committed_casts_no_doubt_on_a_good_file(spool: S
         spool.payload(EPOCH, 7)
     spool.close()
     assert reopened_once(path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "bit"),
+    [
+        (b"crc INTEGER NOT NULL, payload", 1, 0),
+        (b"UNIQUE (epoch, seq)", 9, 0),
+        (b"epoch INTEGER", 2, 7),
+        (b"value BLOB", 0, 0),
+        (b"version1", 7, 1),
+        (b"nodegw-1", 7, 0),
+        (b"nodegw-1", 1, 0),
+        (b"nodegw-1", 5, 7),
+    ],
+)
+def test_a_changed_bit_in_the_schema_or_in_version_and_node_sets_the_file_aside(
+    spool: Spool, path: Path, text: bytes, at: int, bit: int
+) -> None:
+    """The node ended at each start, or named another node or a newer version."""
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    spool.close()
+    content = bytearray(path.read_bytes())
+    content[content.rindex(text) + at] ^= 1 << bit
+    path.write_bytes(content)
+    assert reopened_once(path) == ["spool.set_aside"]
+
+
+def test_a_spool_of_an_earlier_release_gets_the_sum_of_its_version_and_node(spool: Spool, path: Path) -> None:
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    spool.close()
+    db = sqlite3.connect(path)
+    with db:
+        db.execute("DELETE FROM meta WHERE name = 'check'")
+    db.close()
+    assert reopened_once(path) == []
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT count(*) FROM meta WHERE name = 'check'").fetchone() == (1,)
+    db.close()
