@@ -30,7 +30,11 @@ def learnt(group: Group, *plans: Plan) -> list[Plan]:
     out = []
     for plan in plans:
         dictionary = EpochDictionary()
-        dictionary.learn(Define((0, ()), (0, ()), ((0, group),), ((0, 0, plan),)))
+        define = Define((0, ()), (0, ()), ((0, group),), ((0, 0, plan),))
+        dictionary.learn(define)
+        again = EpochDictionary.restore(dictionary.snapshot())  # after a restart it is the same plan
+        again.learn(define)
+        assert again.plans == dictionary.plans
         out.append(dictionary.plans[0][1])
     return out
 

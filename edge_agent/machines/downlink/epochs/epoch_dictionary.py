@@ -23,14 +23,20 @@ def _shared_group(group: Group) -> Group:
 
 
 @lru_cache(maxsize=4096)
-def _shared_plan(group: Group, plan: Plan) -> Plan:
-    """Like `_shared_group`, for plans, which list the queries that they serve.
+def _shared_plan(plan: Plan) -> Plan:
+    """Like `_shared_group`, for plans, which list the queries that they serve."""
+    return plan
 
-    Rows of plans with one hash are merged. So a plan whose hash is not that of its content gets one of its own: else a
-    child could give the hash of another plan to other columns or another scale, and change the rows of its siblings.
+
+@lru_cache(maxsize=4096)
+def _own_plan(group: Group, plan: Plan) -> Plan:
+    """The plan, with a hash of its own if its hash is not that of its content.
+
+    Rows of plans with one hash are merged: a child could give the hash of another plan to other columns or another
+    scale, and change the rows of its siblings.
     """
     if plan.hash == plan_hash(hashed_kind(group.cut, plan.kind), plan.basis, plan.scale, plan.queries):
-        return plan
+        return _shared_plan(plan)
     content = (plan.hash.hex(), plan.kind, plan.basis, plan.scale, plan.unit_us, plan.queries, plan.gap_us)
     return replace(plan, hash=sha256(repr(content).encode()).digest()[: len(plan.hash)])
 
@@ -73,7 +79,7 @@ class EpochDictionary:
         for number, group_number, plan in define.plans:
             if group_number not in groups:
                 raise WireError(f"plan number {number} is of group number {group_number}, which is not defined")
-            own = groups[group_number], _shared_plan(groups[group_number], plan)
+            own = groups[group_number], _own_plan(groups[group_number], plan)
             if plans.setdefault(number, own) != own:
                 raise WireError(f"plan number {number} is defined already with other content")
         grown = len(keys) + len(nodes) + len(groups) + len(plans) > self._count()
@@ -104,7 +110,7 @@ class EpochDictionary:
             list(state.keys),
             list(state.nodes),
             {number: _shared_group(decode(Group, plain)) for number, *plain in state.groups},
-            {number: (_shared_group(group), _shared_plan(group, plan)) for number, group, plan in state.plans},
+            {number: (_shared_group(group), _shared_plan(plan)) for number, group, plan in state.plans},
         )
 
 
