@@ -146,6 +146,10 @@ SECRETS = [
     SMALL.replace("[uplink]", f'[uplink]\npassword = "{HIDDEN}"'),
     *(SMALL.replace("mqtt://", f"{scheme}://u:{HIDDEN}@") for scheme in ("mqtt", "https")),
     SMALL.replace("mqtt://", f"u:{HIDDEN}@"),
+    *(SMALL.replace("[uplink]", f'[uplink]\n{word} = "{HIDDEN}"') for word in ("password_file", "key_file")),
+    SMALL + f'[local_broker]\npassword = "longenough"\nuser = "sensors:{HIDDEN}"\n',
+    SMALL + f'[network]\nwifi_ssid = "{HIDDEN * 4}"\nwifi_password = "hall-hall"\nwifi_country = "DE"\n',
+    *(SMALL + f"[enrol]\nurl = 'https://ca{tail}{HIDDEN}'\nca = '''{PEM}'''\n" for tail in ("/", "?token=", "/a?b#")),
     SMALL.replace("mqtt://", f"mqtt://u:{HIDDEN}@") + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n",
 ]
 

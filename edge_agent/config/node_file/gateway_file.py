@@ -75,8 +75,14 @@ class Https(AsWritten):
             fits = False
         plain = isinstance(value, str) and re.fullmatch(r"https://[A-Za-z0-9.:\[\]-]{1,300}/?", value)
         return (
-            value if fits and plain else report.wrong(at, without_credentials(value), "is not an https address", hint)
+            value if fits and plain else report.wrong(at, _host(value), "is not an https address without a path", hint)
         )
+
+
+def _host(value: object) -> object:
+    """An address up to its host: what follows may be a token."""
+    shown = without_credentials(value)
+    return re.sub(r"(://[^/?#]*).+", r"\1…", shown) if isinstance(shown, str) else shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class NetworkName(AsWritten):
         name = Text("a network's name").read(value, at, report)
         if name is not BAD and len(name.encode()) > MOST_SSID_BYTES:
             why = f"is longer than {MOST_SSID_BYTES} bytes"
-            return report.wrong(at, value, why, "a letter like ü has two bytes, a sign like € three")
+            return report.wrong(at, None, why, "a letter like ü has two bytes, a sign like € three")
         return name
 
 
@@ -153,7 +159,11 @@ class SshTable:
 class LocalBrokerTable:
     """[local_broker]: an MQTT broker on this gateway, port 1883, for sensors; left out: there is none."""
 
-    user: str = setting(Text("a user name", r"[A-Za-z0-9_.-]{1,64}"), "sensors", "user name of the sensors")
+    user: str = setting(
+        Text("a user name", r"[A-Za-z0-9_.-]{1,64}", "letters, digits, _ . -", secret=True),  # it may be user:password
+        "sensors",
+        "user name of the sensors",
+    )
     password: str = setting(
         # mosquitto_passwd would take a colon for the end of the password
         Text("a password", r"[!-9;-~]{8,100}", "8 to 100 letters, digits and signs, but no colon", secret=True),
@@ -234,7 +244,7 @@ def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: R
     if isinstance(uplink, Mapping):
         for word in ("ca_file", "cert_file", "key_file", "password_file"):
             if word in uplink:
-                report.wrong(("uplink", word), uplink[word], "the image manages its own files", "use [enrol]")
+                report.wrong(("uplink", word), None, "the image manages its own files", "use [enrol]")
         secure = str(uplink.get("broker", "")).startswith("mqtts://")
         if ours.get("enrol") is not None and secure:
             files = {"ca_file": "ca.pem", "cert_file": "current/cert.pem", "key_file": "current/key.pem"}

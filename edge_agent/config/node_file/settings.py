@@ -191,14 +191,11 @@ def _fits_role(role: str | None, value: Mapping[str, object], report: Report) ->
 
 def _credentials(table: LinkTable, at: Path, report: Report) -> None:
     if table.password_file is not None and table.user is None:
-        report.wrong(
-            (*at, "password_file"), table.password_file, "there is a password without a user", "add user = ..."
-        )
+        # the values are not shown: somebody may have written the secret itself
+        report.wrong((*at, "password_file"), None, "there is a password without a user", "add user = ...")
     if (table.cert_file is None) != (table.key_file is None):
         said, missing = ("cert_file", "key_file") if table.key_file is None else ("key_file", "cert_file")
-        report.wrong(
-            (*at, said), getattr(table, said), "certificate and key are only valid together", f"add {missing} = ..."
-        )
+        report.wrong((*at, said), None, "certificate and key are only valid together", f"add {missing} = ...")
     secure = (table.broker or "mqtts").startswith("mqtts")
     for name in ("ca_file", "cert_file"):
         if getattr(table, name) is not None and not secure:
