@@ -17,7 +17,7 @@ from edge_agent.config.checking.checker import line_of, short
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.checking.durations import unit_us as unit_us_of
 from edge_agent.config.checking.foreign_json import reason
-from edge_agent.config.definitions.definitions import parse_recording_query
+from edge_agent.config.definitions.definitions import canonical_query, parse_recording_query
 from edge_agent.config.in_force.crosscheck import too_much
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, NotSupported, Problem
@@ -279,6 +279,8 @@ def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], 
                     f"queries[{at}] has the same id as another query: rename it, so that their rows differ"
                 )
             query = parse_recording_query({**table, "id": f"{source}-q{at:03d}"}, unit_us, by=[KEY])
+            if not is_unicode(canonical_query(query)):  # frames contain this text
+                raise ConfigError(f"queries[{at}]: a text is not valid Unicode: half of a pair of surrogates")
         except ConfigError as err:
             unsupported = isinstance(err, NotSupported)
             lines = [each.why if unsupported else line_of(replace(each, line=None)) for each in err.problems]

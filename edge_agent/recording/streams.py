@@ -23,7 +23,8 @@ FAR_US: Final = 2**55  # a thousand years: later times are refused, later waterm
 EXACT: Final = 2**53  # integers up to this are exact in every aggregate
 WIDEST: Final = 2**61 - 1  # largest integer of the wire format (wire/columns/series.py)
 MOST_SQUARES: Final = 10**38  # a larger sum has no result (docs/protocol.md 7.1)
-LONGEST_KEY: Final = 30_000  # characters: a frame has room for it
+LONGEST_KEY: Final = 30_000  # characters
+LONGEST_KEY_BYTES: Final = 3 * LONGEST_KEY  # as UTF-8: a record of a frame has room for it
 NO_INTEGER: Final = 2**62  # represents NaN among integers; the slicer skips and counts it, as it is over the limit
 
 
@@ -122,6 +123,10 @@ def _label(key: object, child: str, at: int) -> str:
     _unicode(label, f"streams.{child}[{at}]", "the key")
     if len(label) > LONGEST_KEY:
         raise ConfigError(f"streams.{child}[{at}]: a key of {len(label)} characters; at most {LONGEST_KEY} are allowed")
+    size_bytes = len(label.encode())
+    if size_bytes > LONGEST_KEY_BYTES:
+        most = f"at most {LONGEST_KEY_BYTES} are allowed"
+        raise ConfigError(f"streams.{child}[{at}]: a key of {size_bytes} bytes; {most}")
     return label
 
 

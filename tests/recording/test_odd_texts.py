@@ -63,6 +63,7 @@ def test_count_windows_have_units_of_their_own() -> None:
         [["p", 5, "\ud800"]],
         [[1, "\ud800", 2]],
         [[1, "k" * 70_000, 2]],
+        [[1, "\U0001f600" * 29_000, 2]],  # few characters, many bytes
     ],
 )
 def test_an_item_that_cannot_be_used_is_one_line_and_the_other_files_are_computed(
@@ -78,6 +79,10 @@ def test_names_that_are_not_unicode_are_refused(tmp_path: Path, capsys: pytest.C
     code, rows, err = replayed(tmp_path, capsys, queries=[{**QUERY, "id": "\ud800"}])
     assert (code, rows) == (0, [])
     assert "the id is not valid Unicode" in err
+    window = {"type": "punctuation", "punctuation_id": "\ud800"}
+    code, rows, err = replayed(tmp_path, capsys, queries=[{**QUERY, "window": window}])
+    assert (code, rows) == (0, [])
+    assert "a text is not valid Unicode" in err
     code, rows, err = replayed(tmp_path, capsys, streams={"\ud800": [[1, None, 2]]})
     assert (code, rows) == (2, [])
     assert "a name of a child is not valid Unicode" in err
