@@ -7,13 +7,14 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE, complain
 from edge_agent.cli.support.progress import Progress
 from edge_agent.config.node_file.settings import bytes_of
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, ProtocolError, WireError
 from edge_agent.log import setup
 from edge_agent.recording.parser import Recording, parse
 from edge_agent.recording.row_rendering import RowRenderer
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run recordings and print their rows. Returns 2 if a file is unreadable; with --strict 3 if a query is refused."""
+    """Run and print recordings. Returns 2 if one cannot be read or computed; with --strict 3 if a query is refused."""
     spark = args.root == "spark"
     if spark:
         setup("warning")  # the log of the Spark job has the reasons of failures
@@ -52,11 +53,12 @@ def main(args: argparse.Namespace) -> int:
     refused = [line for recording in recordings for line in (*recording.refused, *recording.unanswered)]
     for line in refused:
         complain(line)
+    failed: list[str] = []
     with Progress("replaying", len(recordings)) as bar:
-        for row in (of_spark if spark else of_python)(recordings, bar, revisions=args.revisions):
+        for row in (of_spark if spark else of_python)(recordings, bar, failed, revisions=args.revisions):
             _print(row)
     sys.stdout.flush()
-    if unread:
+    if unread or failed:
         return MISUSED
     return UNAVAILABLE if refused and args.strict else DONE
 
@@ -82,25 +84,50 @@ def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
     return recordings, unread
 
 
-def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool) -> Iterator[dict[str, Any]]:
-    """The rows of the plain-Python root, recording by recording."""
+@contextmanager
+def _apart(recording: Recording, failed: list[str]) -> Iterator[None]:
+    """Print a line if the recording cannot be computed, and add its name to `failed`; the others are computed."""
+    try:
+        yield
+    except (ProtocolError, WireError) as err:
+        complain(f"{recording.name}: cannot be computed: {err}; the other files are computed")
+        failed.append(recording.name)
+
+
+def of_python(
+    recordings: Sequence[Recording], bar: Progress, failed: list[str], *, revisions: bool
+) -> Iterator[dict[str, Any]]:
+    """The rows of the plain-Python root, recording by recording. failed: gets the names of those not computed."""
     for number, recording in enumerate(recordings):
         bar.at(number, recording.name)
         if recording.asked:
-            rows, renderer = Tree(recording).run(), RowRenderer(recording)
-            yield from renderer.revisions(rows) if revisions else renderer.final(rows)
+            with _apart(recording, failed):
+                rows, renderer = Tree(recording).run(), RowRenderer(recording)
+                yield from renderer.revisions(rows) if revisions else renderer.final(rows)
 
 
 def of_spark(
-    recordings: Sequence[Recording], bar: Progress, session: SparkSession | None = None, *, revisions: bool
+    recordings: Sequence[Recording],
+    bar: Progress,
+    failed: list[str],
+    session: SparkSession | None = None,
+    *,
+    revisions: bool,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the Spark job, which runs the frames of all recordings together. session: None: start one."""
+    """The rows of the Spark job, which runs the frames of all recordings together.
+
+    failed: gets the names of those not computed. session: None: start one.
+    """
     from cloud_job import replay
 
-    trees = [Tree(recording) for recording in recordings if recording.asked]
-    for number, tree in enumerate(trees):
-        bar.at(number / 2, tree.recording.name)
-        deque(tree.run(), maxlen=0)
+    trees: list[Tree] = []
+    for number, recording in enumerate(recordings):
+        bar.at(number / 2, recording.name)
+        if recording.asked:
+            with _apart(recording, failed):
+                tree = Tree(recording)
+                deque(tree.run(), maxlen=0)
+                trees.append(tree)
     if not trees:
         return
     sent = [[(message.node, message.payload) for message in tree.messages] for tree in trees]

@@ -82,8 +82,8 @@ def test_recordings_with_markers_give_the_rows_of_the_plain_root(spark: SparkSes
     recordings = [parse(text, name, number) for number, (name, text) in enumerate(texts.items())]
     bar = Progress("replaying", len(recordings))
     plain, job = (
-        list(of_python(recordings, bar, revisions=False)),
-        list(of_spark(recordings, bar, spark, revisions=False)),
+        list(of_python(recordings, bar, [], revisions=False)),
+        list(of_spark(recordings, bar, [], spark, revisions=False)),
     )
     for name in texts:
         got, want = (by_place([row for row in rows if row["recording"] == name]) for rows in (job, plain))

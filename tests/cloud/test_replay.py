@@ -31,8 +31,8 @@ def test_the_spark_root_gives_the_rows_of_the_plain_one(spark: SparkSession) -> 
     texts |= {f"sessions-{n}": json.dumps(made_sessions(n)) for n in SEEDS}
     recordings = [parse(text, name, number) for number, (name, text) in enumerate(texts.items())]
     bar = Progress("replaying", len(recordings))
-    plain = list(of_python(recordings, bar, revisions=False))
-    job = list(of_spark(recordings, bar, spark, revisions=False))
+    plain = list(of_python(recordings, bar, [], revisions=False))
+    job = list(of_spark(recordings, bar, [], spark, revisions=False))
     for name, text in texts.items():
         given = json.loads(text)
         got, want = (told_rows([row for row in rows if row["recording"] == name], given) for rows in (job, plain))
@@ -47,9 +47,9 @@ def test_revisions_are_told_as_the_table_had_them(spark: SparkSession) -> None:
     """protocol 4.2 and 8.3: a late reading that comes in a batch of its own makes a second revision of its rows."""
     case = next(case for case in CASES if case.stem == "late-revise")
     recordings = [parse(case.read_text(), case.stem, 0)]
-    told = list(of_spark(recordings, Progress("replaying", 1), spark, revisions=True))
+    told = list(of_spark(recordings, Progress("replaying", 1), [], spark, revisions=True))
     last = {(row["query"], row["start"]): row for row in told}
-    final = list(of_python(recordings, Progress("replaying", 1), revisions=False))
+    final = list(of_python(recordings, Progress("replaying", 1), [], revisions=False))
     assert {place: row["value"] for place, row in last.items()} == {
         (row["query"], row["start"]): row["value"] for row in final
     }

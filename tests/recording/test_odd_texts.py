@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from edge_agent.cli.main import main
+from edge_agent.errors import ProtocolError, WireError
 from edge_agent.recording.parser import parse
+from edge_agent.recording.tree import Tree
 
 QUERY = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
 STREAMS = {"a": [[1, None, 2], [14, None, 3]]}
@@ -104,3 +106,20 @@ def test_what_is_absent_or_beyond_counting_is_passed_over(tmp_path: Path, capsys
     streams = {"a": [[1, None, 2.5], [2, None, 10**400], [3, None, -(10**400)]], "b": None}
     code, rows, _ = replayed(tmp_path, capsys, queries=[query], streams=streams)
     assert (code, rows) == (0, [[0, 10, 2.5]])
+
+
+@pytest.mark.parametrize("kind", [WireError, ProtocolError])
+def test_a_recording_that_fails_in_the_tree_is_one_line_and_the_other_files_are_computed(
+    kind: type[Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Tree.run
+
+    def failing(tree: Tree) -> Any:
+        if tree.recording.name == "first":
+            raise kind("too many bytes")
+        return run(tree)
+
+    monkeypatch.setattr(Tree, "run", failing)
+    code, rows, err = replayed(tmp_path, capsys)
+    assert (code, rows) == (2, [])
+    assert err.splitlines() == ["headwater: first: cannot be computed: too many bytes; the other files are computed"]
