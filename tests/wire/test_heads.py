@@ -109,19 +109,6 @@ def test_rows_that_contradict_their_plan_are_refused_where_it_is_known() -> None
         heads.head(frames.envelope(frames.encode(replace(frame, define=Define(plans=((2, 7, plan),))))))
 
 
-def test_counts_that_no_bigint_holds_are_refused() -> None:
-    """Each row fits, their sum does not: it would fail the batch of the root that holds it."""
-    start = START + np.arange(64)
-    for count, refused in ((2**56, False), (2**60, True)):
-        rows = Partials(start, start + 1, np.full(64, 4), {"count": np.full(64, count)})
-        envelope = frames.envelope(frames.encode(Frame(1, 1, groups=(GroupPart(7, START, (Section(2, rows),)),))))
-        if refused:
-            with pytest.raises(WireError, match="readings"):
-                heads.head(envelope)
-        else:
-            assert heads.head(envelope)[1][0].readings == 64 * count
-
-
 def test_a_heartbeat_has_no_parts() -> None:
     """protocol 2.5"""
     heartbeat = Heartbeat(1, 5, ((0, START),))
