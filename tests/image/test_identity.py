@@ -137,6 +137,64 @@ def test_who_is_revoked_is_not_renewed(url: str, authority: Authority, device: C
     assert crl.next_update_utc == authority.certificate.not_valid_after_utc
 
 
+def listed(authority: Authority) -> set[int]:
+    return {each.serial_number for each in x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes())}
+
+
+def test_what_is_revoked_stays_revoked_if_an_older_list_of_certificates_comes_back(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    stolen, now_s = device("g1"), time.time()
+    stolen.ensure(url, authority.token("g1"))
+    authority.key_pair("g2")
+    older = (authority.folder / "ca.db").read_bytes()
+    authority.revoke("g1")
+    serial = certificate(stolen).serial_number
+    assert listed(authority) == {serial}
+    (authority.folder / "ca.db").write_bytes(older)
+    with pytest.raises(PortError, match="is revoked"):
+        stolen.ensure(url, None, now_s + 70 * 86_400)
+    authority.revoke("g2")
+    assert len(listed(authority)) == 2
+    assert serial in listed(authority)
+    Authority.create(authority.folder.parent / "other", "other").write_revoked()
+    (authority.folder / "crl.pem").write_bytes((authority.folder.parent / "other" / "crl.pem").read_bytes())
+    authority.write_revoked()
+    assert len(listed(authority)) == 1, "a list that another authority signed counts for nothing"
+
+
+def test_a_key_without_its_list_of_certificates_is_refused(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (authority.folder / "ca.db").unlink()
+    assert main(["ca", "revoke", str(authority.folder), "g1"]) == 2
+    said = capsys.readouterr().err
+    assert "ca.db is missing" in said
+    assert said.count("\n") == 1
+    assert not (authority.folder / "ca.db").exists()
+
+
+@pytest.mark.parametrize("damage", ["a byte", "empty", "gone", "another"])
+def test_a_damaged_key_is_no_identity(
+    url: str, authority: Authority, device: Callable[..., Device], damage: str
+) -> None:
+    gateway = device("g1")
+    token = authority.token("g1")
+    gateway.ensure(url, token)
+    key = bytearray(gateway.key_file.read_bytes())
+    key[60] ^= 1
+    wrong = {"a byte": bytes(key), "empty": b"", "gone": b"", "another": authority.key_pair("g1")[0]}[damage]
+    gateway.key_file.write_bytes(wrong)
+    if damage == "gone":
+        gateway.key_file.unlink()
+    with pytest.raises(ConfigError, match=r"key\.pem is damaged\) and no token"):
+        gateway.ensure(url, None)
+    with pytest.raises(PortError, match=r"key\.pem is damaged\), and .* was used by another device"):
+        gateway.ensure(url, token)
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
+    assert gateway.ensure(url, None).startswith("g1: certificate until")
+
+
 def test_without_a_certificate_nobody_renews(
     url: str, authority: Authority, device: Callable[..., Device], tmp_path: Path
 ) -> None:
