@@ -285,10 +285,10 @@ def test_a_card_without_mistakes_says_so(image: Path, tmp_path: Path, capsys: py
     assert main(["image", "errors", str(image)]) == 0
     assert "the gateway found no mistake, or has not booted" in capsys.readouterr().out
     said = tmp_path / "gateway-errors.txt"
-    said.write_bytes(b"one\r\ntwo\r\n")
+    said.write_bytes(b"one\r\ntwo\x1b\r\n")
     subprocess.run(["mcopy", "-i", f"{image}@@{2048 * 512}", str(said), "::"], check=True)
     assert main(["image", "errors", str(image)]) == 0
-    assert capsys.readouterr().out == "one\ntwo\n"
+    assert capsys.readouterr().out == "one\ntwo \n"
 
 
 def test_configure_touches_only_disks_with_our_image(
