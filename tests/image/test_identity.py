@@ -390,6 +390,8 @@ LONG: Final = "x" * 300  # as the name of a folder, it cannot be opened, not eve
         (["init", "new", "--name", "x" * 100], "1 to 64 bytes"),
         (["init", "new", "--name", "a\nb"], "--name 'a\\nb'"),
         (["token", "ca", "g1", "--life", "999999999d"], "wanted 1s to 7300d"),
+        (["token", "ca", "g1", "--url", "http://ca"], "is not an https address"),
+        (["token", "ca", "g1", "--url", 'https://ca"\nx = "'], "is not an https address"),
         (["token", "ca", "g1", "--life", "0s"], "wanted 1s to 7300d"),
         (["issue", "ca", "b1", "--life", "99999999d"], "wanted 1s to 7300d"),
         (["issue", "ca", "b1", "--life", "0s"], "wanted 1s to 7300d"),
@@ -485,3 +487,21 @@ def test_a_folder_of_another_user_is_named_with_what_to_do(
     monkeypatch.setattr(f"edge_agent.identity.device.{call}", refused)
     with pytest.raises(PortError, match=f"{says}.*Permission denied; run as the user who owns "):
         gateway.ensure(url, token)
+
+
+@pytest.mark.parametrize("address", ["::1", "::"])
+def test_the_service_listens_on_an_address_of_ipv6(authority: Authority, address: str) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    service = EnrolmentService(authority, address, 0, ("ca.example",))
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        for host in ("::1", "127.0.0.1") if address == "::" else ("::1",):
+            socket.create_connection((host, service.server_address[1]), timeout=5.0).close()
+    finally:
+        service.shutdown()
+        service.server_close()
+        thread.join()
