@@ -29,8 +29,7 @@ from edge_agent.wire import landing
 
 log = logging.getLogger("headwater.root")
 
-TRIES: Final = 3  # of a batch of several files, and of one file
-PAUSES_S: Final = (0.5, 2.0)  # between these tries
+PAUSES_S: Final = (0.5, 2.0)  # between the three tries of a batch of several files, and of one file
 MOST_OF_TOPIC: Final = 5  # failing records of one topic; with more, all its records are left out of the batch
 MOST_IN_A_ROW: Final = 3  # whole files left out in a row; with more, the cause is not in the files
 ASIDE: Final = "aside"  # subfolder of the landing folder

@@ -17,6 +17,7 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import line_of
 from edge_agent.config.checking.documents import read
 from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.config.definitions.definitions import Definition, parse_definition_file
 from edge_agent.config.in_force.crosscheck import over_horizon
 from edge_agent.config.in_force.unserved_report import unserved
@@ -76,10 +77,13 @@ def main(args: argparse.Namespace) -> int:
     else:
         for verdict in verdicts:
             for line in verdict.lines:
-                print(line, file=sys.stderr)
-            print(f"{verdict.file or _NO_NAME}: {verdict.about}", file=sys.stderr if verdict.code else sys.stdout)
+                print(printable(line), file=sys.stderr)
+            print(
+                printable(f"{verdict.file or _NO_NAME}: {verdict.about}"),
+                file=sys.stderr if verdict.code else sys.stdout,
+            )
             for note in verdict.notes:
-                print(f"{verdict.file}: note: {note}", file=sys.stderr)
+                print(printable(f"{verdict.file}: note: {note}"), file=sys.stderr)
     codes = {verdict.code for verdict in verdicts}
     return next((code for code in (2, 3, 1) if code in codes), 0)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.cli.main import COMMAND_OF
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.config.node_file.gateway_file import MACHINE_TABLES, NAME, parse_gateway_file
 from edge_agent.config.node_file.node_tables import ROLES, ROOT_ID
 from edge_agent.config.node_file.sample import sample, sample_gateway_file
@@ -77,10 +78,10 @@ def main(args: argparse.Namespace) -> int:
             f"{file}: {(err.strerror or str(err)).lower()}; name a file in a folder you may write"
         ) from err
     if args.for_image:
-        print(f"{file}: for gateway {name}; next: headwater image configure IMG_OR_DEVICE --config {file}")
+        print(printable(f"{file}: for gateway {name}; next: headwater image configure IMG_OR_DEVICE --config {file}"))
         return 0
     verb = COMMAND_OF[args.role]
-    print(f"{file}: a {args.role} named {name}; next: headwater check {file}, then headwater {verb} {file}")
+    print(printable(f"{file}: a {args.role} named {name}; next: headwater check {file}, then headwater {verb} {file}"))
     return 0
 
 

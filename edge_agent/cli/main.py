@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Final, Protocol, cast
 
 from edge_agent import __version__
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.errors import ConfigError, PortError
 
 VERBS: Final = {  # name -> line of `headwater --help`, in the order of first use
@@ -206,7 +207,7 @@ def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
 def complain(text: str, code: int = UNAVAILABLE) -> int:
     """Print each line of a text on standard error. Returns `code`."""
     for line in text.splitlines():
-        print(f"headwater: {line}", file=sys.stderr)
+        print(f"headwater: {printable(line)}", file=sys.stderr)
     return code
 
 

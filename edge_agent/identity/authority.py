@@ -76,6 +76,8 @@ class Authority:
             raise ConfigError(f"{folder}: ca.pem or ca.key is invalid: {err}; restore the files from a backup") from err
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ConfigError(f"{folder}/ca.key: wanted a key of the curve P-256; restore the file from a backup")
+        if not (folder / "ca.db").exists():  # an empty one would forget whose certificates may be renewed or revoked
+            raise ConfigError(f"{folder}/ca.db is missing, which lists the certificates; restore it from a backup")
         self._key = key
 
     @classmethod
@@ -106,6 +108,7 @@ class Authority:
         )
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (folder / "ca.db").touch(0o600)  # SQLite would make it readable for all
             write(folder / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
             write(folder / "ca.key", _private(key), 0o600)  # last: the authority exists as soon as its key exists
         except OSError as err:
@@ -200,7 +203,7 @@ class Authority:
             row = db.execute(
                 "select name, revoked from issued where serial = ?", (serial.lower().lstrip("0"),)
             ).fetchone()
-            if row is None or row[1] is not None:
+            if row is None or row[1] is not None or int(serial, 16) in self._listed():
                 raise RefusedError("the certificate is revoked or of another authority; enrol again with a new token")
             name, now = str(row[0]), _now()
             db.execute("delete from renewals where at < ?", (_text(now - datetime.timedelta(days=1)),))
@@ -224,7 +227,10 @@ class Authority:
         return count, tokens
 
     def write_revoked(self) -> None:
-        """Write `crl.pem`. It is valid as long as the authority, because with an expired list a broker refuses all."""
+        """Write `crl.pem`. It is valid as long as the authority, because with an expired list a broker refuses all.
+
+        Entries of the present file stay, except of certificates known to have expired: `ca.db` may be an older copy.
+        """
         now = _now()
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -233,15 +239,35 @@ class Authority:
             .next_update(self.certificate.not_valid_after_utc)
         )
         with self._db() as db:  # held until the file is written, so that no older list replaces a newer one
+            gone = self._listed()
             for each in _issued(db):
-                if each.revoked is not None and each.until > now:  # expired certificates need no entry
-                    revoked = x509.RevokedCertificateBuilder().serial_number(int(each.serial, 16))
-                    builder = builder.add_revoked_certificate(revoked.revocation_date(each.revoked).build())
+                if each.until <= now:  # expired certificates need no entry
+                    gone.pop(int(each.serial, 16), None)
+                elif each.revoked is not None:
+                    gone[int(each.serial, 16)] = each.revoked
+            for serial, at in gone.items():
+                revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(at)
+                builder = builder.add_revoked_certificate(revoked.build())
             crl = builder.sign(self._key, hashes.SHA256())
             try:
                 write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
             except OSError as err:
                 raise PortError(f"{self.folder}/crl.pem: {err.strerror}") from err
+
+    def _listed(self) -> dict[int, datetime.datetime]:
+        """The serials in `crl.pem`, and when each was revoked; none without a list that this authority signed.
+
+        Raises: PortError.
+        """
+        try:
+            crl = x509.load_pem_x509_crl((self.folder / "crl.pem").read_bytes())
+            if not crl.is_signature_valid(self._key.public_key()):
+                return {}
+            return {each.serial_number: each.revocation_date_utc for each in crl}
+        except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):  # `ca.db` alone counts then
+            return {}
+        except OSError as err:
+            raise PortError(f"{self.folder}/crl.pem: {err.strerror}") from err
 
     def issued(self) -> list[Issued]:
         """All issued certificates, sorted by name and end of validity."""
@@ -253,8 +279,7 @@ class Authority:
         """Run one transaction, which excludes other writers from its beginning."""
         file = self.folder / "ca.db"
         try:
-            file.touch(0o600)  # SQLite would make it readable for all, and gives its journal the same permissions
-            if stat.S_IMODE(file.stat().st_mode) != 0o600:  # of an earlier version
+            if stat.S_IMODE(file.stat().st_mode) != 0o600:  # of an earlier version; the journal gets the same
                 file.chmod(0o600)
         except OSError as err:
             raise PortError(f"{file}: {err.strerror}; run it as its owner") from err

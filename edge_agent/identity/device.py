@@ -30,6 +30,7 @@ MOST_ANSWER_BYTES: Final = 65_536
 NOTE: Final = "tried-token"  # file beside the certificate: which token was tried last, by its digest
 FOLDER_OF_PAIR: Final = "identity-"  # beginning of the name of a folder with a key and its certificate
 KEY_MODE: Final = 0o640  # readable for the folder's group: the node's process runs as another user than the owner
+PKEY: Final = ("pkey", "-in", "/dev/stdin", "-passin", "pass:")  # an encrypted key asks nobody for its password
 
 
 class _RefusedError(PortError):
@@ -82,27 +83,39 @@ class Device:
         seconds = ssl.cert_time_to_seconds
         return Validity(seconds(fields["notBefore"]), seconds(fields["notAfter"]))
 
+    def _has_key(self) -> bool:
+        """Whether the current key is sound and that of the current certificate. Raises: PortError."""
+        try:
+            key, certificate = self.key_file.read_bytes(), self.cert_file.read_bytes()
+        except FileNotFoundError:
+            return False
+        except OSError:  # another user's: nothing is known about it
+            return True
+        return openssl_agrees(*PKEY, "-check", "-noout", stdin=key) and _fits(key, certificate)
+
     def ensure(self, url: str, token: str | None, now_s: float | None = None) -> str:
         """Enrol if there is no valid certificate or a new token; renew the certificate if it is time.
 
         Returns one line that says what was done. url: of the authority's service. token: for enrolment. An expired
         certificate cannot be renewed, and a revoked one neither, which the node cannot know: with a new token it enrols
-        again. Raises: ConfigError, PortError.
+        again, as with a damaged key. Raises: ConfigError, PortError.
         """
         now_s = time.time() if now_s is None else now_s
         _host_and_port(url)
-        validity = self.validity()
+        validity, without = self.validity(), "has no valid certificate"
         if validity is not None and now_s >= validity.until_s:
             validity = None
+        elif validity is not None and not self._has_key():
+            validity, without = None, f"has no sound key ({self.key_file} is damaged)"
         if token and (validity is None or self._tried(token) is None):
             try:
                 return self._enrol(url, token)
             except _RefusedError as err:
                 if validity is None:
-                    raise
+                    raise PortError(f"{self.node} {without}, and {err}") from err
                 self._note(token, str(err))  # so that it is tried once
         if validity is None:
-            raise ConfigError(f"{self.node} has no valid certificate and no token; `headwater ca token` makes one")
+            raise ConfigError(f"{self.node} {without} and no token; `headwater ca token` makes one")
         if now_s >= validity.renew_s:
             return self._renew(url)
         said = f"{self.node}: certificate until {_day(validity.until_s)}, renewed from {_day(validity.renew_s)} on"
@@ -164,7 +177,7 @@ class Device:
         waiting = self.folder / "enrolling.pem"
         try:
             key = b"" if new else _readable(waiting)
-            if not openssl_agrees("pkey", "-in", "/dev/stdin", "-passin", "pass:", "-noout", stdin=key):
+            if not openssl_agrees(*PKEY, "-noout", stdin=key):
                 key = openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
                 if not new:
                     _write(waiting, key, 0o600)

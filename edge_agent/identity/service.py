@@ -18,7 +18,7 @@ from collections import Counter
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import SHUT_RDWR, socket
+from socket import AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY, SHUT_RDWR, socket
 from typing import Any, Final
 
 from cryptography import x509
@@ -51,12 +51,20 @@ class EnrolmentService(ThreadingHTTPServer):
         self._open: dict[socket, float] = {}  # connection -> when it is ended, in seconds of the monotonic clock
         self._hosts = hosts
         self._renew()
+        if ":" in address:
+            self.address_family = AF_INET6
         try:
             super().__init__((address, port), _Handler)
         except TypeError as err:  # of the socket module, for a name that cannot be encoded
             raise ConfigError(f"--address {address!r}: wanted an address of this machine, like 0.0.0.0") from err
         except OSError as err:
             raise PortError(f"{address}:{port}: {err.strerror}; is the service running already?") from err
+
+    def server_bind(self) -> None:
+        """Bind the socket. On `::` devices with IPv4 are served too, whatever the machine's default is."""
+        if self.address_family == AF_INET6:
+            self.socket.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handle each connection in its own thread. Beyond the bounds, close it at once: the device retries."""

@@ -22,3 +22,8 @@ def test_frames_without_readings_lose_none_and_unknown_ones_are_said_to_be_unkno
     unknown = told({**of, "frames": 2, "readings": None})
     lost = "with an unknown number of readings; declared lost in ops.gaps"
     assert unknown == f"gave up 2 frames for region-1 {lost}. {RETIRE}"
+
+
+def test_odd_figures_of_a_node_are_no_error() -> None:
+    odd = {"parent": ["x"], "frames": "many", "readings": {}, "from_us": 10**18, "upto_us": "now"}
+    assert told(odd).startswith("gave up None frames for ['x'] with an unknown number of readings; declared lost")

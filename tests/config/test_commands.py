@@ -163,7 +163,7 @@ def closed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("closed")
     refused = PermissionError(errno.EACCES, "Permission denied")
-    for name in ("stat", "read_bytes", "touch", "write_text"):
+    for name in ("stat", "open", "read_bytes", "touch", "write_text"):
         real = getattr(Path, name)
 
         def method(self: Path, *args: Any, real: Any = real, **named: Any) -> Any:
@@ -332,3 +332,25 @@ def test_a_grace_that_is_shorter_than_what_is_below_may_be_silent_is_a_mistake(
     mistakes = [line for line in capsys.readouterr().err.splitlines() if "may be silent" in line]
     assert [wrong] * len(mistakes) == [Path(line.split(":")[0]).stem for line in mistakes]
     assert len(mistakes) == bool(wrong)
+
+
+def test_nothing_in_a_file_or_its_name_controls_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a\x1b[31m.toml"
+    file.write_text('[node]\nid = "g1"\n"a\\u001b[31mb" = 3\n[uplink]\nbroker = "mqtt://x"\n"\\u009bm" = 1\n')
+    assert main(["check", str(file)]) == 2
+    assert main(["init", str(tmp_path / "none\x1b[31m" / "x.toml")]) == 2
+    said = capsys.readouterr()
+    assert "unknown key" in said.err
+    assert all(line.isprintable() for line in (said.out + said.err).splitlines())
+
+
+def test_an_id_that_is_no_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--id", "\udcff", "-"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_without_an_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "/dev/zero"]) == 2
+    assert "more than 100MB" in capsys.readouterr().err

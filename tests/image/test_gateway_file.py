@@ -88,7 +88,25 @@ def wifi(name: str = "hall", password: str = "12345678") -> str:
     return f'[network]\nwifi_ssid = "{name}"\nwifi_password = "{password}"\nwifi_country = "DE"\n'
 
 
+def fixed(address: str, router: str) -> str:
+    return SMALL + f'[network]\naddress = "{address}"\nrouter = "{router}"\n'
+
+
 MISTAKES = [
+    (fixed("10.0.0.2/24", "10.0.1.1"), ["network.router", "is not in the network of address, 10.0.0.0/24"]),
+    (fixed("10.0.0.2/24", "10.0.0.2"), ["is the address of this gateway"]),
+    (fixed("10.0.0.2/24", "fe80::1"), ["is an IPv6 address, and address is of IPv4"]),
+    (fixed("10.0.0.0/24", "10.0.0.1"), ["is the address of the network itself"]),
+    (fixed("10.0.0.255/24", "10.0.0.1"), ["is the address of the network itself, or its broadcast"]),
+    (fixed("224.0.0.1/24", "224.0.0.2"), ["is not the address of a machine"]),
+    (fixed("fd00::2%eth0/64", "fd00::1"), ["has a scope"]),
+    (SMALL + '[local_broker]\npassword = "Sensors-1234"\naddress = "fe80::1%a\\nuser root"\n', ["has a scope"]),
+    (
+        SMALL + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM[:200]}\n-----END CERTIFICATE-----'''\n",
+        ["damaged or cut short"],
+    ),
+    (SMALL + f'[ssh]\nkeys = ["{KEY[:40]}="]\n', ["ssh.keys[0]", "is damaged or cut short"]),
+    (SMALL + f'[ssh]\nkeys = ["{KEY.replace("AAAAC3", "AAAAC4")}"]\n', ["is damaged or cut short"]),
     (SMALL.replace("g1", "G1"), ["gateway.toml:2  node.id", "is not a node id"]),
     (SMALL + "[netwrk]\n", ['gateway.toml:5  unknown key "netwrk"', "network"]),
     (SMALL + '[network]\nadress = "10.0.0.2/24"\n', ['network: unknown key "adress"', '"address"']),
@@ -120,6 +138,13 @@ MISTAKES = [
     ("[node\n", ["not valid TOML"]),
     ("\x00\x01", ["not valid TOML"]),
 ]
+
+
+@pytest.mark.parametrize(
+    ("address", "router"), [("10.0.0.2/31", "10.0.0.3"), ("fd00::2/64", "fe80::1"), ("fd00::2/64", "fd00::1")]
+)
+def test_a_router_that_can_be_reached_is_accepted(address: str, router: str) -> None:
+    parse_gateway_file(fixed(address, router).encode())
 
 
 @pytest.mark.parametrize(("text", "parts"), MISTAKES)
@@ -285,10 +310,10 @@ def test_a_card_without_mistakes_says_so(image: Path, tmp_path: Path, capsys: py
     assert main(["image", "errors", str(image)]) == 0
     assert "the gateway found no mistake, or has not booted" in capsys.readouterr().out
     said = tmp_path / "gateway-errors.txt"
-    said.write_bytes(b"one\r\ntwo\r\n")
+    said.write_bytes(b"one\r\ntwo\x1b\r\n")
     subprocess.run(["mcopy", "-i", f"{image}@@{2048 * 512}", str(said), "::"], check=True)
     assert main(["image", "errors", str(image)]) == 0
-    assert capsys.readouterr().out == "one\ntwo\n"
+    assert capsys.readouterr().out == "one\ntwo \n"
 
 
 def test_configure_touches_only_disks_with_our_image(

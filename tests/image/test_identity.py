@@ -137,6 +137,64 @@ def test_who_is_revoked_is_not_renewed(url: str, authority: Authority, device: C
     assert crl.next_update_utc == authority.certificate.not_valid_after_utc
 
 
+def listed(authority: Authority) -> set[int]:
+    return {each.serial_number for each in x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes())}
+
+
+def test_what_is_revoked_stays_revoked_if_an_older_list_of_certificates_comes_back(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    stolen, now_s = device("g1"), time.time()
+    stolen.ensure(url, authority.token("g1"))
+    authority.key_pair("g2")
+    older = (authority.folder / "ca.db").read_bytes()
+    authority.revoke("g1")
+    serial = certificate(stolen).serial_number
+    assert listed(authority) == {serial}
+    (authority.folder / "ca.db").write_bytes(older)
+    with pytest.raises(PortError, match="is revoked"):
+        stolen.ensure(url, None, now_s + 70 * 86_400)
+    authority.revoke("g2")
+    assert len(listed(authority)) == 2
+    assert serial in listed(authority)
+    Authority.create(authority.folder.parent / "other", "other").write_revoked()
+    (authority.folder / "crl.pem").write_bytes((authority.folder.parent / "other" / "crl.pem").read_bytes())
+    authority.write_revoked()
+    assert len(listed(authority)) == 1, "a list that another authority signed counts for nothing"
+
+
+def test_a_key_without_its_list_of_certificates_is_refused(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (authority.folder / "ca.db").unlink()
+    assert main(["ca", "revoke", str(authority.folder), "g1"]) == 2
+    said = capsys.readouterr().err
+    assert "ca.db is missing" in said
+    assert said.count("\n") == 1
+    assert not (authority.folder / "ca.db").exists()
+
+
+@pytest.mark.parametrize("damage", ["a byte", "empty", "gone", "another"])
+def test_a_damaged_key_is_no_identity(
+    url: str, authority: Authority, device: Callable[..., Device], damage: str
+) -> None:
+    gateway = device("g1")
+    token = authority.token("g1")
+    gateway.ensure(url, token)
+    key = bytearray(gateway.key_file.read_bytes())
+    key[60] ^= 1
+    wrong = {"a byte": bytes(key), "empty": b"", "gone": b"", "another": authority.key_pair("g1")[0]}[damage]
+    gateway.key_file.write_bytes(wrong)
+    if damage == "gone":
+        gateway.key_file.unlink()
+    with pytest.raises(ConfigError, match=r"key\.pem is damaged\) and no token"):
+        gateway.ensure(url, None)
+    with pytest.raises(PortError, match=r"key\.pem is damaged\), and .* was used by another device"):
+        gateway.ensure(url, token)
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate")
+    assert gateway.ensure(url, None).startswith("g1: certificate until")
+
+
 def test_without_a_certificate_nobody_renews(
     url: str, authority: Authority, device: Callable[..., Device], tmp_path: Path
 ) -> None:
@@ -332,6 +390,8 @@ LONG: Final = "x" * 300  # as the name of a folder, it cannot be opened, not eve
         (["init", "new", "--name", "x" * 100], "1 to 64 bytes"),
         (["init", "new", "--name", "a\nb"], "--name 'a\\nb'"),
         (["token", "ca", "g1", "--life", "999999999d"], "wanted 1s to 7300d"),
+        (["token", "ca", "g1", "--url", "http://ca"], "is not an https address"),
+        (["token", "ca", "g1", "--url", 'https://ca"\nx = "'], "is not an https address"),
         (["token", "ca", "g1", "--life", "0s"], "wanted 1s to 7300d"),
         (["issue", "ca", "b1", "--life", "99999999d"], "wanted 1s to 7300d"),
         (["issue", "ca", "b1", "--life", "0s"], "wanted 1s to 7300d"),
@@ -427,3 +487,21 @@ def test_a_folder_of_another_user_is_named_with_what_to_do(
     monkeypatch.setattr(f"edge_agent.identity.device.{call}", refused)
     with pytest.raises(PortError, match=f"{says}.*Permission denied; run as the user who owns "):
         gateway.ensure(url, token)
+
+
+@pytest.mark.parametrize("address", ["::1", "::"])
+def test_the_service_listens_on_an_address_of_ipv6(authority: Authority, address: str) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    service = EnrolmentService(authority, address, 0, ("ca.example",))
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        for host in ("::1", "127.0.0.1") if address == "::" else ("::1",):
+            socket.create_connection((host, service.server_address[1]), timeout=5.0).close()
+    finally:
+        service.shutdown()
+        service.server_close()
+        thread.join()

@@ -288,6 +288,40 @@ def test_a_version_that_does_not_start_here_is_not_installed(
     assert machine.runs() == "image"
 
 
+def test_a_version_on_the_card_that_does_not_start_here_is_tried_once(
+    machine: Machine, agent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (agent / "__main__.py").write_text("raise SystemExit(2)")
+    payload = pack_by(machine.key, agent)
+    assert machine.install(payload, "--if-new") == 2
+    assert "does not start here" in capsys.readouterr().err
+    assert machine.install(payload, "--if-new") == 0
+    assert "nothing new" in capsys.readouterr().out
+    assert machine.install(payload) == 2
+    assert "--again tries it once more" in capsys.readouterr().err
+
+
+def test_on_a_full_disk_the_version_in_force_starts_and_no_trial_begins(
+    machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "state.json.part")
+
+    machine.install(pack_by(machine.key, agent))
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionFolder, "write", full)
+        assert machine.runs() == "image", "nobody would count its starts"
+    assert machine.runs() == VERSION
+    machine.service = ServiceState(True, parent_answers(VERSION), 5.0)
+    assert machine.do("watch") == 0
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionFolder, "write", full)
+        assert machine.runs() == VERSION
+    said = capsys.readouterr().err
+    assert "the start is not counted: state.json.part: No space left on device" in said
+
+
 def test_the_gateway_may_start_while_a_version_is_tried_out(
     machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from edge_agent.cli.support.broker_listener import add_broker, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener
-from edge_agent.cli.support.message_rendering import listed
+from edge_agent.cli.support.message_rendering import listed, published
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.errors import PortError
@@ -51,15 +51,18 @@ def main(args: argparse.Namespace) -> int:
     if answer.get("ok") is not True:
         print(f"{args.node}: {answer.get('why', 'refused')}")
         return 1
-    for of in answer.get("given_up", ()):
-        print(f"{args.node}: {told(of)}")
+    given_up = answer.get("given_up")
+    for of in given_up if isinstance(given_up, list) else ():
+        print(f"{args.node}: {told(of) if isinstance(of, dict) else of}")
     return 0
 
 
 def told(of: Mapping[str, Any]) -> str:
     """One line about the frames given up for one parent. of: an entry of the node's answer."""
-    frames, parent, readings = of.get("frames"), of.get("parent"), of.get("readings")
-    from_us, upto_us = of.get("from_us"), of.get("upto_us")
+    parent = of.get("parent")
+    frames, readings, from_us, upto_us = (
+        published(of.get(name)) for name in ("frames", "readings", "from_us", "upto_us")
+    )
     many = "an unknown number of readings" if readings is None else f"{readings} readings"
     when = f" from {Instant().write(from_us)} to {Instant().write(upto_us)}" if from_us and upto_us else ""
     lost = "without readings" if readings == 0 else f"with {many}{when}; declared lost in ops.gaps"

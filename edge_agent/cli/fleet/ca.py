@@ -123,7 +123,15 @@ def _issue(authority: Authority, name: str, args: argparse.Namespace) -> int:
 
 
 def _token(authority: Authority, name: str, args: argparse.Namespace) -> int:
+    from edge_agent.config.checking.checker import Report
+    from edge_agent.config.checking.documents import Document
+    from edge_agent.config.node_file.gateway_file import Https
+
     life = _life(args.life)
+    if args.url is not None:  # before a token is made
+        report = Report(Document({}))
+        Https().read(args.url, ("--url",), report)
+        report.finish()
     text = authority.token(name, life)
     print("[enrol]")
     print(f'url = "{args.url or "https://ca.example:8443"}"')

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.config.node_file.gateway_file import NAME, parse_gateway_file
 from edge_agent.errors import ConfigError, PortError
 
@@ -49,7 +50,8 @@ def main(args: argparse.Namespace) -> int:
         if found is None:
             print(f"{args.disk}: no {ERRORS}: the gateway found no mistake, or has not booted with this card yet")
         else:
-            sys.stdout.write(found.decode("utf-8", "replace").replace("\r\n", "\n"))
+            for line in found.decode("utf-8", "replace").splitlines():  # anybody may have written the card
+                print(printable(line))
         return 0
     try:
         payload = args.config.read_bytes()
@@ -60,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     machine_files(file, "")  # as at boot: what cannot be written there is refused here
     node = file.settings.node.id
     if args.what == "check":
-        print(f"{args.config}: gateway {node}, all right")
+        print(printable(f"{args.config}: gateway {node}, all right"))
         return 0
     try:
         fat.put(args.disk, payload)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from edge_agent.cli.support.broker_listener import UnfinishedError, add_broker, link_of, listen
-from edge_agent.cli.support.message_rendering import json_of, listed
+from edge_agent.cli.support.message_rendering import json_of, listed, published
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.config import topics
 from edge_agent.config.checking.quantities import Instant
@@ -218,7 +218,7 @@ def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
     """
     found, lines = node.get("status", {}).get("in_doubt"), []
     for parent, of in found.items() if isinstance(found, dict) else ():
-        frames, since_us = (_number(of.get(key)) if isinstance(of, dict) else None for key in ("frames", "since_us"))
+        frames, since_us = (published(of.get(key)) if isinstance(of, dict) else None for key in ("frames", "since_us"))
         since = f" since {Instant().write(since_us)} ({duration(now_us - since_us)})" if since_us else ""
         waits = "frame waits" if frames == 1 else "frames wait"
         lines.append(
@@ -252,7 +252,7 @@ def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
     waiting = [frames_of(node) or 0 for node in nodes.values()]
     parts.append(f"{sum(waiting)} frames in spools")
     heard = {
-        name: us for name, node in nodes.items() if (us := _number(node.get("books", {}).get("at_us"))) is not None
+        name: us for name, node in nodes.items() if (us := published(node.get("books", {}).get("at_us"))) is not None
     }
     if heard:
         name = min(heard, key=lambda each: heard[each])
@@ -263,7 +263,7 @@ def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
 def frames_of(node: Mapping[str, Any]) -> int | None:
     """The number of frames in its spool. None: not known."""
     spool = node.get("books", {}).get("spool")
-    return _number(spool.get("frames")) if isinstance(spool, dict) else None
+    return published(spool.get("frames")) if isinstance(spool, dict) else None
 
 
 def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
@@ -271,7 +271,7 @@ def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
     None: not known.
     """
     books = node.get("books", {})
-    frontier_us, at_us = _number(books.get("frontier_us")), _number(books.get("at_us"))
+    frontier_us, at_us = published(books.get("frontier_us")), published(books.get("at_us"))
     if frontier_us is None or at_us is None:
         return None
     return max((at_us if online(node) else now_us) - frontier_us, 0)
@@ -289,15 +289,10 @@ def duration(us: int) -> str:
     return next((f"{seconds // size} {unit}" for size, unit in UNITS if seconds >= 2 * size), f"{seconds} s")
 
 
-def _number(value: object) -> int | None:
-    """An integer that a node may have published. None: something else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else None
-
-
 def row(name: str, node: Mapping[str, Any], now_us: int) -> tuple[str, ...]:
     """One line of the table."""
     status, state, books = node.get("status", {}), node.get("state", {}), node.get("books", {})
-    lag, at_us = lag_us(node, now_us), _number(books.get("at_us"))
+    lag, at_us = lag_us(node, now_us), published(books.get("at_us"))
     frames = frames_of(node)
     return (
         name,

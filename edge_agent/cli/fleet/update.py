@@ -148,9 +148,12 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
         store.add(bundle)
     try:  # without the lock: this may take longer than systemd waits for a start, which needs the lock
         _rehearse(store.path(new.version))
-    except BaseException:
+    except BaseException as err:
         with store.locked():
-            store.prune(store.read())
+            versions = store.read()
+            if args.if_new and isinstance(err, ConfigError):  # else it would be unpacked again at every boot
+                versions = replace(versions, failed=(*versions.failed, new.version))
+            store.prune(versions)
         raise
     with store.locked():
         if new.version not in store.present():
@@ -213,8 +216,12 @@ def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
         forms = {own().spool, *(each.spool for each in before.installed.values())}
         spool = _spool_form() if len(forms) > 1 else None  # None: all versions have the same form
         versions = choose(before, own(), spool, store.present())
-        store.write(versions)  # count the start before it happens, in case the power fails during it
-        store.forget_stop()
+        try:
+            store.write(versions)  # count the start before it happens, in case the power fails during it
+            store.forget_stop()
+        except OSError as err:  # a full disk, say: a version in force starts uncounted, a trial only if it must
+            print(f"headwater: the start is not counted: {err.filename}: {err.strerror}", file=sys.stderr)
+            versions = choose(replace(before, trial=None), own(), spool, store.present())
         store.point(versions.chosen, CODE)
     for gone in versions.failed:
         if gone not in before.failed:

@@ -15,6 +15,7 @@ from edge_agent.config.checking.foreign_json import printable
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 
+MOST_PUBLISHED: Final = 6 * 10**16  # as microseconds: the years 69 to 3871; dates end some millennia later
 SHOWN_BYTES: Final = 48  # bytes shown of a message that cannot be decoded
 
 
@@ -210,6 +211,13 @@ def json_of(payload: bytes) -> object:
         return _printable(foreign_json.parse(payload))
     except ValueError:
         return text_of(payload)
+
+
+def published(value: object) -> int | None:
+    """An integer that a node may have published, also one in microseconds since 1970. None: something else."""
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= MOST_PUBLISHED:
+        return None
+    return value
 
 
 def _printable(value: object) -> object:

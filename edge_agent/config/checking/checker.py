@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from edge_agent.config.checking.documents import Document, Path
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.errors import ConfigError, NotSupported, Problem, advice
 
 
@@ -156,14 +157,19 @@ def complete(values: Mapping[str, Any]) -> bool:
 
 
 def line_of(problem: Problem, name: str = "") -> str:
-    """A problem as one line: `edge.toml:12  sensor "boiler": unknown key "windw"; did you mean "window"?`."""
+    """A problem as one line: `edge.toml:12  sensor "boiler": unknown key "windw"; did you mean "window"?`.
+
+    Names in a file, and that of the file, may be anybody's: nothing in the line controls a terminal.
+    """
     place = name if problem.line is None or not name else f"{name}:{problem.line}"
     at = problem.at.rpartition(".")[0] if problem.why.startswith(UNKNOWN) else problem.at  # the key's table
     where = _where(at)
     got = json.dumps(problem.got, ensure_ascii=False)
     shown = "" if problem.got is None or got in problem.why else f" = {short(got)}"
     said = f"{where}{shown}: {problem.why}" if where else f"{problem.why}"
-    return "".join([f"{place}  " if place else "", said, f"; {advice(problem.hint)}" if problem.hint else ""])
+    return printable(
+        "".join([f"{place}  " if place else "", said, f"; {advice(problem.hint)}" if problem.hint else ""])
+    )
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:

@@ -43,7 +43,10 @@ def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES
     """
     if isinstance(payload, Mapping):
         return Document(payload)
-    size = len(payload.encode() if isinstance(payload, str) else payload)
+    try:
+        size = len(payload.encode() if isinstance(payload, str) else payload)
+    except UnicodeEncodeError as err:  # bytes of a command line that are not UTF-8
+        raise _refused("not UTF-8 text", "use letters of UTF-8") from err
     if size > max_bytes:
         raise _refused(f"{size} bytes; at most {format_size(max_bytes)} are read", "make it smaller")
     try:

@@ -6,10 +6,11 @@ private key of the gateway: anybody who has the card can read both.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -43,9 +44,24 @@ class Address(AsWritten):
         try:
             if self.prefix and "/" not in value:
                 return report.wrong(at, value, "has no network length", hint)
-            return str(ip_interface(value) if self.prefix else ip_address(value))
+            found = ip_interface(value) if self.prefix else ip_address(value)
         except ValueError:
             return report.wrong(at, value, "is not an IP address", hint)
+        if "%" in value:  # any text may follow, which would stand in files of the machine
+            return report.wrong(at, None, "has a scope", "leave out what begins with %")
+        if found.is_multicast or (self.prefix and (found.is_unspecified or found.is_loopback)):
+            return report.wrong(at, value, "is not the address of a machine", hint)
+        if isinstance(found, IPv4Interface | IPv6Interface) and _is_of_network(found):
+            return report.wrong(at, value, "is the address of the network itself, or its broadcast", hint)
+        return str(found)
+
+
+def _is_of_network(found: IPv4Interface | IPv6Interface) -> bool:
+    """Whether an address stands for its network, or for all machines in it; in networks of one or two, none does."""
+    network = found.network
+    if network.num_addresses <= 2:
+        return False
+    return found.ip == network.network_address or (found.version == 4 and found.ip == network.broadcast_address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,12 @@ class Pem(AsWritten):
         body = r"\s*(-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*)+"
         if len(value) > 65_536 or not re.fullmatch(body, value):
             return report.wrong(at, None, "is not a certificate in PEM", hint)
+        import ssl  # here, because only a file with [enrol] needs it
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=value)
+        except ssl.SSLError:
+            return report.wrong(at, None, "has a certificate that cannot be read: it is damaged or cut short", hint)
         return value
 
 
@@ -107,6 +129,36 @@ _SSH_KEY: Final = Text(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SshKey(AsWritten):
+    """A public key of SSH: its fields, each with its length before it, fill it exactly. Source: RFC 4253, 6.6."""
+
+    secret: bool = True
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        key = _SSH_KEY.read(value, at, report)
+        if key is not BAD and not _is_whole(key):
+            return report.wrong(at, None, "is damaged or cut short", "a line of id_*.pub")
+        return key
+
+
+def _is_whole(key: str) -> bool:
+    """Whether the fields of a key fill it exactly, and the first is its type."""
+    kind, body = key.split(" ", 2)[:2]
+    try:
+        rest = base64.b64decode(body, validate=True)
+    except ValueError:
+        return False
+    fields = list[bytes]()
+    while len(rest) >= 4:
+        size = int.from_bytes(rest[:4], "big")
+        if size > len(rest) - 4:
+            return False
+        fields.append(rest[4 : 4 + size])
+        rest = rest[4 + size :]
+    return not rest and len(fields) > 1 and fields[0] == kind.encode()
+
+
 _UPDATE_KEY: Final = Text("a key", r"[A-Za-z0-9+/]{43}=", "`headwater update key` prints it", secret=True)
 
 
@@ -152,7 +204,7 @@ class TimeTable:
 class SshTable:
     """[ssh]: who may log in as root, with a key; left out: nobody, and there is no SSH service."""
 
-    keys: tuple[str, ...] = setting(ListOf(_SSH_KEY, least=1, most=20), doc="public keys")
+    keys: tuple[str, ...] = setting(ListOf(SshKey(), least=1, most=20), doc="public keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +318,8 @@ def _machine(ours: Mapping[str, Any], report: Report) -> None:
     if isinstance(network, NetworkTable):
         if network.address is None and (network.router or network.dns):
             report.wrong(("network",), None, "router and dns are only used with a fixed address", "add address = ...")
+        if network.address is not None and network.router and (why := _unreachable(network.address, network.router)):
+            report.wrong(("network", "router"), network.router, why, "use the address of the router in this network")
         if (network.wifi_ssid is None) != (network.wifi_password is None):
             report.wrong(("network",), None, "Wi-Fi needs both wifi_ssid and wifi_password", "add the other one")
         if network.wifi_ssid is not None and network.wifi_country is None:
@@ -277,3 +331,14 @@ def _machine(ours: Mapping[str, Any], report: Report) -> None:
             "is the user name of the gateway itself",
             'use another, like "sensors"',
         )
+
+
+def _unreachable(address: str, router: str) -> str:
+    """Why a machine with this address cannot reach this router; '' if it can."""
+    own, other = ip_interface(address), ip_address(router)
+    if own.version != other.version:
+        return f"is an IPv{other.version} address, and address is of IPv{own.version}"
+    if other == own.ip:
+        return "is the address of this gateway"
+    inside = other in own.network or (other.version == 6 and other.is_link_local)
+    return "" if inside else f"is not in the network of address, {own.network}"

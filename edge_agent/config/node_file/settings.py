@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import BAD, Key, Report, complete, line_of, nearest, read_table
 from edge_agent.config.checking.documents import Path, read
-from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.checking.durations import format_duration, format_size
 from edge_agent.config.checking.value_types import FilePath
 from edge_agent.config.definitions.definitions import Definition, read_definition
 from edge_agent.config.definitions.drivers import DRIVERS
@@ -38,6 +38,7 @@ from edge_agent.errors import ConfigError
 
 DEFAULT_FILE: Final = "headwater.toml"
 INIT: Final = "`headwater init` writes one"  # what to do if there is no such file
+MOST_READ_BYTES: Final = 100_000_000  # of any file, a recording too
 MAX_FILE_BYTES: Final = 1_000_000  # 256 sensors and 2 000 queries fit
 GRACE_PER_TIER_US: Final = 60 * SECOND
 _T = TypeVar("_T")
@@ -96,12 +97,16 @@ def load(path: str | File, state: str | File | None = None, payload: bytes | Non
     return absolute(parse(payload, str(path)), folder, folder if state is None else File(state))
 
 
-def bytes_of(path: str | File, missing: str = "") -> bytes:
-    """The content of a file. missing: what to do if there is no such file. Raises: ConfigError."""
+def bytes_of(path: str | File, missing: str = "", most_bytes: int = MOST_READ_BYTES) -> bytes:
+    """The content of a file. missing: what to do if there is no such file. Raises: ConfigError.
+
+    Of a longer file only most_bytes + 1 are read, and refused: /dev/zero has no end.
+    """
     if not str(path):
         raise ConfigError('"" is no file; give the name of one')
     try:
-        return File(path).read_bytes()
+        with File(path).open("rb") as file:
+            content = file.read(most_bytes + 1)
     except OSError as err:
         hints = {
             FileNotFoundError: missing,
@@ -110,6 +115,9 @@ def bytes_of(path: str | File, missing: str = "") -> bytes:
         }
         hint = hints.get(type(err), "")
         raise ConfigError(f"{path}: {(err.strerror or str(err)).lower()}{hint and f'; {hint}'}") from err
+    if len(content) > most_bytes:
+        raise ConfigError(f"{path}: more than {format_size(most_bytes)}, which are not read; name another file")
+    return content
 
 
 def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE) -> Settings:
