@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_agent.algebra.frame import KINDS, LOST, MAX_COLUMNS, MAX_KEYS, Birth, Define, Plan
 from edge_agent.algebra.query.group_cut import cut_from_text
-from edge_agent.algebra.query.query import LATE_POLICIES, Group
+from edge_agent.algebra.query.query import COARSEST, FINEST, LATE_POLICIES, Group
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 from edge_agent.wire.fields import (
@@ -165,7 +165,7 @@ def _numbered_plan(value: object) -> tuple[int, int, Plan]:
             digest,
             kind,
             state_columns,
-            maybe(an_int, scale, -30, 30, "scale"),
+            maybe(an_int, scale, FINEST, COARSEST, "scale"),
             an_int(unit_us, 1, TIME_LIMIT_US, "unit"),
             each(_revision, queries, "queries of a plan"),
             maybe(an_int, gap_us, 0, TIME_LIMIT_US, "gap"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cbor2
@@ -15,6 +16,7 @@ from edge_agent.algebra.frame import (
     MAX_HORIZON_US,
     NEVER_US,
     Birth,
+    Define,
     Frame,
     GroupPart,
     Heartbeat,
@@ -28,6 +30,7 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import HUGE
+from edge_agent.algebra.query.query import COARSEST, FINEST
 from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
@@ -177,6 +180,23 @@ def test_ranges_that_no_tick_fits_are_kept_to_the_microsecond() -> None:
     for frontier in (None, NEVER_US, START - 5, START + 2**40):
         frame = Frame(1, 1, groups=(GroupPart(3, frontier, (), (Section(2, rows),)),))
         assert same(frames.decode(frames.encode(frame)), frame)
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [None, FINEST, -2, COARSEST])
+def test_a_plan_has_a_scale_that_a_sensor_can_have(scale: int | None) -> None:
+    frame = Frame(1, 1, define=Define(plans=((0, 0, replace(PLAN, scale=scale)),)))
+    assert frames.decode(frames.encode(frame)) == frame
+
+
+@pytest.mark.parametrize("scale", [-30, FINEST - 1, COARSEST + 1, 30])
+def test_a_plan_with_a_scale_of_no_sensor_is_refused(scale: int) -> None:
+    """protocol 7.1: the root takes the finest scale of all, at which the exact sums of others would leave 128 bits."""
+    frame = Frame(1, 1, define=Define(plans=((0, 0, replace(PLAN, scale=scale)),)))
+    with pytest.raises(WireError, match="scale"):
+        frames.decode(frames.encode(frame))
 
 
 # --- names come with the plan -----------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ Param = str | int | float | bool | tuple[float, ...] | None
 LATE_POLICIES: Final = ("revise", "drop", "per_window")
 ON_MISSING: Final = ("hold", "skip")
 SCOPES: Final = ("global", "local")  # one result over all nodes, or one per gateway
+FINEST: Final = -9  # exponents of the resolutions of sensors: 1e-9 to 1e9
+COARSEST: Final = 9
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from edge_agent.algebra.plugin_calls import error_text
-from edge_agent.algebra.query.query import Sensor
+from edge_agent.algebra.query.query import COARSEST, FINEST, Sensor
 from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.checking.composite_types import MapOf, write_table
 from edge_agent.config.checking.documents import Path
@@ -22,7 +22,6 @@ LABEL: Final = Text(
     "(?!(?:value|and|or|not|in)$)[A-Za-z_][A-Za-z0-9_]{0,63}",
     "letters, digits and _; not a word of `where`",
 )
-FINEST, COARSEST = -9, 9  # exponents of a resolution: 1e-9 to 1e9
 REPAIR: Final = "correct or remove the package of the driver"
 EXACT: Final = 2**53  # greater scaled integers are refused at the sensor (docs/protocol.md 7.1)
 

@@ -35,7 +35,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.group_cut import INTERPRETATIONS, OrderedCut, PunctuationCut, SessionCut, TimeCut
-from edge_agent.algebra.query.query import LATE_POLICIES, Group
+from edge_agent.algebra.query.query import COARSEST, FINEST, LATE_POLICIES, Group
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.wire.sections import TICKS_US
 
@@ -214,7 +214,7 @@ plans = st.builds(
     st.binary(min_size=8, max_size=8),
     st.sampled_from(KINDS),
     st.lists(texts, max_size=4, unique=True).map(tuple),
-    st.none() | st.integers(-30, 30),
+    st.none() | st.integers(FINEST, COARSEST),
     st.integers(1, 2**50),
     st.lists(st.tuples(texts, revisions), max_size=2).map(tuple),
     st.none() | st.integers(0, 2**50),
