@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 SHOWN: Final = 300  # characters of an exception's text that are shown
+MOST_READINGS: Final = 2**63 - 1  # of a frame: tables keep sums of readings as BIGINT
 NONE: Final = -1  # stands for a missing epoch, seq, group or plan
 _COLUMNS: Final = tuple(tables.MESSAGES.columns)
 
@@ -192,7 +193,7 @@ class Intake:
         if upto is not None and (seq >= upto or epoch in ended.flushes.get(node, ())):
             message: Frame | Heartbeat | BadFrame
             try:
-                message, _ = heads.head(envelope)
+                message, _ = _head(envelope)
             except Exception as err:  # foreign bytes; nobody needs their rows
                 message = BadFrame(epoch, seq, str(err)[:SHOWN], b"")
             new = self.decider.take(node, message, received_us)
@@ -206,7 +207,7 @@ class Intake:
         epoch, seq = envelope.epoch, envelope.seq
         came = Received(node, received_us, payload, epoch)
         try:
-            message, parts = heads.head(envelope, self._plans(node, epoch))
+            message, parts = _head(envelope, self._plans(node, epoch))
         except WireError as err:
             self._unusable(came, seq, str(err))
             return
@@ -262,6 +263,16 @@ class Intake:
         who = (self.batch, self.owner, came.node, came.epoch, came.seq, number, kind)
         for column, value in zip(self.rows.values(), (*who, *rows, came.received_us, payload, reason), strict=True):
             column.append(value)
+
+
+def _head(
+    envelope: frames.Envelope, plans: Mapping[int, Plan] | None = None
+) -> tuple[Frame | Heartbeat, tuple[heads.Part, ...]]:
+    """`heads.head`. Raises: WireError, also if no table can hold the number of readings."""
+    message, parts = heads.head(envelope, plans)
+    if abs(sum(part.readings for part in parts)) > MOST_READINGS:
+        raise WireError("its counts add up to more than 2^63 - 1 readings")
+    return message, parts
 
 
 def _says_more(frame: Frame) -> bool:

@@ -1,0 +1,60 @@
+"""What a child's message may state without failing the batch that contains it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cbor2
+import pytest
+
+from cloud_job.ingest.intake import Intake
+from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Leaf, Members, Serving
+from edge_agent.root.completeness import Decider
+from edge_agent.wire import frames, landing
+from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, S
+
+EPOCH = 7
+ROWS = [0, 64]  # of one section: 64 keys from the first
+_JOURNAL = 99
+
+
+def read(*payloads: bytes, epoch: int = EPOCH) -> Intake:
+    """A batch with the birth of a child's epoch and these messages after it."""
+    define = Define((0, tuple(f"k{n}" for n in range(5))), groups=((0, GROUP),), plans=((0, 0, COUNTED),))
+    members = (Members(0, (Leaf("child", 1),), (), (Serving("q", 1),)),)
+    parts = (GroupPart(0, NOW_US - 10 * S),)
+    birth = Frame(epoch, 0, Birth(epoch << 32, _JOURNAL, None, "1"), define=define, members=members, groups=parts)
+    records = [landing.encode("hw/1/up/child/f/root", NOW_US, payload) for payload in (frames.encode(birth), *payloads)]
+    intake = Intake(Decider(_JOURNAL, 60 * S), {}, 0, "owner", NOW_US)
+    tick = landing.encode_tick(NOW_US, _JOURNAL, records, connected=True)
+    intake.read(tick + b"".join(records), "file")
+    return intake
+
+
+def counted(seq: int, *sections: Any) -> bytes:
+    """A frame with sections that state (plan, count of each of 64 rows)."""
+    items = [b for plan, each in sections for b in [[plan, 7, -5, ROWS, each, 1]]]
+    return cbor2.dumps([1, EPOCH, seq, cbor2.dumps([0, NOW_US, *items])])
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        pytest.param([(0, 2**60)], id="a known plan"),
+        pytest.param([(9, 2**60)], id="a plan that is not defined yet"),
+        pytest.param([(9, 2**56), (9, 2**56)], id="two sections together"),
+    ],
+)
+def test_counts_that_no_bigint_holds_are_quarantined(sections: list[tuple[int, int]]) -> None:
+    """Each row fits, their sum does not: the table of the batch could not be made, at each try."""
+    intake = read(counted(1, *sections), counted(2, (0, 5)))
+    reasons = intake.table().column("reason").to_pylist()
+    assert [reason for reason in reasons if reason] == ["its counts add up to more than 2^63 - 1 readings"]
+    assert intake.unread == 1
+    assert 64 * 5 in intake.table().column("readings").to_pylist(), "the frame after it counts"
+
+
+def test_counts_that_a_bigint_holds_are_stored() -> None:
+    intake = read(counted(1, (0, 2**56)))
+    assert intake.unread == 0
+    assert 64 * 2**56 in intake.table().column("readings").to_pylist()
