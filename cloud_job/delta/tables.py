@@ -112,10 +112,7 @@ BATCHES: Final = Table(
             "BIGINT",
             "time of the lander's last record in the batch or before, microseconds; falls if its clock is set back",
         ),
-        "elapsed_us": (
-            "BIGINT",
-            "the same for ages of rows: never falls, and a step ahead counts a day at most; null in older rows",
-        ),
+        "elapsed_us": ("BIGINT", "for ages of rows: never falls, a step ahead counts a day at most; null in old rows"),
         "files": ("ARRAY<STRING>", "landing files that the batch read"),
         "messages": ("BIGINT", "frames stored"),
         "effects": ("BIGINT", "frames that took effect"),
@@ -251,9 +248,7 @@ NODES: Final = Table(
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
 )
-GROWN: Final = frozenset(
-    {MESSAGES.name, BATCHES.name, NODES.name}
-)  # tables that had fewer columns in an earlier version
+GROWN: Final = frozenset({MESSAGES.name, BATCHES.name, NODES.name})  # had fewer columns in an earlier version
 TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
 
 

@@ -165,8 +165,8 @@ def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) 
     """Raise the error again if its cause is outside the data: a disk, a network, the JVM. cause: what it wraps."""
     if isinstance(cause or error, PortError | OSError):
         raise error
-    said = str(error)
-    if any(text in said for text in WORLD) and not any(text in said for text in OF_DATA):
+    message = str(error)
+    if any(text in message for text in WORLD) and not any(text in message for text in OF_DATA):
         raise error
 
 
