@@ -42,7 +42,7 @@ from edge_agent.runtime import root_report
 from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
-from edge_agent.runtime.status_and_commands import asked_in, publish_fitting
+from edge_agent.runtime.status_and_commands import asked_in, publish_fitting, retired_fields
 from edge_agent.wire import frames, landing, late_starts, receipts
 
 log = logging.getLogger("headwater.lander")
@@ -69,6 +69,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         if settings.lower is None or settings.lower.broker is None:
             raise ConfigError("[lower] with broker is missing: add the broker on which the children publish")
         self._node, self._version = settings.node.id, version
+        self._retired = settings.lower.retired
         self._watch = LineWatch()
         self.journal = Journal(Path(settings.lander.folder), self._node)
         self.folder = LandingFolder(self.journal.folder)
@@ -326,5 +327,5 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         if online and not short and self.refusals.total:
             status["refused"] = self.refusals.plain()
         if online and not short:
-            status |= self._of_root
+            status |= self._of_root | retired_fields(self._retired)
         return json.dumps(status, separators=(",", ":")).encode()

@@ -65,7 +65,7 @@ class RegionLoop(NodeLoop):
         self.fleet = FleetCommands(restored)
         self.numberer = RevisionNumberer.restore(NUMBERER.read(restored))
         self.known = known if known is not None else KnownDefinitions()
-        self._retired = tuple(retired)
+        self.status.retired = tuple(retired)
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
         self._asked: dict[str, int] = {}  # child that asked for the time -> its time since boot
         self.executor.time_for = self._time_for
@@ -87,7 +87,7 @@ class RegionLoop(NodeLoop):
 
     def start(self) -> None:
         """Retire the nodes that the settings list as retired, then connect."""
-        for node in self._retired:
+        for node in self.status.retired:
             self.feed(Retire(node), self.clock.now_us())
         super().start()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -26,8 +26,9 @@ from edge_agent.ports.mqtt.link import Will
 log = logging.getLogger("headwater")
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
-LONG_LISTS: Final = ("sensors", "failing", "refused")  # fields of the status that can be left out
+LONG_LISTS: Final = ("sensors", "failing", "refused", "retired")  # fields of the status that can be left out
 MOST_SENSORS: Final = 20  # failing sensors with an alarm of their own; `state` names all
+MOST_RETIRED: Final = 20  # retired nodes that are named; the others are counted
 MOST_WORDS: Final = 1024  # bytes of a command
 BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
 BOOKS_AGAIN_US: Final = 3_600_000_000  # unchanged books are repeated, so that `headwater status` shows a node as heard
@@ -87,7 +88,7 @@ class NodeStatus:
     example. failing: functions of packages that failed, and why. in_doubt: former parent -> number of frames that wait
     for it, and since when (0: not known). asked_us: when the node asked its parent for the time, us since boot; the
     parent repeats it in its answer (docs/protocol.md 4.3). differ: definition -> how it differs between two brokers.
-    failing_sensors: sensor whose driver fails -> why.
+    failing_sensors: sensor whose driver fails -> why. retired: nodes that configuration retired here (1.5).
     """
 
     node: str
@@ -102,6 +103,7 @@ class NodeStatus:
     in_doubt: Mapping[str, object] = field(default_factory=dict)
     differ: Mapping[str, str] = field(default_factory=dict)
     failing_sensors: Mapping[str, str] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
         """The fields of the status and of the answer to `diagnose`."""
@@ -118,6 +120,7 @@ class NodeStatus:
             **({"in_doubt": dict(self.in_doubt)} if self.in_doubt else {}),
             **({"failing": list(self.failing)} if self.failing else {}),
             **({"refused": dict(self.refused)} if self.refused else {}),
+            **retired_fields(self.retired),
         }
 
     def _alarms(self, machine: Node) -> dict[str, str]:
@@ -195,6 +198,15 @@ def asked_in(status: Mapping[str, object]) -> int | None:
     clock = status.get("clock")
     asked = clock.get("asked") if isinstance(clock, dict) else None
     return asked if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked < FAR_US else None
+
+
+def retired_fields(nodes: Sequence[str]) -> dict[str, object]:
+    """The fields of a status about nodes that configuration retired: the first are named, the others counted."""
+    more = len(nodes) - MOST_RETIRED
+    return {
+        **({"retired": list(nodes[:MOST_RETIRED])} if nodes else {}),
+        **({"retired_more": more} if more > 0 else {}),
+    }
 
 
 def _text(table: Mapping[str, object]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.cli.fleet.status import alarms, complaint, in_doubt, losses, row
+from edge_agent.cli.fleet.status import alarms, complaint, in_doubt, losses, report, retired, row
 
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:
@@ -46,3 +46,27 @@ def test_a_refused_word_stands_once_with_the_nearest_valid_one() -> None:
     refused = {"at": "window.type", "got": "tumblin", "why": why, "hint": "tumbling"}
     assert complaint(refused) == f'window.type: {why}; did you mean "tumbling"?'
     assert complaint({"at": "length", "got": 3, "why": "too short", "hint": "try 4"}) == "length: 3: too short; try 4"
+
+
+def test_retired_nodes_are_a_line_at_their_parent_and_no_mistake() -> None:
+    """protocol 1.5: who retired a node sees it, when it was last heard, and that frames of it wait in vain."""
+    nodes = {
+        "region-1": {"status": {"online": True, "retired": ["press-7", "press-8"]}},
+        "press-7": {
+            "status": {"online": False},
+            "books": {"at_us": 1_000_000_000_000_000, "spool": {"frames": 12}},
+        },
+    }
+    now_us = 1_000_000_000_000_000 + 4 * 86_400_000_000
+    found = report("region-1", nodes["region-1"], now_us, nodes)
+    assert found.grey == [
+        "retired here, not expected any more: press-7 (heard 4 d ago, 12 frames wait in its spool), press-8"
+    ]
+    assert not found.wrong
+    many = {"status": {"online": True, "retired": [f"p{n}" for n in range(20)], "retired_more": 5}}
+    assert retired(many, {}, 0) == ["retired here, not expected any more: p0, p1, p2, p3, p4 and 20 more"]
+    for odd in ("all", 3, {"a": 1}, []):
+        assert retired({"status": {"retired": odd, "retired_more": "x"}}, {}, 0) == []
+    assert retired(
+        {"status": {"retired": ["a"]}}, {"a": {"books": {"at_us": 1, "spool": {"frames": 1}}}}, 3_000_001
+    ) == ["retired here, not expected any more: a (heard 3 s ago, 1 frame waits in its spool)"]

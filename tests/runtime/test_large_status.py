@@ -17,9 +17,12 @@ from edge_agent.config.node_file.settings import parse
 from edge_agent.machines.events import Restored
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.mqtt.link import TooLargeError, Up
 from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.lander import LanderLoop
+from edge_agent.runtime.region import RegionLoop
+from edge_agent.runtime.status_and_commands import retired_fields
 from tests.support.fakes import BEGIN_US
 from tests.support.runtime.scripted import ScriptedConnection, parts
 
@@ -86,5 +89,22 @@ def test_a_lander_shortens_its_status_too(tmp_path: Path) -> None:
     loop._of_root = {"omitted": "x" * 2_000}
     loop._on_up(up, Up(session_present=True), BEGIN_US)
     (status,) = map(json.loads, up.sent(topics.status("root")))
-    assert (status["online"], "omitted" in status) == (True, False)
+    assert (status["online"], "omitted" in status, "retired" in status) == (True, False, False)
     loop.close()
+
+
+def test_a_status_names_some_retired_nodes_and_counts_the_others(tmp_path: Path) -> None:
+    names = [f"press-{n}" for n in range(25)]
+    text = '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1:9"\n'
+    loop = LanderLoop(parse(f'{text}retired = {json.dumps(names)}\n[lander]\nfolder = "{tmp_path}"\n'), "0")
+    status = json.loads(loop._status(online=True))
+    assert (status["retired"], status["retired_more"]) == (names[:20], 5)
+    assert "retired" not in json.loads(loop._status(online=False))
+    loop.close()
+    made, spool = parts(Merger(NodeSettings("m"), Random(1), grace_us=1), tmp_path, "root", "region")
+    region = RegionLoop(made, restored={}, lower=Narrow("m"), retired=names[:2])
+    assert region.status.card(region.machine, region.clock)["retired"] == names[:2]
+    region.waiter.close()
+    spool.close()
+    assert retired_fields(names[:20]) == {"retired": names[:20]}
+    assert retired_fields(()) == {}

@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from edge_agent.cli.support.broker_listener import UnfinishedError, add_broker, link_of, listen
@@ -31,6 +32,8 @@ EXAMPLES = """\
 QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
 UNFINISHED: Final = 3  # exit code
 NAMED: Final = 3  # a note names at most so many definitions, and counts the others
+SHOWN_RETIRED: Final = 5  # retired nodes in the line of their parent; --json has the first twenty
+RED, GREY = 31, 90  # codes of terminals, ECMA-48 8.3.117 (SGR)
 COLUMNS: Final = (
     *("node", "role", "parent", "state", "lag", "spool", "heard", "version", "epoch", "configuration", "refused"),
 )
@@ -44,12 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class NodeReport(NamedTuple):
-    """What is printed of one node. red: lines in red. wrong: whether it counts for the exit code."""
+    """What is printed of one node. red, grey: lines in that colour. wrong: whether it counts for the exit code."""
 
     row: tuple[str, ...]
     red: list[str]
     lines: list[str]
     wrong: bool
+    grey: Sequence[str] = ()
 
 
 def main(args: argparse.Namespace) -> int:
@@ -59,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
     """
     nodes, unfinished = retained(args)
     now_us = time.time_ns() // 1000
-    reports = {name: report(name, node, now_us) for name, node in nodes.items()}
+    reports = {name: report(name, node, now_us, nodes) for name, node in nodes.items()}
     if args.json:
         for name, node in nodes.items():
             print(json.dumps({"node": name, **node}, ensure_ascii=False))
@@ -67,10 +71,9 @@ def main(args: argparse.Namespace) -> int:
         print(summary(nodes, now_us))
         print(table([each.row for each in reports.values()]))
         for name, each in reports.items():
-            for text in each.red:
-                print(f"{name}: " + (f"\033[31m{text}\033[0m" if sys.stdout.isatty() else text))
-            for text in each.lines:
-                print(f"{name}: {text}")
+            for code, lines in ((RED, each.red), (0, each.lines), (GREY, each.grey)):
+                for text in lines:
+                    print(f"{name}: " + (f"\033[{code}m{text}\033[0m" if code and sys.stdout.isatty() else text))
     else:
         who = f"user {args.user}" if args.user else "this user"
         print(
@@ -83,13 +86,16 @@ def main(args: argparse.Namespace) -> int:
     return int(any(each.wrong for each in reports.values()))
 
 
-def report(name: str, node: Mapping[str, Any], now_us: int) -> NodeReport:
-    """What is printed of a node. Whatever it has published, the other nodes are shown."""
+def report(
+    name: str, node: Mapping[str, Any], now_us: int, nodes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> NodeReport:
+    """What is printed of a node. Whatever it has published, the other nodes are shown. nodes: all of them."""
     try:
         red = [*alarms(node), *in_doubt(name, node, now_us)]
         mistakes = [*refusals(node), *failures(node)]
         lines = [*standing(node), *mistakes, *losses(node), *left_out(node), *refused_messages(node), *notes(node)]
-        return NodeReport(row(name, node, now_us), red, lines, bool(not online(node) or red or mistakes))
+        wrong = bool(not online(node) or red or mistakes)
+        return NodeReport(row(name, node, now_us), red, lines, wrong, retired(node, nodes, now_us))
     except Exception as err:  # a node speaks for itself only
         why = f"UNREADABLE: its status, state or books are not those of a node ({type(err).__name__})"
         return NodeReport((name, "", "", "UNREADABLE", *[""] * (len(COLUMNS) - 4)), [why], [], wrong=True)
@@ -226,6 +232,30 @@ def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
             f"[uplink.brokers] names for it. If it will never be back: headwater accept-loss {name} {parent}"
         )
     return lines
+
+
+def retired(node: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> list[str]:
+    """A line about the nodes that the configuration of this one retired (docs/protocol.md 1.5): when each was last
+    heard, and how many frames wait in its spool, if its last books say so. nodes: all that published something here.
+    """
+    status = node.get("status", {})
+    found = status.get("retired")
+    names = [str(name) for name in found] if isinstance(found, list) else []
+    if not names:
+        return []
+    texts = [name + _last_known(nodes.get(name, {}), now_us) for name in names[:SHOWN_RETIRED]]
+    more = len(names) - len(texts) + max(published(status.get("retired_more")) or 0, 0)
+    return [f"retired here, not expected any more: {', '.join(texts)}" + (f" and {more} more" if more else "")]
+
+
+def _last_known(node: Mapping[str, Any], now_us: int) -> str:
+    """When a node was last heard and the frames in its spool: ` (heard 4 d ago, 12 frames wait in its spool)`."""
+    books = node.get("books", {})
+    at_us, frames = (published(books.get("at_us")), frames_of(node)) if isinstance(books, dict) else (None, None)
+    parts = [] if at_us is None else [f"heard {duration(now_us - at_us)} ago"]
+    if frames:
+        parts.append("1 frame waits in its spool" if frames == 1 else f"{frames} frames wait in its spool")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def complaint(error: Mapping[str, Any]) -> str:
