@@ -247,6 +247,18 @@ def test_the_table_of_a_token_is_what_the_file_wants(tmp_path: Path, capsys: pyt
     assert enrol.ca.strip() == (tmp_path / "ca" / "ca.pem").read_text().strip()
 
 
+def test_a_table_without_an_address_of_the_authority_is_not_taken_for_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A made-up address would pass the check, and the card would never enrol."""
+    Authority.create(tmp_path / "ca", "fleet")
+    assert main(["ca", "token", str(tmp_path / "ca"), "g1"]) == 0
+    table = capsys.readouterr().out
+    assert "# url = ... is missing: " in table
+    with pytest.raises(ConfigError, match='enrol: "url" is missing'):
+        parse_gateway_file((SMALL.replace("mqtt:", "mqtts:") + table).encode())
+
+
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """A disk with the partition table of our image and an empty FAT partition."""

@@ -25,7 +25,7 @@ EXAMPLES = """\
   headwater ca issue ca broker-1 --host broker.example     # key and certificate of a server, into broker-1/
   headwater ca issue ca region-1                           # of a region, the root or an operator
   headwater ca serve ca --host ca.example                  # gateways enrol and renew here, port 8443
-  headwater ca token ca press-1                            # what press-1 needs to enrol, for gateway.toml
+  headwater ca token ca press-1 --url https://ca.example:8443   # what press-1 needs to enrol, for gateway.toml
   headwater ca revoke ca press-1                           # then copy ca/crl.pem to the brokers, and SIGHUP them
   headwater ca list ca
 """
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     issue.add_argument("--out", type=_folder, metavar="FOLDER", help="where to write (default: a folder named NAME)")
     token = verb("token", "make a one-time token, and print the lines of gateway.toml with it", named=True)
     token.add_argument("--life", default="15m", help="how long it is good (15m)")
-    token.add_argument("--url", help="where `headwater ca serve` is reached, https://host:port")
+    token.add_argument(
+        "--url", help="where `headwater ca serve` is reached, https://host:port; without it, add url to what is printed"
+    )
     verb("revoke", "revoke the certificates and tokens of a name", named=True)
     verb("list", "list certificates")
     serve = verb("serve", "let gateways enrol and renew over HTTPS")
@@ -134,7 +136,12 @@ def _token(authority: Authority, name: str, args: argparse.Namespace) -> int:
         report.finish()
     text = authority.token(name, life)
     print("[enrol]")
-    print(f'url = "{args.url or "https://ca.example:8443"}"')
+    # without the key, `headwater image check` says that it is missing: an example would look right until the card boots
+    print(
+        f'url = "{args.url}"'
+        if args.url
+        else "# url = ... is missing: where `headwater ca serve` is reached; or give --url"
+    )
     print(f'token = "{text}"  # of {name}, once, good for {args.life}')
     print(f"ca = '''\n{(authority.folder / 'ca.pem').read_text()}'''")
     return 0
