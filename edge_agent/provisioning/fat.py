@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 import subprocess
 from pathlib import Path
 from typing import Final
 
+from edge_agent.config.checking.foreign_json import printable
 from edge_agent.config.node_file.gateway_file import NAME
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.provisioning.mounts import mount_points
 
 SECTOR_BYTES: Final = 512
 FAT32_LBA: Final = 0x0C  # type of the boot partition in the MBR
@@ -41,9 +44,14 @@ def put(disk: Path, payload: bytes) -> None:
     """Write gateway.toml; an existing one is replaced. Whatever fails, the existing one stays.
 
     mcopy deletes the file that it replaces first, and ends with 0 on a full partition: so what it wrote is read again.
-    Raises: ConfigError, PortError.
+    Raises: ConfigError, PortError. A disk that is mounted is refused: desktops mount a card as soon as it is there.
     """
     at = _at(disk)
+    if points := mount_points(disk):
+        where, command = printable(" and ".join(points)), printable(shlex.join(["umount", *points]))
+        raise PortError(
+            f"{disk}: is mounted at {where}, and would be damaged by writing beside that; first run: {command}"
+        )
     before = _read(at, NAME)
     failure = PortError(f"{disk}: the boot partition is full; delete files there")
     try:

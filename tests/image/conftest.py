@@ -1,7 +1,9 @@
-"""An authority, its service and devices, for the tests of identities."""
+"""An authority, its service and devices, for the tests of identities; a disk with our partitions."""
 
 from __future__ import annotations
 
+import struct
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from edge_agent.identity.authority import Authority
 from edge_agent.identity.device import Device
 from edge_agent.identity.service import EnrolmentService
+from edge_agent.provisioning import fat
 
 
 @pytest.fixture
@@ -38,3 +41,19 @@ def device(tmp_path: Path, authority: Authority) -> Callable[..., Device]:
         return Device(folder, node)
 
     return device
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A disk with the partition table of our image and an empty FAT partition."""
+    disk = tmp_path / "card.img"
+    start, size = 2048, 66_000  # sectors
+    with disk.open("wb") as out:
+        out.truncate((start + size) * 512)
+        mbr = bytearray(512)
+        struct.pack_into("<I", mbr, 440, fat.SIGNATURE)
+        struct.pack_into("<4xB3xII", mbr, 446, fat.FAT32_LBA, start, size)
+        mbr[510:] = b"\x55\xaa"
+        out.write(mbr)
+    subprocess.run(["mformat", "-i", f"{disk}@@{start * 512}", "-T", str(size), "::"], check=True)
+    return disk

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import stat
-import struct
 import subprocess
 from pathlib import Path
 
@@ -257,22 +256,6 @@ def test_a_table_without_an_address_of_the_authority_is_not_taken_for_whole(
     assert "# url = ... is missing: " in table
     with pytest.raises(ConfigError, match='enrol: "url" is missing'):
         parse_gateway_file((SMALL.replace("mqtt:", "mqtts:") + table).encode())
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> Path:
-    """A disk with the partition table of our image and an empty FAT partition."""
-    disk = tmp_path / "card.img"
-    start, size = 2048, 66_000  # sectors
-    with disk.open("wb") as out:
-        out.truncate((start + size) * 512)
-        mbr = bytearray(512)
-        struct.pack_into("<I", mbr, 440, fat.SIGNATURE)
-        struct.pack_into("<4xB3xII", mbr, 446, fat.FAT32_LBA, start, size)
-        mbr[510:] = b"\x55\xaa"
-        out.write(mbr)
-    subprocess.run(["mformat", "-i", f"{disk}@@{start * 512}", "-T", str(size), "::"], check=True)
-    return disk
 
 
 def test_configure_puts_a_checked_file_on_an_image(
