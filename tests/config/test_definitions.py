@@ -242,3 +242,9 @@ def test_what_is_taken_is_taken_again_from_its_canonical_text(many: int, of: str
     except ConfigError as err:
         why = str(err)
     assert "nested deeper" in why or (found is not None and parse_query("q", canonical_query(found)) == found)
+
+
+@pytest.mark.parametrize("more", ['"param": null', '"param": {}', '"late": "revise"'])
+def test_a_short_form_without_parameters_may_say_so(more: str) -> None:
+    text = '{"source": "b", "window": {"type": "tumbling", "length": "1m"}, "aggregate": "avg", ' + more + "}"
+    assert isinstance(parse_definition("query", "x", text).value, Query)

@@ -137,7 +137,8 @@ def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping
     if "aggregate" not in table or "aggregates" in table:
         return table
     rest = {name: item for name, item in table.items() if name not in {"aggregate", "param"}}
-    param = table.get("param") or {}
+    given = table.get("param")
+    param = {} if given is None else given
     if not isinstance(param, Mapping):
         report.wrong((*at, "param"), param, f"wanted a table, got {type_of(param)}")
         param = {}

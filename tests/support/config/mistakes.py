@@ -4,6 +4,7 @@ from __future__ import annotations
 
 WINDOW = 'window = {type = "tumbling", length = "1m"}'
 QUERY = f'source = "b"\naggregates = ["avg"]\n{WINDOW}\n'
+ONE = QUERY.replace('aggregates = ["avg"]', 'aggregate = "avg"')
 SLIDING = (
     'source = "b"\naggregates = ["avg"]\nwindow = {{type = "sliding", length = "{}", slide = "{}", offset = "{}"}}'
 )
@@ -49,6 +50,10 @@ QUERIES = [  # text -> what the line says, what it advises
     (QUERY.replace('["avg"]', '[{fn = "avg", as = "a b"}]'), "is not a column name", "letters, digits and _"),
     (QUERY.replace('["avg"]', '[{fn = "stddev", ddof = 2}]'), "2 is none of 0, 1", ""),
     (QUERY.replace('["avg"]', '[{fn = "sum", ddof = 1}]'), 'unknown key "ddof"', "known here: as"),
+    (ONE + 'param = ""', "param", "wanted a table, got text"),
+    (ONE + "param = 0", "param = 0: wanted a table, got a number", ""),
+    (ONE + "param = false", "param: wanted a table, got true or false", ""),
+    (ONE + "param = []", "param", "wanted a table, got a list"),
     (QUERY.replace('["avg"]', '[{name = "avg"}]'), '"fn" is missing', "add fn"),
     (QUERY.replace('["avg"]', "[7]"), "wanted a function, got a number", "avg"),
     (QUERY.replace('"tumbling"', '"tumblin"'), 'unknown window type "tumblin"', 'did you mean "tumbling"'),
