@@ -28,6 +28,7 @@ from edge_agent.provisioning.machine_files import PASSWORDS, SECRET, MachineFile
 
 GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # copy of the last file without mistakes
 ERRORS: Final = "gateway-errors.txt"
+ERRORS_BESIDE: Final = "gateway-errors.new"  # ERRORS while it is written; a power cut may leave it
 SPOOL: Final = "var/lib/headwater/spool.db"
 WIFI: Final = "var/lib/iwd"  # networks that iwd knows, each a file with its password
 
@@ -129,19 +130,34 @@ def _read(payload: bytes, name: str) -> _Machine:
 def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None:
     """Show mistakes on the console, by `say`, and in ERRORS beside gateway.toml. Without mistakes delete that file.
 
-    Raises: OSError and subprocess.SubprocessError if the card cannot be written, after all lines were said.
+    Raises: OSError and subprocess.SubprocessError if the card cannot be written, after all lines were said; the file
+    is then as it was.
     """
     for line in applied.lines:
         say(line)
-    text = file.with_name(ERRORS)
+    text, scratch = file.with_name(ERRORS), file.with_name(ERRORS_BESIDE)
     if applied.lines:
-        content = "\r\n".join([*_told(applied, file), ""])  # line ends for editors on Windows
-        if not text.exists() or text.read_bytes() != content.encode():
+        content = "\r\n".join([*_told(applied, file), ""]).encode()  # line ends for editors on Windows
+        if scratch.exists() or not _has(text, content):
             with _writable(file.parent):
-                text.write_bytes(content.encode())
-    elif text.exists():
+                _replace(text, content, scratch)
+    elif text.exists() or scratch.exists():
         with _writable(file.parent):
-            text.unlink()
+            for each in (text, scratch):
+                each.unlink(missing_ok=True)
+
+
+def _replace(text: Path, content: bytes, scratch: Path) -> None:
+    """Write a file beside and rename it: on a full partition the one that is there stays. Raises: OSError."""
+    try:
+        with scratch.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        scratch.replace(text)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def _told(applied: BootOutcome, file: Path) -> Iterator[str]:

@@ -20,7 +20,7 @@ from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.authority import Authority
 from edge_agent.ports.spool_file import SpoolFile
 from edge_agent.provisioning import fat
-from edge_agent.provisioning.first_boot import apply, report
+from edge_agent.provisioning.first_boot import _replace, apply, report
 from edge_agent.provisioning.machine_files import MachineFile, machine_files
 from tests.image.gateway_files import KEY, PEM, SMALL, WHOLE
 
@@ -389,6 +389,65 @@ def test_a_network_that_is_no_longer_named_is_forgotten(tmp_path: Path) -> None:
     file.write_text(SMALL)
     apply(file, root)
     assert {each.name for each in known.iterdir()} == {".known_network.freq"}
+
+
+def test_on_a_full_card_the_report_that_is_there_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The boot partition is full: the file may not be emptied for a text that does not fit."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    file, text = tmp_path / "gateway.toml", tmp_path / "gateway-errors.txt"
+    words = ["image", "apply", str(file), "--root", str(tmp_path / "root")]
+    file.write_text(SMALL.replace("uplink", "uplnk"))
+    assert main(words) == 2
+    before = text.read_bytes()
+    assert b"uplnk" in before
+    capsys.readouterr()
+    file.write_text(SMALL.replace("broker", "brokr"))
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "brokr" in said, "on the console"
+    assert "headwater: gateway-errors.txt on the card is not up to date: no space left on device" in said
+    assert text.read_bytes() == before
+    beside = tmp_path / "gateway-errors.new"
+    assert not beside.exists()
+    beside.write_bytes(b"half")  # a power cut
+    assert main(words) == 2
+    assert b"brokr" in text.read_bytes()
+    assert not beside.exists()
+    beside.write_bytes(b"half")
+    file.write_text(SMALL)
+    assert main(words) == 0
+    assert not beside.exists()
+    assert not text.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system in memory")
+def test_a_boot_partition_without_a_free_block_keeps_its_report(tmp_path: Path) -> None:
+    card = tmp_path / "card"
+    card.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "headwater-test", str(card)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("this machine mounts nothing")
+    try:
+        text = card / "gateway-errors.txt"
+        text.write_bytes(b"earlier")
+        with contextlib.suppress(OSError), (card / "big").open("wb", buffering=0) as big:
+            while True:
+                big.write(b"x" * 4096)
+        with pytest.raises(OSError, match="No space left"):
+            _replace(text, b"y" * 5000, card / "gateway-errors.new")
+        assert text.read_bytes() == b"earlier"
+        assert {each.name for each in card.iterdir()} == {"gateway-errors.txt", "big"}
+    finally:
+        subprocess.run(["umount", str(card)], check=True)
 
 
 def test_a_full_card_keeps_the_files_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
