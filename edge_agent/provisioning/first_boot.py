@@ -58,7 +58,7 @@ def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
         found = _read(payload, file.name)
         copy = MachineFile(f"/{GOOD}", payload.decode(), SECRET)
     except Exception as err:  # an error of this program must not leave a machine silent either
-        errors = _lines(err, file)
+        errors = (*_lines(err, file), *_misnamed(file))
         kept = _last_good(root)
         if kept is None:
             return BootOutcome(errors=errors)
@@ -271,6 +271,12 @@ def _has(path: Path, content: bytes) -> bool:
     except FileNotFoundError:
         return False
     return stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
+
+
+def _misnamed(file: Path) -> list[str]:
+    """A line about a file that an editor on Windows named `gateway.toml.txt`, of which Windows shows `gateway.toml`."""
+    other = file.with_name(f"{file.name}.txt")
+    return [f"{other.name} beside it is not read: rename it to {file.name}"] if other.exists() else []
 
 
 def _lines(err: Exception, file: Path) -> tuple[str, ...]:

@@ -94,6 +94,14 @@ def fixed(address: str, router: str) -> str:
 MISTAKES = [
     (fixed("10.0.0.2/24", "10.0.1.1"), ["network.router", "is not in the network of address, 10.0.0.0/24"]),
     (fixed("10.0.0.2/24", "10.0.0.2"), ["is the address of this gateway"]),
+    (fixed("10.0.0.2/24", "10.0.0.255"), ["network.router", "is the address of the network itself, or its broadcast"]),
+    (fixed("10.0.0.2/24", "10.0.0.0"), ["network.router", "is the address of the network itself, or its broadcast"]),
+    (fixed("10.0.0.2/24", "10.0.0.1") + 'dns = ["127.0.0.1"]\n', ["network.dns[0]", "is not the address of a machine"]),
+    (fixed("10.0.0.2/24", "0.0.0.0"), ["network.router", "is not the address of a machine"]),
+    (
+        fixed("10.0.0.2/24", "10.0.0.1") + '[local_broker]\npassword = "Sensors-1234"\naddress = "10.0.0.3"\n',
+        ["local_broker.address", "is no address of this gateway, which has 10.0.0.2"],
+    ),
     (fixed("10.0.0.2/24", "fe80::1"), ["is an IPv6 address, and address is of IPv4"]),
     (fixed("10.0.0.0/24", "10.0.0.1"), ["is the address of the network itself"]),
     (fixed("10.0.0.255/24", "10.0.0.1"), ["is the address of the network itself, or its broadcast"]),
@@ -140,10 +148,17 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(
-    ("address", "router"), [("10.0.0.2/31", "10.0.0.3"), ("fd00::2/64", "fe80::1"), ("fd00::2/64", "fd00::1")]
+    ("address", "router"),
+    [("10.0.0.2/31", "10.0.0.3"), ("fd00::2/64", "fe80::1"), ("fd00::2/64", "fd00::1"), ("fd00::2/64", "fd00::")],
 )
 def test_a_router_that_can_be_reached_is_accepted(address: str, router: str) -> None:
     parse_gateway_file(fixed(address, router).encode())
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "127.0.0.1", "10.0.0.2", "fd00::7"])
+def test_the_sensors_broker_may_listen_on_what_a_machine_with_a_fixed_address_has(address: str) -> None:
+    text = fixed("10.0.0.2/24", "10.0.0.1") + f'[local_broker]\npassword = "Sensors-1234"\naddress = "{address}"\n'
+    assert parse_gateway_file(text.encode()).local_broker is not None
 
 
 @pytest.mark.parametrize(("text", "parts"), MISTAKES)
@@ -376,21 +391,6 @@ def test_a_card_that_takes_no_report_does_not_stop_the_boot(
     assert last.startswith("headwater: gateway-errors.txt on the card is not up to date: ")
 
 
-def test_a_network_that_is_no_longer_named_is_forgotten(tmp_path: Path) -> None:
-    file, root = tmp_path / "gateway.toml", tmp_path / "root"
-    known = root / "var/lib/iwd"
-    file.write_text(SMALL + wifi("hall"))
-    apply(file, root)
-    for name in ("cafe.open", "=e4.8021x", ".attic.psk.new", ".known_network.freq"):
-        (known / name).touch()
-    file.write_text(SMALL + wifi("yard"))
-    apply(file, root)
-    assert {each.name for each in known.iterdir()} == {"yard.psk", ".known_network.freq"}
-    file.write_text(SMALL)
-    apply(file, root)
-    assert {each.name for each in known.iterdir()} == {".known_network.freq"}
-
-
 def test_on_a_full_card_the_report_that_is_there_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -450,6 +450,21 @@ def test_a_boot_partition_without_a_free_block_keeps_its_report(tmp_path: Path) 
         subprocess.run(["umount", str(card)], check=True)
 
 
+def test_a_network_that_is_no_longer_named_is_forgotten(tmp_path: Path) -> None:
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    known = root / "var/lib/iwd"
+    file.write_text(SMALL + wifi("hall"))
+    apply(file, root)
+    for name in ("cafe.open", "=e4.8021x", ".attic.psk.new", ".known_network.freq"):
+        (known / name).touch()
+    file.write_text(SMALL + wifi("yard"))
+    apply(file, root)
+    assert {each.name for each in known.iterdir()} == {"yard.psk", ".known_network.freq"}
+    file.write_text(SMALL)
+    apply(file, root)
+    assert {each.name for each in known.iterdir()} == {".known_network.freq"}
+
+
 def test_a_full_card_keeps_the_files_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -464,6 +479,17 @@ def test_a_full_card_keeps_the_files_it_has(tmp_path: Path, monkeypatch: pytest.
     assert len(undone) == 2
     assert all(line.endswith(": no space left on device") for line in undone)
     assert {each: each.read_bytes() for each in (root / "var").rglob("*") if each.is_file()} == before
+
+
+def test_a_file_that_windows_named_otherwise_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("# the one that came with the image\n")
+    assert not any(".txt" in line for line in apply(file, tmp_path / "root").errors)
+    (tmp_path / "gateway.toml.txt").write_text(SMALL)
+    errors = apply(file, tmp_path / "root").errors
+    assert errors[-1] == "gateway.toml.txt beside it is not read: rename it to gateway.toml"
+    file.write_text(SMALL)
+    assert apply(file, tmp_path / "root").lines == ()
 
 
 def test_a_boot_writes_to_the_card_only_what_changed(tmp_path: Path) -> None:
@@ -612,6 +638,21 @@ def test_what_the_gateway_s_user_left_in_place_of_a_spool_does_not_stop_the_boot
     assert apply(file, root).lines == ()
     unit = Path(__file__).parents[2] / "gateway_image/overlay/etc/systemd/system/headwater-machine.service"
     assert "\nTimeoutStartSec=2min\n" in unit.read_text()
+
+
+@pytest.mark.parametrize("name", ["ca.pem", ".ca.pem.new"])
+def test_the_boot_writes_through_no_link_of_the_gateway_s_user(tmp_path: Path, name: str) -> None:
+    """The folder of the identity is that user's, and the boot writes there as root."""
+    file, root, other = tmp_path / "gateway.toml", tmp_path / "root", tmp_path / "other"
+    identity = root / "var/lib/headwater-identity"
+    identity.mkdir(parents=True)
+    other.write_text("of root")
+    (identity / name).symlink_to(other)
+    file.write_text(WHOLE)
+    assert apply(file, root).lines == ()
+    assert other.read_text() == "of root"
+    assert not (identity / "ca.pem").is_symlink()
+    assert (identity / "ca.pem").read_text().strip() == PEM.strip()
 
 
 def test_another_node_id_on_a_card_with_a_spool_is_not_applied(tmp_path: Path) -> None:

@@ -33,9 +33,12 @@ MOST_SSID_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Address(AsWritten):
-    """An IP address. prefix: with the length of the network, like 192.168.1.20/24."""
+    """An IP address. prefix: with the length of the network, like 192.168.1.20/24. own: on which this machine listens,
+    so that it may also be 0.0.0.0, :: or a loopback address.
+    """
 
     prefix: bool = False
+    own: bool = False
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         hint = 'like "192.168.1.20/24"' if self.prefix else 'like "192.168.1.1"'
@@ -49,7 +52,7 @@ class Address(AsWritten):
             return report.wrong(at, value, "is not an IP address", hint)
         if "%" in value:  # any text may follow, which would stand in files of the machine
             return report.wrong(at, None, "has a scope", "leave out what begins with %")
-        if found.is_multicast or (self.prefix and (found.is_unspecified or found.is_loopback)):
+        if found.is_multicast or (not self.own and (found.is_unspecified or found.is_loopback)):
             return report.wrong(at, value, "is not the address of a machine", hint)
         if isinstance(found, IPv4Interface | IPv6Interface) and _is_of_network(found):
             return report.wrong(at, value, "is the address of the network itself, or its broadcast", hint)
@@ -222,7 +225,7 @@ class LocalBrokerTable:
         doc="password of the sensors",
     )
     address: str = setting(
-        Address(),
+        Address(own=True),
         "0.0.0.0",  # noqa: S104 - behind a password
         "address on which the broker listens",
         "all addresses; set one if the gateway has two networks",
@@ -320,6 +323,8 @@ def _machine(ours: Mapping[str, Any], report: Report) -> None:
             report.wrong(("network",), None, "router and dns are only used with a fixed address", "add address = ...")
         if network.address is not None and network.router and (why := _unreachable(network.address, network.router)):
             report.wrong(("network", "router"), network.router, why, "use the address of the router in this network")
+        if isinstance(broker, LocalBrokerTable) and network.address is not None:
+            _broker_address(broker.address, network.address, report)
         if (network.wifi_ssid is None) != (network.wifi_password is None):
             report.wrong(("network",), None, "Wi-Fi needs both wifi_ssid and wifi_password", "add the other one")
         if network.wifi_ssid is not None and network.wifi_country is None:
@@ -340,5 +345,21 @@ def _unreachable(address: str, router: str) -> str:
         return f"is an IPv{other.version} address, and address is of IPv{own.version}"
     if other == own.ip:
         return "is the address of this gateway"
-    inside = other in own.network or (other.version == 6 and other.is_link_local)
-    return "" if inside else f"is not in the network of address, {own.network}"
+    if other not in own.network:
+        local = other.version == 6 and other.is_link_local
+        return "" if local else f"is not in the network of address, {own.network}"
+    if other.version == 4 and _is_of_network(ip_interface(f"{other}/{own.network.prefixlen}")):
+        return "is the address of the network itself, or its broadcast"
+    return ""  # in IPv6 the address of the network is that of its routers: RFC 4291, 2.6.1
+
+
+def _broker_address(listens: str, address: str, report: Report) -> None:
+    """Check that a machine with a fixed address has the one on which its broker listens: it would start on any other
+    too, and no sensor would reach it. IPv6 addresses may also come from a router.
+    """
+    own, found = ip_interface(address), ip_address(listens)
+    if not (found.version == 6 or found.is_unspecified or found.is_loopback or found == own.ip):
+        at = ("local_broker", "address")
+        report.wrong(
+            at, listens, f"is no address of this gateway, which has {own.ip}", f'use "{own.ip}", or leave it out'
+        )
