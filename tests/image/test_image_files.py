@@ -69,6 +69,13 @@ def test_services_of_the_image_may_do_little(root: Path, name: str, tenths: int)
     assert done.returncode == 0, done.stdout[-500:]
 
 
+def test_no_unit_of_the_image_holds_up_the_boot_for_ever() -> None:
+    """A unit of type oneshot has no limit of time unless it says so (systemd.service(5), TimeoutStartSec=)."""
+    for unit in SYSTEM.iterdir():
+        text = unit.read_text() if unit.is_file() else ""
+        assert ("Type=oneshot" in text) == ("TimeoutStartSec=" in text), unit.name
+
+
 def test_every_unit_of_the_image_is_enabled_or_wanted() -> None:
     setup = (IMAGE / "image-setup").read_text()
     for unit in SYSTEM.iterdir():
@@ -148,12 +155,16 @@ def host_key(tmp_path: Path) -> Callable[..., int]:
     return run
 
 
-@pytest.mark.parametrize("left", ["", ".new"])
+@pytest.mark.parametrize(
+    ("left", "content"), [("", b""), (".new", b""), ("", b"-----BEGIN OPENSSH PRIVATE KEY-----\n")]
+)
 def test_a_host_key_is_made_where_a_power_cut_left_none(
-    tmp_path: Path, host_key: Callable[..., int], left: str
+    tmp_path: Path, host_key: Callable[..., int], left: str, content: bytes
 ) -> None:
+    """Nor does a damaged one lock everybody out: sshd would end at each start."""
     key = tmp_path / "ssh_host_ed25519_key"
     Path(f"{key}{left}").touch(0o600)
+    Path(f"{key}{left}").write_bytes(content)
     assert host_key() == 0
     public = subprocess.run(["ssh-keygen", "-y", "-f", key], capture_output=True, text=True, check=True).stdout
     assert key.with_name(f"{key.name}.pub").read_text() == public
