@@ -55,7 +55,7 @@ def test_units_of_the_image_have_no_mistake_that_systemd_finds(root: Path) -> No
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("name", "tenths"), [("headwater-gateway", 16), ("headwater-enrol", 16)])
+@pytest.mark.parametrize(("name", "tenths"), [("headwater-gateway", 16), ("headwater-enrol", 16), ("mosquitto", 18)])
 def test_services_of_the_image_may_do_little(root: Path, name: str, tenths: int) -> None:
     words = [
         "systemd-analyze",
@@ -112,6 +112,7 @@ def test_the_broker_of_sensors_waits_for_its_address() -> None:
     unit, _, service = drop_in.partition("[Service]")
     assert "StartLimitIntervalSec=0" in unit.splitlines()
     assert {"Restart=always", "RestartSec=2"} <= set(service.splitlines())
+    assert {"User=mosquitto", "CapabilityBoundingSet="} <= set(service.splitlines()), "not root at any moment"
     kernel = (IMAGE / "overlay/etc/sysctl.d/90-headwater.conf").read_text()
     for family in ("ipv4", "ipv6"):
         assert re.search(rf"(?m)^-?net\.{family}\.ip_nonlocal_bind = 1$", kernel)
