@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from edge_agent.cli.fleet.status import alarms, complaint, in_doubt, losses, report, retired, row
 
 
@@ -50,7 +52,7 @@ def test_a_refused_word_stands_once_with_the_nearest_valid_one() -> None:
 
 def test_retired_nodes_are_a_line_at_their_parent_and_no_mistake() -> None:
     """protocol 1.5: who retired a node sees it, when it was last heard, and that frames of it wait in vain."""
-    nodes = {
+    nodes: dict[str, dict[str, Any]] = {
         "region-1": {"status": {"online": True, "retired": ["press-7", "press-8"]}},
         "press-7": {
             "status": {"online": False},
@@ -65,7 +67,8 @@ def test_retired_nodes_are_a_line_at_their_parent_and_no_mistake() -> None:
     assert not found.wrong
     many = {"status": {"online": True, "retired": [f"p{n}" for n in range(20)], "retired_more": 5}}
     assert retired(many, {}, 0) == ["retired here, not expected any more: p0, p1, p2, p3, p4 and 20 more"]
-    for odd in ("all", 3, {"a": 1}, []):
+    odds: tuple[object, ...] = ("all", 3, {"a": 1}, [])
+    for odd in odds:
         assert retired({"status": {"retired": odd, "retired_more": "x"}}, {}, 0) == []
     assert retired(
         {"status": {"retired": ["a"]}}, {"a": {"books": {"at_us": 1, "spool": {"frames": 1}}}}, 3_000_001
