@@ -72,10 +72,16 @@ def _print(row: Mapping[str, Any]) -> None:
 
 
 def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
-    """Returns (recordings, number of files that cannot be read). Prints a line on standard error for each of these."""
+    """Returns (recordings, number of files that cannot be read).
+
+    Prints a line on standard error for each of these, and for files whose rows have the same name.
+    """
     recordings: list[Recording] = []
     unread = 0
+    named: dict[str, Path] = {}
     for file in files:
+        if (first := named.setdefault(file.stem, file)) != file:
+            complain(f"{file}: its rows have the name {file.stem!r}, as those of {first}; rename one of the files")
         try:
             recordings.append(parse(bytes_of(file), file.stem, len(recordings), str(file)))
         except ConfigError as err:

@@ -63,13 +63,15 @@ class LandedMessage:
 class Host:
     """A gateway or merger with a spool in memory.
 
-    sent: messages that the parent has not taken yet. receipts: received receipts that are not handled yet.
+    sent: messages that the parent has not taken yet. published: how many frames it has ever sent; heartbeats do not
+    count. receipts: received receipts that are not handled yet.
     """
 
     def __init__(self, name: str, machine: Gateway | Merger) -> None:
         self.name, self.machine = name, machine
         self.spool: dict[tuple[int, int], bytes] = {}
         self.sent: list[bytes] = []
+        self.published = 0
         self.receipts: list[bytes] = []
 
     def do(self, event: Event, now_us: int) -> list[SendReceipt]:
@@ -87,6 +89,7 @@ class Host:
                     waiting += self.machine.handle(Committed(), now_us)
                 case Publish(epoch, seq):
                     self.sent.append(self.spool[epoch, seq])
+                    self.published += 1
                     waiting += self.machine.handle(Sent(epoch, seq), now_us)
                 case Beat(heartbeat):
                     self.sent.append(frames.encode_heartbeat(heartbeat))
@@ -156,6 +159,7 @@ class Tree:
         last = Read(self.source, nothing, ended=True, mark_us=self.end_us)
         yield from self._round(dict.fromkeys(self.leaves, last))
         yield from self._until(self._all_closed)
+        yield from self._until(self._quiet())
         yield from self.root.step(self.now_us, flush=True)
 
     def _configured(self, items: int) -> Configured:
@@ -194,11 +198,19 @@ class Tree:
         return [(host.name, payload) for host in hosts for payload in host.take_sent()]
 
     def _until(self, done: Callable[[], bool]) -> Iterator[Row]:
-        """Run rounds without readings until `done`. Each tier needs a few, since receipts arrive one round later."""
-        for _ in range(3 * len(self.mergers) + 5):
-            if done():
-                return
+        """Run rounds without readings until `done`.
+
+        Each tier needs a few, since receipts arrive one round later; and what one step releases may need many frames,
+        of which the last ones leave with later steps. Raises: ProtocolError if frames no longer come and it is not.
+        """
+        silent, sent = 0, self._published
+        while not done():
+            if silent > 3 * len(self.mergers) + 5:
+                break
             yield from self._round(dict.fromkeys(self.leaves, Tick()))
+            silent, sent = (silent + 1, sent) if self._published == sent else (0, self._published)
+        else:
+            return
         raise ProtocolError(f"{self.recording.name}: {len(self.messages)} messages sent, but the tree did not settle")
 
     def _all_known(self) -> bool:
@@ -215,6 +227,26 @@ class Tree:
         families = self.root.decider.parent.children.memberships.values()
         least_us = self.end_us - self._most_late_us
         return all(frontier >= least_us for f in families for frontier, _ in f.leaf_frontiers().values())
+
+    def _quiet(self) -> Callable[[], bool]:
+        """A function that says whether no frame was sent in the rounds of its last calls, enough of them for all tiers.
+
+        More hints of open sessions than one frame holds leave with several steps, after every frontier (2.3).
+        """
+        sent, rounds = -1, 0
+
+        def quiet() -> bool:
+            nonlocal sent, rounds
+            rounds = rounds + 1 if self._published == sent else 0
+            sent = self._published
+            return rounds > len(self.mergers)
+
+        return quiet
+
+    @property
+    def _published(self) -> int:
+        """How many frames all nodes have sent."""
+        return sum(host.published for host in self._by_name.values())
 
     @property
     def _most_late_us(self) -> int:

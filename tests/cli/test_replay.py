@@ -133,6 +133,22 @@ def test_a_file_that_is_no_recording_is_named_and_the_others_are_answered(
     assert lines[1] == f"headwater: {absent}: no such file or directory"
 
 
+def test_files_whose_rows_have_one_name_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    first, second = (written(tmp_path / folder, "same") for folder in ("a", "b"))
+    assert main(["replay", first, second]) == 0
+    said = capsys.readouterr()
+    assert {row["recording"] for row in rows(said.out)} == {"same"}
+    assert (
+        said.err
+        == f"headwater: {second}: its rows have the name 'same', as those of {first}; rename one of the files\n"
+    )
+
+    line = f"{second}: its rows have the name 'same', as those of {first}; rename one of the files"
+    assert said.err == f"headwater: {line}\n"
+
+
 def test_revisions_are_printed_as_they_would_appear(capsys: pytest.CaptureFixture[str]) -> None:
     """protocol 4.2 and 8.3."""
     assert main(["replay", "--revisions", str(CASES / "late-revise.json")]) == 0

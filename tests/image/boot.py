@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from tests.image.boot_updates import Gateway, bundles, updates
 
 COMMIT_S: Final = 2.0  # a reading is safe after a commit interval, 1 s; the gateway's broker keeps nothing
 DISK_BYTES: Final = {"virt": 3 * 2**30, "raspi3b": 4 * 2**30}  # QEMU's SD cards have a power of two of bytes
+MBR_START: Final = 446 + 8  # where a disk's table says at which sector the first partition starts
 PI3_TREE: Final = "bcm2837-rpi-3-b.dtb"
 # QEMU's model of the Pi's watchdog resets the machine as soon as systemd arms it.
 PI3_LINE: Final = "console=ttyAMA0 systemd.watchdog_sec=0 modprobe.blacklist=bcm2835_wdt"
@@ -76,6 +78,7 @@ class Guest:
         self.boots = 0
         self.process: ChildProcess | None = None
         self.booted = 0.0
+        self.line = ""  # of the kernel
 
     def settings(self, token: str) -> str:
         ca = (self.folder / "ca" / "ca.pem").read_text()
@@ -90,12 +93,9 @@ class Guest:
     def boot(self, *more: str) -> None:
         """Start it. more: further options of QEMU."""
         self.boots += 1
-        config = fat.get(self.disk, "config.txt").decode()
-        names = [re.search(pattern, config, re.MULTILINE) for pattern in (r"^kernel=(\S+)", r"^initramfs (\S+)")]
-        for found, name in zip(names, ("kernel", "initrd"), strict=True):
-            assert found is not None, config
-            (self.folder / name).write_bytes(fat.get(self.disk, found[1]))
-        line = re.sub(r"console=\S+ ?", "", fat.get(self.disk, "cmdline.txt").decode().strip())
+        if self.boots == 1:
+            self._take_out()
+        line = self.line
         net = (
             f"user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:{self.mqtt_port}-:1883,hostfwd=tcp:127.0.0.1:{self.ssh_port}-:22"
             f",guestfwd=tcp:{BROKER}:8883-cmd:nc 127.0.0.1 {self.site.region_port}"
@@ -109,7 +109,6 @@ class Guest:
             hardware += ["-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci"]
             line += " console=ttyAMA0"
         else:  # its memory is 1 GiB
-            (self.folder / "tree").write_bytes(fat.get(self.disk, PI3_TREE))
             hardware = ["-M", self.machine.name, "-dtb", str(self.folder / "tree"), "-drive", f"if=sd,{drive}"]
             hardware += ["-device", "usb-net,netdev=n0"]
             line += f" {PI3_LINE}"
@@ -124,6 +123,25 @@ class Guest:
         self.process = ChildProcess(f"qemu-{self.boots}", command, self.folder)
         self.process.start()
         self.booted = time.monotonic()
+
+    def _take_out(self) -> None:
+        """What a Pi would load from the boot partition, for QEMU, which does not read it."""
+        config = fat.get(self.disk, "config.txt").decode()
+        names = [re.search(pattern, config, re.MULTILINE) for pattern in (r"^kernel=(\S+)", r"^initramfs (\S+)")]
+        for found, name in zip(names, ("kernel", "initrd"), strict=True):
+            assert found is not None, config
+            (self.folder / name).write_bytes(fat.get(self.disk, found[1]))
+        if self.machine.name != "virt":
+            (self.folder / "tree").write_bytes(fat.get(self.disk, PI3_TREE))
+        self.line = re.sub(r"console=\S+ ?", "", fat.get(self.disk, "cmdline.txt").decode().strip())
+
+    def wipe(self, partition: int, size: int) -> None:
+        """Overwrite the first bytes of a partition with zeros. partition: 1 to 3; size: bytes."""
+        with self.disk.open("r+b") as disk:
+            (sector,) = struct.unpack_from("<I", disk.read(512), MBR_START + 16 * (partition - 1))
+            disk.seek(512 * sector)
+            for _ in range(size // 2**20):
+                disk.write(bytes(2**20))
 
     def cut(self) -> None:
         """A power cut: what QEMU has not written to the disk file is lost to the guest as well."""
@@ -290,6 +308,7 @@ def scenario(report: Report, site: Site, guest: Guest) -> None:
     power_off(report, guest)
     said = fat.get(guest.disk, "gateway-errors.txt").decode()
     report.check("the card says what is wrong", '"uplnk"' in said and "uplink" in said, said.splitlines()[1])
+    damaged(report, guest)
 
 
 def power_on(report: Report, guest: Guest) -> None:
@@ -317,6 +336,21 @@ def without_clock(report: Report, guest: Guest, sensors: Sensors) -> None:
     report.figures["clock right to online, s"] = round(time.monotonic() - corrected, 1)
 
 
+def damaged(report: Report, guest: Guest) -> None:
+    """Partitions that cannot be mounted: nobody is there to answer an emergency shell."""
+    report.say("a boot partition that cannot be read any more")
+    guest.wipe(1, 64 * 2**20)
+    power_on(report, guest)
+    report.until("the gateway works with the last good file", lambda: UPLINK in guest.run(GATEWAY_LOG), guest)
+    report.check("the boot partition is not mounted", guest.run("findmnt -no SOURCE /boot/firmware") == "")
+    power_off(report, guest)
+    report.say("a data partition that cannot be read any more")
+    guest.wipe(3, 2**30)
+    guest.boot()
+    ended(guest, "a machine that cannot start does not try again", BOOT_S)
+    report.check("a machine that cannot start says so and tries again", "could not start" in guest.console())
+
+
 def steady(site: Site) -> bool:
     """Whether nothing comes any more."""
     before = site.merged()
@@ -328,14 +362,19 @@ def power_off(report: Report, guest: Guest) -> None:
     """An orderly end. Raises: FailedError."""
     with contextlib.suppress(FailedError, subprocess.TimeoutExpired):
         guest.run("systemctl poweroff", 60)  # the connection ends before the answer
-    end = time.monotonic() + 300
+    ended(guest, "the machine does not power off", 300)
+    report.say("powered off")
+
+
+def ended(guest: Guest, otherwise: str, timeout_s: float) -> None:
+    """Wait for the end of QEMU, which a restart of the guest ends as well. Raises: FailedError."""
+    end = time.monotonic() + timeout_s
     while guest.process is not None and guest.process.alive:
         if "System halted" in guest.console():  # a Pi 3 has no power switch
             guest.cut()
         if time.monotonic() > end:
-            raise FailedError("the machine does not power off")
+            raise FailedError(otherwise)
         time.sleep(0.5)
-    report.say("powered off")
 
 
 def inside(report: Report, guest: Guest) -> None:

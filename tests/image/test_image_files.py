@@ -118,6 +118,26 @@ def test_the_broker_of_sensors_waits_for_its_address() -> None:
         assert re.search(rf"(?m)^-?net\.{family}\.ip_nonlocal_bind = 1$", kernel)
 
 
+def test_a_machine_that_cannot_start_tries_again() -> None:
+    """systemd's emergency shell waits for ever; on a gateway nobody is there, and no password works."""
+    drop_in = (SYSTEM / "emergency.service.d/10-headwater.conf").read_text()
+    program = "/usr/lib/headwater-image/start-again"
+    assert [line for line in drop_in.splitlines() if line.startswith("ExecStart=")] == [
+        "ExecStart=",
+        f"ExecStart={program}",
+    ]
+    assert (IMAGE / "overlay" / program[1:]).read_text().rstrip().endswith("exec systemctl --force reboot")
+
+
+def test_a_gateway_starts_without_the_boot_partition() -> None:
+    """The last good gateway.toml is on the data partition."""
+    table = (IMAGE / "image-tree").read_text()
+    assert re.search(r"(?m)^PARTUUID=\S+-01 /boot/firmware vfat \S*\bnofail 0 2$", table)
+    unit = (SYSTEM / "headwater-machine.service").read_text().splitlines()
+    assert "RequiresMountsFor=/var /tmp" in unit
+    assert "Wants=boot-firmware.mount" in unit
+
+
 def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
     """sfdisk writes one sector; running it again on a partition that has grown changes nothing."""
     disk = tmp_path / "disk"

@@ -296,6 +296,9 @@ def test_a_file_that_is_not_there_or_lacks_a_column_is_one_clear_line(tmp_path: 
     path.write_text("t,value\n1,2\n")
     with pytest.raises(PortError, match=r"no column 'time' among its 2 columns"):
         FileSensor(sensor(path), None, clock)
+    path.write_text("time,value,other,value,other\n1,2,3,4,5\n")
+    with pytest.raises(PortError, match=r"2 columns 'value'; rename all but one"):
+        FileSensor(sensor(path), None, clock)
 
 
 def test_a_file_that_became_shorter_is_another_one_and_read_from_its_beginning(

@@ -48,3 +48,15 @@ def test_rows_that_stand_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> 
     rows = answered(given)
     assert len(rows) == 300 + 7
     assert len(made) < 2 * len(rows)
+
+
+@pytest.mark.parametrize("tree", [{}, {"m1": ["a"]}, {"m2": ["m1"], "m1": ["a"]}])
+def test_more_open_sessions_than_a_frame_has_hints_for_all_have_rows(tree: dict[str, list[str]]) -> None:
+    """protocol 2.3: hints that one frame does not hold leave with later steps, also after the last reading."""
+    keys = 6_000
+    given = {
+        "queries": [{"id": "s", "window": {"type": "session", "gap": 10_000}, "aggregates": ["count"]}],
+        "tree": tree,
+        "streams": {"a": [[k // 100, f"k{k}", 1] for k in range(keys)]},
+    }
+    assert len(told_rows(answered(given), given)) == keys

@@ -100,6 +100,8 @@ class FileSensor(CheckedSensor):
         for column in self._cells:
             if column not in names:
                 raise PortError(f"{self._path} has no column {column!r} among its {len(names)} columns")
+            if names.count(column) > 1:
+                raise PortError(f"{self._path} has {names.count(column)} columns {column!r}; rename all but one")
         return names
 
     @property
