@@ -37,7 +37,6 @@ LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "2",  # as many as cores
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # a row is a part of a frame, up to 128 kB
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; the default is 10 000
-    "spark.sql.files.ignoreMissingFiles": "true",  # only landing files of a committed batch are ever deleted
     "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 takes 3 s per write on two cores
     # OPTIMIZE merges files and cubes of clustered tables up to these sizes. The defaults (1 GB and 100 GB) would stop
     # batches for minutes
