@@ -43,7 +43,8 @@ def repair(place: Place) -> int:
     """Rename the commits that a power cut has damaged, if the tables are folders of this machine. Returns how many.
 
     Raises: PortError if a file is there and cannot be read, as on a failing disk: this is no sign of a power cut. And
-    if a commit that was durable is damaged, or a table is an older copy: then nothing is renamed.
+    if a commit that was durable is damaged, a table is an older copy, or the only checkpoint of a log without its old
+    commits is damaged: then nothing is renamed.
     """
     if place.guarded:
         return 0
@@ -91,6 +92,11 @@ def _first_torn(place: Place, table: Table, durable: int) -> int:
                 "file back from a copy, or all tables from the same copy (docs/operate.md, A damaged disk)"
             )
         changes += actions is not None and _changes_rows(actions)
+    if numbers and numbers[0] > 0 and not _begins(folder, numbers[0], first):
+        raise PortError(
+            f"the table {folder} cannot be read: its log begins with version {numbers[0]} and has no whole checkpoint; "
+            "put its checkpoints back from a copy, or all tables from the same copy (docs/operate.md, A damaged disk)"
+        )
     return first
 
 
@@ -106,6 +112,12 @@ def _covered(folder: Path, number: int, first: int) -> bool:
     """Whether a whole checkpoint before `first` has the content of a commit."""
     checkpoints = (folder / LOG / f"{each:020d}.checkpoint.parquet" for each in range(number, first))
     return any(path.exists() and _sound(path) and _has_ends(path) for path in checkpoints)
+
+
+def _begins(folder: Path, oldest: int, first: int) -> bool:
+    """Whether a whole checkpoint before `first` has what stood in the commits before `oldest`, which were deleted."""
+    checkpoints = [path for path in (folder / LOG).glob("[0-9]*.checkpoint*") if path.suffix in (".parquet", ".json")]
+    return any(oldest - 1 <= int(path.name[:20]) < first and _sound(path) and _has_ends(path) for path in checkpoints)
 
 
 def _repair(folder: Path, first: int) -> int:

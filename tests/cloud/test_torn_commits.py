@@ -359,3 +359,22 @@ def test_a_damaged_commit_that_a_whole_checkpoint_covers_is_told_and_done_withou
     half(next(log(results).glob("*20.checkpoint.parquet")))
     with pytest.raises(PortError, match="is damaged or missing"):
         repair(place)
+
+
+@pytest.mark.parametrize("damage", [flipped, half, Path.unlink])
+def test_the_only_checkpoint_of_a_log_without_its_old_commits_is_not_set_aside(results: Path, damage: Damage) -> None:
+    """Delta could not read the table any more, and said so in a long traceback."""
+    place = Place(str(results.parents[1]))
+    DeltaTable(results).create_checkpoint()
+    (checkpoint,) = log(results).glob("*24.checkpoint.parquet")
+    with_sums(checkpoint)
+    for number in range(20):
+        commit(results, number).unlink()
+    before = checkpoint.read_bytes()
+    damage(checkpoint)
+    with pytest.raises(PortError, match=r"cannot be read: its log begins with version 20.*no whole checkpoint"):
+        repair(place)
+    assert not list(results.parents[1].rglob("*.torn-*"))
+    checkpoint.write_bytes(before)
+    assert repair(place) == 0
+    assert batches(results) == list(range(25))
