@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -18,21 +19,24 @@ from edge_agent.errors import PortError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("headwater.root")
 LEAST_JAVA: Final = 17  # Spark 4 requires it
 LOG_CONFIG: Final = Path(__file__).with_name("log4j2.xml").as_uri()
 DEFAULT_MASTER: Final = "local[2]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"  # the size of a batch is limited (landing_loop.MAX_BYTES), Delta's state is small
 
-# Settings for speed, and the time zone. None changes a result of well-formed keys.
+# Settings on which rows depend, whoever starts the session
+ROWS_CONF: Final[Mapping[str, str]] = {
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # labels of a key from a child may repeat; an error would end the batch
+}
+# Settings for speed, and the time zone. None changes a result.
 LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # labels of a key from a child may repeat; an error would end the batch
     "spark.sql.shuffle.partitions": "2",  # as many as cores
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # a row is a part of a frame, up to 128 kB
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; the default is 10 000
-    "spark.sql.files.ignoreMissingFiles": "true",  # only landing files of a committed batch are ever deleted
     "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 takes 3 s per write on two cores
     # OPTIMIZE merges files and cubes of clustered tables up to these sizes. The defaults (1 GB and 100 GB) would stop
     # batches for minutes
@@ -68,7 +72,7 @@ def start(
     except ImportError as err:
         raise PortError("pyspark is not installed; run: pip install 'headwater[cloud]'") from err
     if on_databricks():
-        return SparkSession.builder.appName(app).getOrCreate()
+        return _for_rows(SparkSession.builder.appName(app).getOrCreate())
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start another python3, without pyarrow
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -79,6 +83,7 @@ def start(
     settings = {
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": options,
+        **ROWS_CONF,
         **LOCAL_CONF,
         **_delta_jars(),
         **(extra or {}),
@@ -90,6 +95,20 @@ def start(
             return builder.getOrCreate()
     except Exception as err:  # whatever the JVM or its launcher raised
         raise PortError(f"Spark did not start: {_reason(err)}") from err
+
+
+def _for_rows(session: SparkSession) -> SparkSession:
+    """Set ROWS_CONF on a session of others. If that is refused, as on serverless compute, the rows that need it are
+    left out and declared.
+    """
+    for name, value in ROWS_CONF.items():
+        try:
+            session.conf.set(name, value)
+        except Exception as err:  # whatever the JVM or Spark Connect raises
+            log.warning(
+                "root.setting_refused", extra={"setting": name, "why": (str(err).splitlines() or [""])[0][:200]}
+            )
+    return session
 
 
 @contextmanager

@@ -12,31 +12,43 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from cloud_job.delta import durable_versions
 from cloud_job.delta.tables import TABLES, Place
 
 LOG: Final = "_delta_log"
 
 
 class DurableTables:
-    """Tracks which commits of each table are on the disk, and makes new ones durable."""
+    """Tracks which commits of each table are on the disk, makes new ones durable, and notes it for the next start."""
 
     def __init__(self, place: Place) -> None:
         """Treats all files that exist as durable: one call of `os.sync` makes them so."""
-        self._next: dict[Path, int] = {}  # folder of a table -> its next commit
+        self._place = place
+        self._next: dict[str, int] = {}  # name of a table -> its next commit
+        self._folders: dict[str, Path] = {}
         if place.guarded:
             return
         os.sync()
-        for folder in (Path(place.path(table)) for table in TABLES):
+        for table in TABLES:
+            folder = self._folders[table.name] = Path(place.path(table))
             numbers = [int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal()]
-            self._next[folder] = max(numbers, default=-1) + 1
+            self._next[table.name] = max(numbers, default=-1) + 1
+        self._note()
 
     def sync(self) -> None:
-        """Fsync the files of all commits since the last call, the data before the log."""
-        for folder, number in self._next.items():
+        """Fsync the files of all commits since the last call, the data before the log; then note them."""
+        before = dict(self._next)
+        for name, folder in self._folders.items():
+            number = self._next[name]
             while (commit := folder / LOG / f"{number:020d}.json").exists():
                 _sync_commit(folder, commit)
                 number += 1
-            self._next[folder] = number
+            self._next[name] = number
+        if self._next != before:
+            self._note()
+
+    def _note(self) -> None:
+        durable_versions.write(self._place, {name: number - 1 for name, number in self._next.items() if number})
 
 
 def _sync_commit(folder: Path, commit: Path) -> None:

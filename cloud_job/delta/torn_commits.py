@@ -6,6 +6,9 @@ the last step and nothing depends on it: its landing files or its decision still
 
 For the newest commits of each table (LOOKED_AT), this module checks the JSON, the size and the first and last bytes of
 the added files, and Hadoop's checksums of these files. If a file has no checksums, it is read as a whole.
+
+A commit that the last run noted as durable (durable_versions.py) was not torn: if it is damaged, later commits rely on
+it, so nothing is renamed and no root starts.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from cloud_job.delta.tables import TABLES, Place
+from cloud_job.delta import durable_versions
+from cloud_job.delta.tables import TABLES, Place, Table
 from edge_agent.errors import PortError
 
 log = logging.getLogger("headwater.root")
@@ -38,29 +42,87 @@ MAGIC: Final = b"crc\0"
 def repair(place: Place) -> int:
     """Rename the commits that a power cut has damaged, if the tables are folders of this machine. Returns how many.
 
-    Raises: PortError if a file is there and cannot be read, as on a failing disk: this is no sign of a power cut.
+    Raises: PortError if a file is there and cannot be read, as on a failing disk: this is no sign of a power cut. And
+    if a commit that was durable is damaged, a table is an older copy, or the only checkpoint of a log without its old
+    commits is damaged: then nothing is renamed.
     """
     if place.guarded:
         return 0
     try:
-        return sum(_repair(Path(place.path(table))) for table in TABLES)
+        durable = durable_versions.read(place)
+        first = {table.name: _first_torn(place, table, durable.get(table.name, -1)) for table in TABLES}
+        return sum(_repair(Path(place.path(table)), first[table.name]) for table in TABLES)
     except OSError as err:
         where = err.filename or place.root
         raise PortError(f"cannot check the tables: {where}: {err.strerror}; look at the disk") from err
 
 
-def _repair(folder: Path) -> int:
-    numbers = sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
+
+
+def _first_torn(place: Place, table: Table, durable: int) -> int:
+    """The lowest torn commit of a table; the next number if none is. Renames nothing.
+
+    durable: a version that is noted as durable; -1: none. Raises: PortError as `repair`.
+    """
+    folder = Path(place.path(table))
+    numbers = _numbers(folder)
     first, later, changes = numbers[-1] + 1 if numbers else 0, set[str](), 0
+    if first <= durable and (folder / LOG).is_dir():  # a table without a folder was deleted: tables.check_whole
+        raise PortError(
+            f"the table {folder} ends before version {durable}, which it had reached: it is an older copy; put all "
+            f"tables back from the same copy, or delete {durable_versions.path_of(place)} to use them as they are"
+        )
     for number in range(first - 1, numbers[0] - 1 if numbers else -1, -1):
         if changes == LOOKED_AT:
             break
         actions = _actions(_commit(folder, number))  # None if the commit is missing too: Delta needs all numbers
-        if actions is None or not all(_whole(folder, add) for add in _of(actions, "add") if add["path"] not in later):
+        damaged = _damaged(folder, number, actions, later)
+        if damaged is None:
+            later |= {remove["path"] for remove in _of(actions or [], "remove")}
+        elif number > durable:
             first, later = number, set()  # later commits go too, so the files that they removed must exist again
+        elif actions is None and _covered(folder, number, first):
+            log.warning("root.commit_damaged", extra={"file": str(damaged)})
+            break  # Delta does not read it; which files it removed is not known, so those before are not looked at
         else:
-            later |= {remove["path"] for remove in _of(actions, "remove")}
+            raise PortError(
+                f"{damaged} is damaged or missing, and was whole on the disk before, so no power cut did it; put this "
+                "file back from a copy, or all tables from the same copy (docs/operate.md, A damaged disk)"
+            )
         changes += actions is not None and _changes_rows(actions)
+    if numbers and numbers[0] > 0 and not _begins(folder, numbers[0], first):
+        raise PortError(
+            f"the table {folder} cannot be read: its log begins with version {numbers[0]} and has no whole checkpoint; "
+            "put its checkpoints back from a copy, or all tables from the same copy (docs/operate.md, A damaged disk)"
+        )
+    return first
+
+
+def _damaged(folder: Path, number: int, actions: list[dict[str, Any]] | None, later: set[str]) -> Path | None:
+    """A damaged file of a commit, None if all are whole. later: paths of files that a later commit has removed."""
+    if actions is None:
+        return _commit(folder, number)
+    adds = (add for add in _of(actions, "add") if add["path"] not in later)
+    return next((_data(folder, add) for add in adds if not _whole(folder, add)), None)
+
+
+def _covered(folder: Path, number: int, first: int) -> bool:
+    """Whether a whole checkpoint before `first` has the content of a commit."""
+    checkpoints = (folder / LOG / f"{each:020d}.checkpoint.parquet" for each in range(number, first))
+    return any(path.exists() and _sound(path) and _has_ends(path) for path in checkpoints)
+
+
+def _begins(folder: Path, oldest: int, first: int) -> bool:
+    """Whether a whole checkpoint before `first` has what stood in the commits before `oldest`, which were deleted."""
+    checkpoints = [path for path in (folder / LOG).glob("[0-9]*.checkpoint*") if path.suffix in (".parquet", ".json")]
+    return any(oldest - 1 <= int(path.name[:20]) < first and _sound(path) and _has_ends(path) for path in checkpoints)
+
+
+def _repair(folder: Path, first: int) -> int:
+    """Rename the commits of a table from `first` on, and what belongs to them. Returns how many."""
+    numbers = _numbers(folder)
     torn = [number for number in numbers if number >= first]
     _checkpoints(folder / LOG, first)
     _summaries(folder / LOG, first)
@@ -133,9 +195,13 @@ def _of(actions: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [action[kind] for action in actions if kind in action]
 
 
+def _data(folder: Path, add: dict[str, Any]) -> Path:
+    return folder / unquote(add["path"])
+
+
 def _whole(folder: Path, add: dict[str, Any]) -> bool:
     """Whether a file that a commit adds exists and is undamaged."""
-    path = folder / unquote(add["path"])
+    path = _data(folder, add)
     try:
         if path.stat().st_size != add["size"] or not _has_ends(path):
             return False

@@ -102,14 +102,15 @@ class Job:
     def open(self) -> None:
         """Take the lease, create missing tables, and complete the last decision.
 
-        Raises: PortError if another root owns the tables or reads the landing files, if a table was deleted, or if the
-        tables cannot be created.
+        Raises: PortError if another root owns the tables or reads the landing files, if a table was deleted, is damaged
+        or is an older copy, or if the tables cannot be created.
         """
         self._lease = Lease(self.place, self.owner, self.settings.landing)
         torn_commits.repair(self.place)
         tables.check_whole(self.spark, self.place)
+        self._durable = DurableTables(self.place)  # before `create`: a table that was deleted has no version any more
         tables.create(self.spark, self.place)
-        self._durable = DurableTables(self.place)
+        self._durable.sync()
         rows = self._last()
         if rows:
             self._resume(rows)

@@ -204,9 +204,11 @@ class SpoolFile(SqliteFile):
             )
         if version != VERSION:
             raise UnusableError(f"its version is {meta.get('version')}, but this headwater reads version {VERSION}")
-        if meta.get("node") != self.node:
+        if "node" not in meta:
+            raise UnusableError("it names no node")
+        if meta["node"] != self.node:
             raise ConfigError(
-                f"{self.what} belongs to node {meta.get('node')!r}, but this is node {self.node!r}: "
+                f"{self.what} belongs to node {meta['node']!r}, but this is node {self.node!r}: "
                 "set another [spool] path, or move the file away"
             )
 

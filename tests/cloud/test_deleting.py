@@ -1,15 +1,20 @@
-"""What the job says of a landing file that it cannot delete."""
+"""Files that cannot be deleted, and files that were deleted by others."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from cloud_job.spark.job import Job
 from edge_agent.errors import PortError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_a_landing_file_that_cannot_be_deleted_is_named_in_one_line(tmp_path: Path) -> None:
@@ -21,3 +26,13 @@ def test_a_landing_file_that_cannot_be_deleted_is_named_in_one_line(tmp_path: Pa
     with pytest.raises(PortError, match=f"cannot delete the landing file {stuck}: "):
         Job._remove(job, ["00000002.cborseq", "00000003.cborseq", stuck.name])
     assert [path.name for path in tmp_path.iterdir()] == [stuck.name]
+
+
+@pytest.mark.spark
+def test_a_table_that_lacks_a_data_file_is_not_read_without_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """A result of the remaining rows would look complete."""
+    for number in range(2):
+        write_deltalake(tmp_path / "t", pa.table({"batch": pa.array([number], pa.int64())}), mode="append")
+    next((tmp_path / "t").glob("*.parquet")).unlink()
+    with pytest.raises(Exception, match=r"does not exist|FILE_NOT_EXIST|FAILED_READ_FILE"):
+        spark.read.format("delta").load(str(tmp_path / "t")).collect()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cloud_job.delta import tables
+from cloud_job.delta import durable_versions, tables
 from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.tables import Place
+from edge_agent.errors import PortError
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots
 
@@ -50,10 +52,45 @@ def test_a_commit_is_on_the_disk_with_its_data_before_its_log_and_once(
     commit(place, 0, "old.parquet")
     durable, disk = DurableTables(place), Disk(monkeypatch)
     wanted = commit(place, 1, "a.parquet", "b c.parquet") + commit(place, 2, "d.parquet")
+    note = durable_versions.path_of(place)
+    before = note.stat().st_ino
     durable.sync()
-    assert disk.synced == wanted
+    assert disk.synced == [*wanted, note.with_name(f"{note.name}.part")]
+    assert note.stat().st_ino != before
+    for _ in range(2):  # a step that wrote nothing writes no note
+        before = note.stat().st_ino
+        durable.sync()
+        assert len(disk.synced) == len(wanted) + 1
+        assert note.stat().st_ino == before
+
+
+def test_the_newest_durable_version_of_each_table_is_noted(tmp_path: Path) -> None:
+    """Found at the start, and after each step."""
+    place = Place(str(tmp_path))
+    commit(place, 7, "old.parquet")
+    durable = DurableTables(place)
+    assert durable_versions.read(place) == {tables.RESULTS.name: 7}
+    commit(place, 8, "a.parquet")
+    commit(place, 9, "b.parquet")
+    assert durable_versions.read(place) == {tables.RESULTS.name: 7}
     durable.sync()
-    assert disk.synced == wanted
+    assert durable_versions.read(place) == {tables.RESULTS.name: 9}
+    shutil.rmtree(tmp_path / "gold")
+    DurableTables(place)  # a root that begins anew
+    assert durable_versions.read(place) == {}
+
+
+def test_a_note_that_cannot_be_written_ends_no_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The note before stays true."""
+    place = Place(str(tmp_path))
+    commit(place, 0, "a.parquet")
+    durable = DurableTables(place)
+    note = durable_versions.path_of(place)
+    note.with_name(f"{note.name}.part").mkdir()
+    commit(place, 1, "b.parquet")
+    durable.sync()
+    assert durable_versions.read(place) == {tables.RESULTS.name: 0}
+    assert [record.message for record in caplog.records] == ["root.note_not_written"]
 
 
 def test_tables_that_are_no_folders_are_left_to_their_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,3 +126,44 @@ def test_landing_files_go_when_the_tables_that_hold_them_are_on_the_disk(
     root.take(tick(START + 2 * SECOND))
     assert missing == []
     assert len(disk.synced) > 10
+
+
+@pytest.mark.spark
+def test_a_table_that_was_durable_and_is_damaged_or_older_stops_the_root(roots: Callable[..., Roots]) -> None:
+    """protocol 8.1: a changed bit in a file of an earlier batch set up to 20 whole commits aside, and rows stayed
+    complete without their readings; a table put back from an older copy was used without a word.
+    """
+    root = roots()
+    child = Child("gw-1", (query(),))
+    root.take(tick(START), record(child, START, child.birth()))
+    folder, copy, notes = Path(root.place.path(tables.RESULTS)), root.base / "copy", list[bytes]()
+    for second in range(1, 4):
+        now_us = START + second * SECOND
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        notes.append(durable_versions.path_of(root.place).read_bytes())
+        root.take(record(child, now_us, child.rows(now_us, np.array([now_us - SECOND]), np.array([float(second)]))))
+    root.job.close()
+    wanted, last = root.results(), max((folder / "_delta_log").glob("*.json"))
+    assert len(wanted) == 3
+
+    earlier = sorted((folder / "_delta_log").glob("*.json"))[-3]
+    content = earlier.read_bytes()
+    earlier.write_bytes(content.replace(b'"add"', b'"aed"', 1))
+    with pytest.raises(PortError, match=f"{earlier.name} is damaged"):
+        root.start()
+    assert last.exists()
+    earlier.write_bytes(content)
+
+    newer = folder.rename(root.base / "newer")
+    shutil.copytree(copy, folder)
+    with pytest.raises(PortError, match=r"results ends before version .* older copy"):
+        root.start()
+    shutil.rmtree(folder)
+    newer.rename(folder)
+
+    durable_versions.path_of(root.place).write_bytes(notes[-1])  # as after a power cut before the last note
+    last.write_bytes(last.read_bytes()[:40])
+    root.start()
+    assert {key: row["values"] for key, row in root.results().items()} == {k: r["values"] for k, r in wanted.items()}
+    assert list((folder / "_delta_log").glob("*.torn-1"))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cloud_job.delta import tables
+from cloud_job.delta import durable_versions, tables
 from cloud_job.delta.tables import Place
 from cloud_job.delta.torn_commits import HEADER, MAGIC, repair
 from edge_agent.errors import PortError
@@ -243,4 +243,138 @@ def test_a_file_that_is_there_and_cannot_be_read_is_no_torn_commit(
     with pytest.raises(PortError, match="Input/output error"):
         repair(Place(str(results.parents[1])))
     monkeypatch.undo()
+    assert batches(results) == list(range(25))
+
+
+def flipped(path: Path) -> None:
+    """One bit, in the middle of the file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def noted(results: Path, version: int) -> Place:
+    """The tables, of which the last run has made this version of gold.results durable."""
+    place = Place(str(results.parents[1]))
+    durable_versions.write(place, {tables.RESULTS.name: version})
+    return place
+
+
+@pytest.mark.parametrize("damage", [flipped, *DAMAGES])
+@pytest.mark.parametrize("of", [commit, added])
+def test_a_commit_that_was_durable_is_not_torn(results: Path, damage: Damage, of: Callable[[Path, int], Path]) -> None:
+    """protocol 8.1: later batches rely on it. It was set aside, with all whole commits after it."""
+    place, path = noted(results, 24), of(results, 15)
+    before = path.read_bytes()
+    damage(path)
+    for _ in range(2):
+        with pytest.raises(PortError, match=f"{path.name} is damaged or missing.*put this file back"):
+            repair(place)
+    assert not list(results.parents[1].rglob("*.torn-*"))
+    path.write_bytes(before)
+    assert repair(place) == 0
+    assert batches(results) == list(range(25))
+
+
+def test_no_table_is_changed_if_one_of_them_is_damaged(results: Path) -> None:
+    place = noted(results, 24)
+    other = Path(place.path(tables.MESSAGES))
+    shutil.copytree(results, other)
+    empty(commit(other, 24))
+    flipped(commit(results, 20))
+    with pytest.raises(PortError, match="is damaged or missing"):
+        repair(place)
+    assert commit(other, 24).exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_commits_after_those_that_were_durable_may_be_torn(results: Path, damage: Damage) -> None:
+    place = noted(results, 22)
+    damage(added(results, 23))
+    assert repair(place) == 2
+    assert batches(results) == list(range(23))
+
+
+def test_a_table_that_ends_before_its_durable_version_is_an_older_copy(results: Path) -> None:
+    """protocol 8.5: beside newer tables, rows would stay complete without their readings, or count twice."""
+    place = noted(results, 24)
+    for number in (23, 24):
+        commit(results, number).unlink()
+    for _ in range(2):
+        with pytest.raises(PortError, match=r"ends before version 24.*older copy.*or delete .*\.root\.durable"):
+            repair(place)
+    durable_versions.path_of(place).unlink()  # as the line says
+    assert repair(place) == 0
+    assert batches(results) == list(range(23))
+
+
+def test_a_table_without_a_log_is_deleted_or_new_and_no_older_copy(results: Path) -> None:
+    """`tables.check_whole` judges those that were deleted."""
+    place = noted(results, 24)
+    shutil.rmtree(results)
+    assert repair(place) == 0
+
+
+@pytest.mark.parametrize("damage", [empty, half, flipped])
+def test_a_damaged_note_is_told_and_counts_as_none(
+    results: Path, damage: Damage, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = noted(results, 24)
+    damage(durable_versions.path_of(place))
+    empty(commit(results, 24))
+    assert repair(place) == 1
+    assert "root.note_damaged" in [record.message for record in caplog.records]
+
+
+def test_a_note_that_cannot_be_read_is_no_missing_note(results: Path) -> None:
+    place = noted(results, 24)
+    path = durable_versions.path_of(place)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(PortError, match=r"cannot check the tables: .*\.root\.durable"):
+        repair(place)
+
+
+def test_a_log_whose_old_commits_were_deleted_is_whole(results: Path) -> None:
+    """cloud_job/delta/log_files.py"""
+    place = noted(results, 24)
+    DeltaTable(results).create_checkpoint()
+    for number in range(23):
+        commit(results, number).unlink()
+    assert repair(place) == 0
+    assert batches(results) == list(range(25))
+
+
+def test_a_damaged_commit_that_a_whole_checkpoint_covers_is_told_and_done_without(
+    results: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No reader of the newest version needs it."""
+    place = noted(results, 24)
+    DeltaTable(results, version=20).create_checkpoint()
+    flipped(commit(results, 18))
+    empty(commit(results, 24).with_name(f"{25:020d}.json"))
+    assert repair(place) == 1
+    assert batches(results) == list(range(25))
+    assert "root.commit_damaged" in [record.message for record in caplog.records]
+    half(next(log(results).glob("*20.checkpoint.parquet")))
+    with pytest.raises(PortError, match="is damaged or missing"):
+        repair(place)
+
+
+@pytest.mark.parametrize("damage", [flipped, half, Path.unlink])
+def test_the_only_checkpoint_of_a_log_without_its_old_commits_is_not_set_aside(results: Path, damage: Damage) -> None:
+    """Delta could not read the table any more, and said so in a long traceback."""
+    place = Place(str(results.parents[1]))
+    DeltaTable(results).create_checkpoint()
+    (checkpoint,) = log(results).glob("*24.checkpoint.parquet")
+    with_sums(checkpoint)
+    for number in range(20):
+        commit(results, number).unlink()
+    before = checkpoint.read_bytes()
+    damage(checkpoint)
+    with pytest.raises(PortError, match=r"cannot be read: its log begins with version 20.*no whole checkpoint"):
+        repair(place)
+    assert not list(results.parents[1].rglob("*.torn-*"))
+    checkpoint.write_bytes(before)
+    assert repair(place) == 0
     assert batches(results) == list(range(25))

@@ -41,18 +41,19 @@ FrameId = tuple[str, int, int]  # node, epoch, seq
 
 
 class Machine:
-    """Knows what is durable below a folder, by this process's own fsyncs; files are written once."""
+    """Knows what is durable below a folder, by this process's own fsyncs; files are written once, or replaced."""
 
     def __init__(self, base: Path, chance: random.Random, cut: Callable[[], None]) -> None:
         """cut: called before every fsync, sync and deletion."""
         self.base, self._chance, self._cut = base, chance, cut
         self._content: dict[Path, bytes] = {}
         self._names: dict[Path, set[str]] = {}
+        self._former: dict[Path, bytes | None] = {}  # of files that were replaced, and their folder not fsynced since
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """While it lasts, calls of this process are seen; what the JVM writes is not durable before one of them."""
-        real = os.fsync, os.sync, Path.unlink
+        real = os.fsync, os.sync, Path.unlink, Path.replace
 
         def fsync(handle: int) -> None:
             self._cut()
@@ -70,11 +71,17 @@ class Machine:
             self._cut()
             real[2](path, missing_ok=missing_ok)
 
+        def replace(path: Path, target: Path) -> Path:
+            if path in self._content and path.is_relative_to(self.base):
+                self._former[target], self._content[target] = self._content.get(target), self._content.pop(path)
+            return real[3](path, target)
+
         os.fsync, os.sync, Path.unlink = fsync, sync, unlink  # type: ignore[assignment, method-assign]
+        Path.replace = replace  # type: ignore[assignment, method-assign]
         try:
             yield
         finally:
-            os.fsync, os.sync, Path.unlink = real  # type: ignore[method-assign]
+            os.fsync, os.sync, Path.unlink, Path.replace = real  # type: ignore[method-assign]
 
     def all_durable(self) -> None:
         for folder, _, files in os.walk(self.base):
@@ -90,6 +97,7 @@ class Machine:
     def _synced(self, path: Path) -> None:
         if path.is_dir():
             self._names[path] = {each.name for each in path.iterdir()}
+            self._former = {each: content for each, content in self._former.items() if each.parent != path}
         elif path.exists():
             self._content[path] = path.read_bytes()
 
@@ -111,9 +119,9 @@ class Machine:
             copy.write_bytes(content)
 
     def _after_cut(self, path: Path, durable: bytes | None) -> bytes:
-        content = path.read_bytes()
+        content, former = path.read_bytes(), self._former.get(path)
         if durable == content:
-            return content
+            return content if former is None or self._chance.random() < 0.5 else former
         match self._chance.randrange(4):
             case 0:
                 return b""

@@ -532,3 +532,15 @@ def test_a_spool_of_an_earlier_release_gets_the_sum_of_its_version_and_node(spoo
     db = sqlite3.connect(path)
     assert db.execute("SELECT count(*) FROM meta WHERE name = 'check'").fetchone() == (1,)
     db.close()
+
+
+def test_a_spool_of_an_earlier_release_whose_owner_cannot_be_found_is_set_aside(spool: Spool, path: Path) -> None:
+    """It was refused as that of node None, at each start."""
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    spool.close()
+    db = sqlite3.connect(path)
+    with db:
+        db.execute("DELETE FROM meta WHERE name = 'check'")
+        db.execute("UPDATE meta SET name = 'ndde' WHERE name = 'node'")
+    db.close()
+    assert reopened_once(path) == ["spool.set_aside"]

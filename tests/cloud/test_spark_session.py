@@ -1,0 +1,43 @@
+"""The settings of a session that is not started by us. No JVM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloud_job import spark_session
+
+
+class Session:
+    """The session of a cluster. refuses: as serverless compute, it lets a job set few settings."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.conf, self.settings, self._refuses = self, dict[str, str](), refuses
+
+    def set(self, name: str, value: str) -> None:
+        if self._refuses:
+            raise RuntimeError(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available.\nand more")
+        self.settings[name] = value
+
+    def appName(self, name: str) -> Session:
+        return self
+
+    def getOrCreate(self) -> Session:
+        return self
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_session_of_databricks_gets_the_settings_on_which_rows_depend(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refuses: bool
+) -> None:
+    """A key of a child that has a label twice failed the rows of its windows there."""
+    from pyspark.sql import SparkSession
+
+    session: Any = Session(refuses=refuses)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    monkeypatch.setattr(SparkSession, "builder", session)
+    started: object = spark_session.start()
+    assert started is session
+    assert session.settings == ({} if refuses else {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"})
+    assert [record.message for record in caplog.records] == ["root.setting_refused"] * refuses
