@@ -40,6 +40,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses.let_go import WAIT_US, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
+from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaves
 from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
@@ -143,6 +144,7 @@ GROWS: dict[type, dict[str, str]] = {
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
     Unlisted: {"of": OWN_ID},
+    RetiredLeaves: {"of": "retired_leaves.MOST_RETIRED, `beyond_bounds`"},
     Merger: {
         "_owed": COMMIT,
         "_receipts": COMMIT,

@@ -7,18 +7,21 @@ from random import Random
 import pytest
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Members
-from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.losses import retired_leaves
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.losses.loss_records import LATE_US
-from edge_agent.machines.events import Retire, Tick
+from edge_agent.machines.events import Arrived, LowerLink, Retire, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.completeness import Decider
+from tests.support.machines.scripted_child import JOURNAL, SUM, S, Sender
 from tests.support.machines.simulated_host import SimulatedHost
 
-S = 1_000_000
 GROUP = Group("s", "", (), 0)
 NOW = 5_000 * S
 
@@ -48,6 +51,15 @@ def test_a_leaf_is_not_missing_for_ever_because_its_leave_went_down_with_a_regio
     assert root.decide(NOW).gaps == (("old", lost),)
     root.retire(("old",), NOW + S)
     assert root.decide(NOW + S).gaps == ()
+
+
+def test_a_retirement_without_a_date_declares_a_loss_with_times_all_the_same() -> None:
+    """protocol 1.5: the root has decided nothing yet; a record that ends before it begins would touch no window."""
+    root = Decider(1, 60 * S)
+    moved(root.parent, 5)
+    root.retire(("old",), 0)
+    ((_, gap),) = root.decide(NOW).gaps
+    assert (gap.start_us, gap.end_us) == (2_000 * S - LATE_US, 2_000 * S - LATE_US + 1)
 
 
 def test_a_leaf_that_came_from_a_region_that_is_alive_is_awaited_from_there() -> None:
@@ -90,3 +102,156 @@ def test_the_tier_above_hears_that_a_leaf_has_left_a_retired_region() -> None:
     (member,) = above.children.membership(GROUP).members.values()
     assert member.leaves == {"g": Leaf("g", 9, 5)}
     assert not above.children.membership(GROUP).moves.awaited(member.leaves["g"])
+
+
+QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+LEFT_AT = 3_000 * S  # where the retired region stands
+
+
+def lists(child: Sender, *leaves: Leaf) -> Frame:
+    """A frame of a region that lists leaves of other epochs."""
+    (frame,) = child.outbox.put(Step((GroupStep(QUERY.group, leaves=leaves),)))
+    return frame
+
+
+def restarted(parent: ChildFrames) -> ChildFrames:
+    again = ChildFrames(JOURNAL, 60 * S)
+    again.restore(parent.snapshot(lambda frame: frame), lambda frame: frame)
+    return again
+
+
+def retired_region(parent: ChildFrames, *leaves: Leaf) -> tuple[Sender, Sender]:
+    """The parent has retired the region old with these leaves, and knows the region new. Returns both."""
+    old, new = Sender("old", QUERY, leaves=("h",)), Sender("new", QUERY, leaves=("i",))
+    for frame in (old.birth(), lists(old, *leaves), old.send(frontier_us=LEFT_AT)):
+        parent.take("old", frame, NOW - S)
+    for frame in (new.birth(), new.send(frontier_us=4_000 * S)):
+        parent.take("new", frame, NOW - S)
+    assert parent.retire("old", NOW) == []
+    return old, new
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("moved", [Leaf("g", 9, 5), Leaf("g", 9, 6), Leaf("g", 5, 77)])
+def test_a_leaf_that_is_listed_elsewhere_after_its_region_was_retired_is_not_missing_for_ever(
+    moved: Leaf, restarts: bool
+) -> None:
+    """protocol 1.5: from the epoch that the region had listed, from a later one, or with a merger that moves."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    _, new = retired_region(parent, Leaf("g", 5))
+    if restarts:
+        parent = restarted(parent)
+        parent.retire("old", NOW + S)
+    later_us = NOW + 86_400 * S
+    (applied,) = parent.take("new", lists(new, moved), later_us)
+    assert applied.losses == (Gap((QUERY.group,), LEFT_AT - LATE_US, later_us + 1, -1, ("g",), LET_GO),)
+    membership = parent.children.memberships[QUERY.group]
+    assert membership.leaf_frontiers()["g"][0] == 4_000 * S
+    assert membership.members.keys() == {"new"}
+    (applied,) = parent.take("new", lists(new, Leaf("g", 12, 9)), later_us)
+    assert applied.losses == (), "once only"
+
+
+def test_all_that_a_parent_remembers_of_a_retired_region_survives_the_end_of_its_group() -> None:
+    """protocol 1.5: it was the only child."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    _, new = retired_region(parent, Leaf("g", 5))
+    del parent.children.memberships[QUERY.group]
+    parent.take("new", lists(new, Leaf("g", 9, 5)), NOW)
+    assert not parent.children.memberships[QUERY.group].moves.missing(Leaf("g", 9, 5))
+
+
+def test_a_leaf_that_comes_from_a_region_that_is_alive_is_awaited_from_there_though_another_region_was_retired() -> (
+    None
+):
+    """protocol 1.5: it had left the retired one for that region before."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    _, new = retired_region(parent, Leaf("g", 5, 4))
+    alive = Sender("alive", QUERY, leaves=("j",))
+    parent.take("alive", alive.birth(), NOW)
+    parent.take("alive", lists(alive, Leaf("g", 6)), NOW)
+    (applied,) = parent.take("new", lists(new, Leaf("g", 9, 4)), NOW)
+    assert applied.losses == (), "it did not come from the retired one"
+    (applied,) = parent.take("new", lists(new, Leaf("g", 9, 6)), NOW)
+    membership = parent.children.memberships[QUERY.group]
+    assert applied.losses == ()
+    assert membership.moves.missing(Leaf("g", 9, 6))
+    (applied,) = parent.take("new", lists(new, Leaf("g", 9, 7)), NOW)
+    assert applied.losses == (), "it may be of a later start there, which that region has not listed yet"
+
+
+def test_a_leaf_that_an_older_region_still_lists_left_the_retired_one_in_whatever_epoch() -> None:
+    """protocol 1.5: the older region is awaited as before."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    older = Sender("older", QUERY, leaves=("j",))
+    _, new = retired_region(parent, Leaf("g", 5, 4))
+    parent.take("older", older.birth(), NOW)
+    parent.take("older", lists(older, Leaf("g", 4)), NOW)
+    (applied,) = parent.take("new", lists(new, Leaf("g", 9, 6)), NOW)
+    assert [gap.reason for gap in applied.losses] == [LET_GO]
+    membership = parent.children.memberships[QUERY.group]
+    assert membership.leaf_frontiers()["g"][0] == NEVER_US
+    parent.take("older", lists(older, Leaf("g", 4)), NOW)
+    membership.leave("older", Leaf("g", 5, 4))
+    assert membership.leaf_frontiers()["g"][0] == 4_000 * S
+
+
+def test_a_region_that_is_retired_no_longer_and_returns_is_awaited_again() -> None:
+    """protocol 1.5: configuration alone says who is retired."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    old, new = retired_region(parent, Leaf("g", 5))
+    parent.children.retired.clear()
+    for frame in (*old.outbox.restate(), old.birth(), lists(old, Leaf("g", 5))):
+        parent.take("old", frame, NOW)
+    (applied,) = parent.take("new", lists(new, Leaf("g", 9, 5)), NOW)
+    assert applied.losses == ()
+    assert parent.children.memberships[QUERY.group].moves.missing(Leaf("g", 9, 5))
+
+
+def test_a_leaf_below_a_retired_region_that_is_retired_itself_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.5: and so are the oldest beyond a bound, which are counted."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    retired_region(parent, Leaf("g", 5), Leaf("k", 5))
+    known = parent.children.retired_leaves
+    assert known.of[QUERY.group].keys() == {"g", "h", "k"}
+    parent.retire("g", NOW)
+    assert known.of[QUERY.group].keys() == {"h", "k"}
+    monkeypatch.setattr(retired_leaves, "MOST_RETIRED", 1)
+    parent.retire("new", NOW)
+    assert known.of[QUERY.group].keys() == {"i"}
+    assert parent.children.forgotten()["moves"] == 2
+    parent.retire("i", NOW)
+    assert known.of == {}
+
+
+def test_the_tier_above_hears_of_a_leaf_that_came_after_its_region_was_retired() -> None:
+    """protocol 1.5: a merger, which is started again in between."""
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(1), grace_us=60 * S))
+    host.accepted(NOW)
+    host.do(LowerLink(up=True), NOW)
+    journal = host.machine.journal
+    old, new = Sender("old", QUERY, leaves=("h",)), Sender("new", QUERY, leaves=("i",))
+    old.outbox.journal = new.outbox.journal = journal
+    for child, frame in (("old", old.birth()), ("old", lists(old, Leaf("g", 5))), ("new", new.birth())):
+        host.do(Arrived(((child, frame, None),)), NOW)
+    host.do(Tick(), NOW + S)
+    host.do(Retire("old"), NOW + 2 * S)
+    host.do(Tick(), NOW + 3 * S)
+    again = SimulatedHost(
+        Merger(NodeSettings("m"), Random(2), host.disk.restored(), host.disk.load, grace_us=60 * S), host.disk
+    )
+    again.do(LowerLink(up=True), NOW + 4 * S)
+    again.do(Retire("old"), NOW + 4 * S)
+    again.accepted(NOW + 4 * S)
+    again.do(Arrived((("new", lists(new, Leaf("g", 9, 5)), None),)), NOW + 5 * S)
+    again.do(Tick(), NOW + 6 * S)
+    above = ChildFrames(1, 60 * S)
+    above.children.membership(QUERY.group).change("m", Members(0, (Leaf("g", 5),)))
+    frames = [frame for frame in again.frames if frame.epoch == again.machine.outbox.epoch]
+    for frame in frames:
+        for change in frame.members:
+            above.children.membership(QUERY.group).change("m", change)
+    assert LET_GO in [gap.reason for frame in frames for gap in frame.gaps]
+    (member,) = above.children.membership(QUERY.group).members.values()
+    assert member.leaves["g"] == Leaf("g", 9, 5)
+    assert not above.children.membership(QUERY.group).moves.awaited(member.leaves["g"])

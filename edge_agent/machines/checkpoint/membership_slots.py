@@ -12,9 +12,11 @@ from edge_agent.machines.checkpoint.slots import (
     AGREEMENT,
     MEMBER,
     MEMBERSHIPS,
+    RETIRED_LEAVES,
     AgreementState,
     MemberDefinitions,
     MembershipState,
+    RetiredState,
     slot_name,
 )
 
@@ -33,9 +35,11 @@ class MembershipSlots:
         # row -> its leaves, serving, begins and ends: `Member.snapshot` returns the same lists until one changes
         self._rows: dict[str, tuple[object, ...]] = {row: () for row in state if row.startswith(f"{MEMBER.name}/")}
 
-    def changes(self, memberships: Mapping[Group, MembershipState]) -> dict[str, object]:
-        """The rows to commit."""
-        rows: dict[str, object] = {}
+    def changes(
+        self, memberships: Mapping[Group, MembershipState], retired: RetiredState | None = None
+    ) -> dict[str, object]:
+        """The rows to commit. retired: leaves of retired children; None: unchanged."""
+        rows = {} if retired is None else RETIRED_LEAVES.write(retired or None)
         moving: dict[Group, MembershipState] = {}
         there: dict[str, tuple[object, ...]] = {}
         for group, each in memberships.items():
@@ -55,6 +59,11 @@ class MembershipSlots:
             moving[group] = replace(each, members=members, since=None, starts=None)
         gone, self._rows = self._rows.keys() - there.keys(), there
         return {**dict.fromkeys(gone), **rows, **MEMBERSHIPS.write(moving)}
+
+    @staticmethod
+    def retired(state: Mapping[str, Any]) -> RetiredState:
+        """The leaves of retired children among the rows of a spool."""
+        return RETIRED_LEAVES.read(state) or {}
 
     @staticmethod
     def read(state: Mapping[str, Any]) -> dict[Group, MembershipState]:

@@ -27,8 +27,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 # registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was left, 13 several
 # moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in lost frames and
 # leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before, 17 the epoch that
-# follows a flush, 18 the flushes of ended epochs, 19 queries of forgotten lines
-VERSION: Final = 19
+# follows a flush, 18 the flushes of ended epochs, 19 queries of forgotten lines, 20 leaves of retired children
+VERSION: Final = 20
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -391,10 +391,7 @@ class AgreementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFramesState:
-    """See EpochFrames. waiting: only up to version 4; since then in the slots WAITING.
-
-    closed: equal to `lost` since version 5. Before, true with `lost` false: the epoch has ended.
-    """
+    """See EpochFrames. Up to version 4: waiting, now in the slots WAITING; closed without lost: the epoch has ended."""
 
     next: int
     predecessor: tuple[int, int] | str | None
@@ -454,6 +451,8 @@ CHILDREN: Final = Slot("household", ChildrenState)
 MEMBERSHIPS: Final = Slot("families", dict[Group, MembershipState])
 MEMBER: Final = Slot("member", MemberDefinitions)  # group, node
 AGREEMENT: Final = Slot("member", AgreementState)  # group
+RetiredState = dict[Group, list[tuple[str, Leaf, int]]]  # of each leaf the child, the entry there, how far it had come
+RETIRED_LEAVES: Final = Slot("retired_leaves", RetiredState, without="leaves that move later stay missing")
 PROMISED: Final = Slot("promised", dict[Group, int])
 EPOCH: Final = Slot("line", EpochFramesState)  # node, epoch
 WAITING: Final = Slot("waiting", Any)  # node, epoch, seq: a waiting frame, as packed by the runtime

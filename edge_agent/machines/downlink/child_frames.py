@@ -34,6 +34,7 @@ from edge_agent.machines.checkpoint.slots import (
     DictionaryState,
     EpochFramesState,
     MembershipState,
+    RetiredState,
 )
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
@@ -255,6 +256,7 @@ class ChildFrames:
         unlisted.damaged(effect, came, frame.gaps)
         self.children.change(effect.node, changes)
         losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
+        losses += tuple(loss_records.left_retired(self.children, effect.node, changes, received_us))
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
@@ -418,8 +420,9 @@ class ChildFrames:
         """The state of every group's membership."""
         return {group: each.snapshot() for group, each in self.children.memberships.items()}
 
-    def restore_memberships(self, state: Mapping[Group, MembershipState]) -> None:
-        """Continue from the result of `snapshot_memberships`."""
+    def restore_memberships(self, state: Mapping[Group, MembershipState], retired: RetiredState) -> None:
+        """Continue from the result of `snapshot_memberships`. retired: see RetiredLeaves."""
+        self.children.retired_leaves.restore(retired)
         for group, each in state.items():
             membership = self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
             self.pasts.restored(membership)
@@ -430,6 +433,7 @@ class ChildFrames:
         epochs, ended = self.inbox.epochs.items(), self.inbox.ended
         return {
             "household": encode(self.children.snapshot()),
+            "retired_leaves": encode(self.children.retired_leaves.snapshot()),
             "families": encode([(group, each) for group, each in self.snapshot_memberships().items()]),
             "lines": [
                 [*key, encode(self.inbox.snapshot(key)), [[s, pack(f)] for s, f in frames.waiting.items()]]
@@ -450,7 +454,8 @@ class ChildFrames:
         children = decode(ChildrenState, state["household"])
         self.children.restore(children)
         self.children.retired = set(children.retired)  # the batches of this run are decided again as they were
-        self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
+        retired = decode(RetiredState, state.get("retired_leaves", {}))
+        self.restore_memberships(decode(dict[Group, MembershipState], state["families"]), retired)
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         flushes = decode(dict[str, dict[int, tuple[Flush, list[int]]]], state.get("ended_flushes", {}))
         self.inbox.ended.restore(((node, dict(epochs)) for node, epochs in state.get("ended", ())), flushes.items())

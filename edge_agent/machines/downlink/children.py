@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState
+from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState, RetiredState
 from edge_agent.machines.downlink.group_membership import GroupMembership, MemberChanges
+from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaves
 from edge_agent.machines.downlink.losses.unlisted import LostListing, Unlisted
 from edge_agent.machines.downlink.member import Member
 
@@ -36,6 +37,7 @@ class Children:
         self.named = set(named)
         self.retired: set[str] = set()
         self.unlisted = Unlisted()
+        self.retired_leaves = RetiredLeaves()
         self._link_up_us: int | None = 0
 
     def membership(self, group: Group) -> GroupMembership:
@@ -109,9 +111,10 @@ class Children:
         return "left out until it has caught up"
 
     def forgotten(self) -> dict[str, int]:
-        """Counts of GroupMembership.forgotten over all groups."""
+        """Counts of GroupMembership.forgotten over all groups, with those of RetiredLeaves as moves."""
         found = [membership.forgotten for membership in self.memberships.values()]
-        return {what: sum(each[what] for each in found) for what in ("moves", "starts")}
+        counts = {what: sum(each[what] for each in found) for what in ("moves", "starts")}
+        return {**counts, "moves": counts["moves"] + self.retired_leaves.forgotten}
 
     def missing_named(self, now_us: int) -> bool:
         """Whether frontiers must wait for a named child that was never heard: only a grace time after connecting."""
@@ -136,8 +139,11 @@ class Children:
         self.retired.add(node)
         self.known.pop(node, None)
         self.unlisted.of.pop(node, None)
-        for membership in self.memberships.values():
-            membership.members.pop(node, None)
+        self.retired_leaves.gone(node)
+        for group, membership in self.memberships.items():
+            member = membership.members.pop(node, None)
+            if member is not None:
+                self.retired_leaves.retire(group, node, member)
             membership.moves.transit.pop(node, None)
             membership.moves.served.pop(node, None)
             for member in membership.members.values():
@@ -158,6 +164,10 @@ class Children:
                 waits = missing if group.cut.skips else unheard
             out[group] = membership.published_us if waits else membership.advance_frontier(now_us, silent)
         return out
+
+    def take_retired(self) -> RetiredState | None:
+        """The leaves of retired children for the spool if they have changed since the last call, else None."""
+        return self.retired_leaves.take_changed()
 
     def snapshot(self) -> ChildrenState:
         """The state without the memberships, which the owner stores."""

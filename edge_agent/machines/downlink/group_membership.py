@@ -92,6 +92,10 @@ class GroupMembership:
             ranges = [Serving(*key, LATEST_US) for key in announced if key not in member.serving]
             self.moves.note_ranges((report.node,), [*ranges, *later])
 
+    def leave_retired(self, child: str, entry: Leaf, report: Leaf) -> None:
+        """Note that a leaf has moved away from a child that is no member any more. entry: as that child listed it."""
+        self.moves.leave(child, {**self.members, child: Member(leaves={entry.node: entry})}, report)
+
     def expected(self) -> dict[str, Member]:
         """The members that list leaves; others do not count (4.6)."""
         return {n: m for n, m in self.members.items() if m.leaves}

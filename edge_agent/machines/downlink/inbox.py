@@ -114,7 +114,7 @@ class Inbox(ChildEpochs):
             yield from self._advance(node, received_us)
         elif self.current.get(node) != message.epoch:
             self._unborn.add(node)
-        elif seq == frames.applied.next or frames.blocked:
+        elif frames.applied.next in frames.waiting:  # this one, or one that has unknown numbers (2.4)
             since = frames.applied.next
             yield from self._run(key, frames)
             if self._awaited(key, since) or (frames.blocked and node in self._unborn):

@@ -339,7 +339,7 @@ class Merger(Node):
             **JOURNAL_AGAIN.write(self.journal),
             **RECEIVED.write(parent.received),
             **CHILDREN.write(parent.children.snapshot()),
-            **self._membership_slots.changes(parent.snapshot_memberships()),
+            **self._membership_slots.changes(parent.snapshot_memberships(), parent.children.take_retired()),
             **PROMISED.write(self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():
@@ -391,7 +391,7 @@ class Merger(Node):
         if children is not None:
             parent.children.restore(children)
         parent.children.link(0, up=False)
-        parent.restore_memberships(MembershipSlots.read(state))
+        parent.restore_memberships(MembershipSlots.read(state), MembershipSlots.retired(state))
         for membership in parent.children.memberships.values():
             membership.forget_history()
         for group, us in (PROMISED.read(state) or {}).items():

@@ -4,6 +4,7 @@
 - bad_messages: the gap record for an unreadable message
 - let_go: frames that a child has deleted, but that its parent lacks after a restore of an older spool
 - unlisted: leaves that were listed only in a lost frame
+- retired_leaves: leaves below retired children, which another child may list as moved later
 - earlier_lives: losses of a gateway that lost its spool and does not know that it lived before
 - lost_pasts: children that do not know what they had sent: declares losses, finds repeats
 - repeats: rows that a child which lost its past may send a second time

@@ -10,7 +10,7 @@ from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, 
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
-from edge_agent.machines.downlink.group_membership import Memberships
+from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
 from edge_agent.machines.downlink.losses.bad_messages import evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.losses.unlisted import Unseen
@@ -115,9 +115,24 @@ def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen
                 or entry.before_move in {each.epoch for each in others}
             ):
                 continue
-            start_us = max(min(own.times_of(name)) - LATE_US, 0)
-            loss = Gap((group,), start_us, max(now_us, start_us) + 1, -1, (name,), LET_GO)
-            yield Unseen(membership, node, entry, loss)
+            yield Unseen(membership, node, entry, _received(group, name, min(own.times_of(name)), now_us))
+
+
+def left_retired(children: Children, node: str, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
+    """Treat leaves as moved that a child lists after the child from which they came was retired (1.5).
+
+    Returns losses as `retired` does, up to now, because the retired child may have received frames of them since.
+    changes: definition sections of the child's frame, which have been applied.
+    """
+    for group, leaf, former in children.retired_leaves.listed(node, changes, children.memberships):
+        children.memberships[group].leave_retired(former.child, former.entry, leaf)
+        yield _received(group, leaf.node, former.low_us, now_us)
+
+
+def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
+    """The gap record for what a retired child may have received of a leaf, whose rows had come as far as low_us."""
+    start_us = max(low_us - LATE_US, 0)
+    return Gap((group,), start_us, max(now_us, start_us) + 1, -1, (leaf,), LET_GO)
 
 
 def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:

@@ -1,0 +1,108 @@
+"""Remembers the leaves below retired children, because another child may list them as moved later (protocol 1.5).
+
+Nobody reports the `leave` of such a leaf, so it would stay missing for ever. A leaf is forgotten when another child
+lists it as moved, when its own child returns, because configuration no longer retires that, and when it is retired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from edge_agent.algebra.frame import Leaf
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.checkpoint.slots import RetiredState
+from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
+from edge_agent.machines.downlink.member import Member
+
+MOST_RETIRED: Final = 100_000  # most leaves in all groups; beyond this the oldest are forgotten
+
+
+class RetiredLeaf(NamedTuple):
+    """A leaf below a child that was retired. entry: as the child listed it. low_us: how far its rows had come there."""
+
+    child: str
+    entry: Leaf
+    low_us: int
+
+
+class RetiredLeaves:
+    """of: group -> leaf -> what was known of it when its child was retired. forgotten: because of the bound."""
+
+    def __init__(self) -> None:
+        self.of: dict[Group, dict[str, RetiredLeaf]] = {}
+        self.forgotten = 0  # since the process started
+        self._changed = False
+
+    def retire(self, group: Group, child: str, member: Member) -> None:
+        """Remember the leaves of a member that is no longer expected."""
+        low_us, found = member.lowest_us, [each for each in member.leaves.items() if each[0] != child]
+        if not found:
+            return
+        known = self.of[group] = self.of.pop(group, {})  # moves it to the end, because the oldest are forgotten
+        for name, entry in found:
+            known.pop(name, None)
+            known[name] = RetiredLeaf(child, entry, min(*member.times_of(name), low_us))
+        self._changed = True
+        for _ in range(sum(map(len, self.of.values())) - MOST_RETIRED):
+            of = next(iter(self.of))
+            self._forget(of, next(iter(self.of[of])))
+            self.forgotten += 1
+
+    def gone(self, leaf: str) -> None:
+        """Forget a leaf that is retired itself."""
+        for group in [group for group, known in self.of.items() if leaf in known]:
+            self._forget(group, leaf)
+
+    def listed(
+        self, child: str, changes: MemberChanges, memberships: Memberships
+    ) -> Iterator[tuple[Group, Leaf, RetiredLeaf]]:
+        """Finds leaves that a child lists as moved, with what is known of them from their retired child; forgets these.
+
+        changes: definition sections of the child's frame, which have been applied. The retired child may not have
+        passed on in which epoch the leaf moved, so another one counts too, unless another child lists the leaf with an
+        epoch from which it did not come to the retired child.
+        """
+        for group, change in changes if self.of else ():
+            for leaf in change.leaves:
+                former = self.of.get(group, {}).get(leaf.node)
+                if former is None or leaf.node in change.dropped:
+                    continue
+                if former.child == child:
+                    self._forget(group, leaf.node)
+                elif memberships[group].moves.awaited(leaf) and self._from(leaf, former, child, group, memberships):
+                    self._forget(group, leaf.node)
+                    yield group, leaf, former
+
+    @staticmethod
+    def _from(leaf: Leaf, former: RetiredLeaf, child: str, group: Group, memberships: Memberships) -> bool:
+        """Whether `leaf`, listed by `child`, moved away from where its former entry was."""
+        entry, members = former.entry, memberships[group].members
+        others = {
+            each.leaves[leaf.node].epoch for of, each in members.items() if of != child and leaf.node in each.leaves
+        }
+        if leaf.before_move == entry.before_move:
+            return False
+        # a leaf below a merger that moves keeps its epoch
+        return entry.epoch in (leaf.before_move, leaf.epoch) or others <= {entry.before_move}
+
+    def _forget(self, group: Group, leaf: str) -> None:
+        del self.of[group][leaf]
+        if not self.of[group]:
+            del self.of[group]
+        self._changed = True
+
+    def snapshot(self) -> RetiredState:
+        return {
+            group: [(each.child, each.entry, each.low_us) for each in known.values()]
+            for group, known in self.of.items()
+        }
+
+    def take_changed(self) -> RetiredState | None:
+        """The state if it has changed since the last call, else None."""
+        changed, self._changed = self._changed, False
+        return self.snapshot() if changed else None
+
+    def restore(self, state: RetiredState) -> None:
+        """Continue from the result of `snapshot`."""
+        self.of = {group: {each[1].node: RetiredLeaf(*each) for each in known} for group, known in state.items()}

@@ -1,0 +1,41 @@
+"""What a merger remembers of its last statements to its parent."""
+
+from __future__ import annotations
+
+from random import Random
+
+from edge_agent.algebra.frame import Leaf
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.events import Arrived, Command, LowerLink, Tick
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.uplink.step import GroupStep, Step
+from tests.support.machines.scripted_child import GRACE, SUM, S, Sender
+from tests.support.machines.simulated_host import JOURNAL, SimulatedHost
+
+QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+NOW = 5_000 * S
+
+
+def test_a_birth_does_not_state_again_what_held_only_until_the_last_frame_of_the_step_before() -> None:
+    """protocol 2.3, 1.2: no later step would have ended it, and the new leaf would have been missing for ever."""
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(1), grace_us=GRACE))
+    host.accepted(NOW)
+    host.do(LowerLink(up=True), NOW)
+    child = Sender("c", QUERY, leaves=("g",))
+    child.outbox.journal = host.machine.journal
+    host.do(Arrived((("c", child.birth(), None), ("c", child.send(frontier_us=NOW), None))), NOW)
+    host.do(Tick(), NOW + S)
+    (listing,) = child.outbox.put(Step((GroupStep(QUERY.group, leaves=(Leaf("h", 1),)),)))
+    host.do(Arrived((("c", listing, None), ("c", child.send(frontier_us=NOW + S), None))), NOW + S)
+    host.do(Tick(), NOW + 2 * S)
+    host.do(Command("rebirth"), NOW + 2 * S)
+    host.do(Tick(), NOW + 3 * S)
+    above, spooled = ChildFrames(JOURNAL, GRACE), [frame for frame, _ in host.disk.frames.values()]
+    assert sum(frame.birth is not None for frame in spooled) == 2
+    for frame in spooled:
+        above.take("m", frame, NOW + 3 * S)
+    frontiers = above.children.memberships[QUERY.group].leaf_frontiers()
+    assert {leaf: us for leaf, (us, _) in frontiers.items()} == {"g": NOW + S, "h": NOW + S}

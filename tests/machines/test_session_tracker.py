@@ -1,0 +1,139 @@
+"""Which sessions the root computes now, which wait until a revision is due, and the greatest bounds so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import Gap, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Session
+from edge_agent.machines.downlink.epochs.renumbering import TextNumbers
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.session_tracker import ClosableSessions, OpenSessions, SessionDecisionView
+
+S = 1_000_000
+QUERY = Query("q", 1, "s", Session(S), (Aggregate("sum", "sum"),))
+LOSS = Gap((QUERY.group,), 0, 10 * S, 1, ("g",), "poison")
+
+
+class Tracked:
+    """The sessions of one query. All times in seconds."""
+
+    def __init__(self) -> None:
+        self.track, self.names = OpenSessions(), TextNumbers()
+
+    def add(self, key: str, *starts_s: int) -> None:
+        """Pieces of a microsecond each."""
+        starts = np.array(starts_s, np.int64) * S
+        self.track.add([(self.names.of([key] * len(starts)), starts, starts + 1)], self.names, QUERY.group.cut, 0, 0)
+
+    def step(
+        self, frontier_s: int, hints: Mapping[str, int] | None = None, *, due: bool = True, lost: bool = False
+    ) -> ClosableSessions | None:
+        """hints: registers by key. lost: a gap record over the first 10 seconds has arrived."""
+        leaves, serving = LeafTimes.of({"g": 900 * S}), Serving("q", 1)
+        registers = {key: us * S for key, us in (hints or {}).items()}
+        view = GroupView(frontier_s * S, leaves, {QUERY.key: serving}, {}, hints=registers, bounds=leaves)
+        gaps = (LOSS,) if lost else ()
+        return self.track.step(SessionDecisionView(QUERY.group, view, serving, {}, {}, gaps, 0, due), self.names)
+
+    def waits(self) -> bool:
+        return self.track.waiting
+
+    @property
+    def shut_s(self) -> tuple[dict[str, int], int]:
+        """The greatest bounds: by key, and of all other keys."""
+        return {key: us // S for key, us in self.track.shut.items()}, self.track.shut_us // S
+
+
+def closed(*, hints: Mapping[str, int] | None = None) -> Tracked:
+    """One session at 1 s, of the key a, whose row was computed."""
+    tracked = Tracked()
+    tracked.add("a", 1)
+    found = tracked.step(100, hints)
+    assert found is not None
+    assert found.low_us == S
+    assert len(tracked.track.code) == 0
+    return tracked
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "fallen"),
+    [
+        ({}, {"b": 99}, True),
+        ({}, {"b": 100}, False),
+        ({"b": 40}, {"b": 39}, True),
+        ({"b": 40}, {"b": 50}, False),
+        ({"b": 40}, {"b": 50, "c": 99}, True),
+    ],
+)
+def test_rows_that_a_loss_touches_are_computed_again_until_no_bound_is_lower_than_before(
+    before: dict[str, int], now: dict[str, int], fallen: bool
+) -> None:
+    """protocol 4.4, 5.4: a row of the key waits for a session that may still join it, and its coverage for the row."""
+    tracked = closed(hints=before)
+    found = tracked.step(100, now, lost=True)
+    assert found is not None
+    assert found.touched is not None
+    again = tracked.step(100)
+    assert (again is not None) == fallen
+    assert again is None or again.touched == found.touched
+    assert tracked.step(100) is None
+
+
+def test_what_revises_rows_waits_until_a_revision_is_due() -> None:
+    """protocol 8.3: a late piece, and a loss; new sessions do not wait."""
+    tracked = closed()
+    tracked.add("a", 2)
+    assert tracked.step(100, due=False) is None
+    assert tracked.step(100, due=False, lost=True) is None
+    assert tracked.waits()
+    tracked.add("b", 150)
+    found = tracked.step(200, due=False)
+    assert found is not None
+    assert (found.low_us, found.touched, found.again) == (150 * S, None, None)
+    found = tracked.step(200)
+    assert found is not None
+    assert (found.low_us, found.touched) == (None, (0, 11 * S - 1))
+    assert found.again is not None
+    assert found.keyed["a"][2] == (2 * S, 3 * S)
+    assert not tracked.waits()
+    assert tracked.step(200) is None
+
+
+def test_a_late_piece_whose_key_has_a_lower_bound_than_before_waits() -> None:
+    """protocol 5.4, 4.4: another one may come before it, from a member that is no longer left out."""
+    tracked = closed()
+    tracked.add("a", 2)
+    assert tracked.step(100, {"a": 50}) is None
+    assert tracked.waits()
+    found = tracked.step(101)
+    assert found is not None
+    assert found.keyed["a"][2] == (2 * S, 3 * S)
+
+
+def test_the_greatest_bounds_so_far_stay_when_a_frontier_or_a_register_falls() -> None:
+    """protocol 4.4, 5.4: a piece above the present bound may still join a row that was computed by an earlier one."""
+    tracked = Tracked()
+    tracked.step(100, {"a": 40, "b": 60})
+    assert tracked.shut_s == ({"a": 40, "b": 60}, 100)
+    tracked.step(80, {"a": 30, "c": 50})
+    assert tracked.shut_s == ({"a": 40, "b": 80}, 100), "c had come as far as all others"
+    tracked.step(120, {"a": 70})
+    assert tracked.shut_s == ({"a": 70}, 120)
+    tracked.step(120)
+    assert tracked.shut_s == ({}, 120)
+    tracked.add("a", 110)
+    assert tracked.track.again.tolist() == [True]
+
+
+def test_a_piece_below_the_bound_of_its_key_alone_may_join_a_row() -> None:
+    """protocol 5.4"""
+    tracked = Tracked()
+    tracked.step(100, {"a": 40})
+    tracked.add("a", 39, 41)
+    assert tracked.track.again.tolist() == [True, False]
