@@ -26,9 +26,11 @@ from edge_agent.algebra.frame import (
 )
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.text_shares import TextShares
+from edge_agent.config.in_force import known_definitions
 from edge_agent.config.in_force.known_definitions import KnownDefinitions
 from edge_agent.errors import WireError
-from edge_agent.machines.downlink import inbox, moves, room, serving_agreement
+from edge_agent.machines.downlink import definitions, inbox, moves, room, serving_agreement
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs import ended_epochs, epoch_dictionary
@@ -149,7 +151,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_after": COMMIT,
         "_gaps": COMMIT,
         "_retired": ITSELF,
-        "_sensors": "merger.MOST_TEXTS, `beyond_bounds`",
+        "_sensors": "merger.MOST_TEXTS for each gateway, `beyond_bounds`",
         "_child_keys": LINES,
         "_spooled_hints": GROUPS,
         **dict.fromkeys(("_tokens", "_in_commit", "_commit_notes", "_failed"), COMMIT),
@@ -164,7 +166,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_serving": "bounds.MOST_SERVED of each group beside those that somebody serves, `beyond_bounds`",
         "_behind": "bounds.MOST_GONE of each group beside those that somebody lists, `beyond_bounds`",
         "_over_us": "one of each group that is served",
-        "_sensor_texts": "bounds.MOST_SENSORS, `beyond_bounds`",
+        "_sensor_texts": "bounds.MOST_SENSORS for each gateway, `beyond_bounds`",
         "_reported_beyond": ITSELF,
         "_effects": COMMIT,
         "_new_gaps": COMMIT,
@@ -172,15 +174,17 @@ GROWS: dict[type, dict[str, str]] = {
         "_new_sensors": COMMIT,
         "_corrected": COMMIT,
     },
+    TextShares: {"of": "its `most` for each gateway below a child, `beyond_bounds`", "_used": OWN_ID},
     KnownDefinitions: {
-        "texts": "MOST_TEXTS, `beyond_bounds`",
-        "_text": "MOST_TEXTS, `beyond_bounds`",
+        "texts": "MOST_TEXTS for each gateway, `beyond_bounds`",
+        "_text": "of `texts`",
         "unnamed": "of `_text`",
         "_queries": "of `_text` and `_published`",
         "_answers": "MOST_KNOWN",
         "_published": ITSELF,
         "_removed": "MOST_REMOVED",
-        "_held": "MOST_HELD, `beyond_bounds`",
+        "_held": "MOST_HELD for each gateway, `beyond_bounds`",
+        "_waiting": "of `_held`",
         "_claims": "MOST_CLAIMS",
         "released": COMMIT,
         "corrected": COMMIT,
@@ -210,6 +214,8 @@ def made(of: type) -> Any:
             return LateSendings({})
         case "Merger":
             return Region().merger
+        case "TextShares":
+            return TextShares(1)
     return of()
 
 
@@ -348,6 +354,49 @@ def test_definitions_of_sensors_are_bounded_and_counted() -> None:
         region.hears("c", Frame(7, 1, define=Define(sensors=texts)))
         assert len(region.merger._sensors) == 10
         assert region.merger.counters()["beyond_bounds"]["definitions"] == 15
+        region.hears("good", region.birth("good", COUNTED))
+        region.hears("good", Frame(7, 1, define=Define(sensors=('{"id":"of a sibling"}',))))
+        assert '{"id":"of a sibling"}' in region.merger._sensors
+
+
+@pytest.mark.parametrize("kind", ["queries", "sensors"])
+def test_a_child_that_sends_too_many_definitions_costs_only_itself_also_at_the_root(kind: str) -> None:
+    """Definitions that are only in files: those of a sibling must still reach the root."""
+    with (
+        mock.patch.object(of_merger, "MOST_TEXTS", 10),
+        mock.patch.object(definitions, "MOST_TEXTS", 10),
+        mock.patch.object(known_definitions, "MOST_TEXTS", 10),
+        mock.patch.object(bounds, "MOST_SENSORS", 10),
+    ):
+        region, root = Region(), Decider(1, 60 * S)
+        for child, count in (("bad", 1_000), ("good", 3)):
+            region.hears(child, region.birth(child, COUNTED))
+            texts = tuple(f'{{"id":"{child}-{n}"}}' for n in range(count))
+            define = Define(queries=texts) if kind == "queries" else Define(sensors=texts)
+            region.hears(child, Frame(7, 1, define=define))
+        assert region.merger.counters()["beyond_bounds"]["definitions"] == 990
+        for frame in region.sent:
+            birth = frame.birth and replace(frame.birth, journal=1)
+            root.take("m", replace(frame, birth=birth), region.now_us)
+        decision = root.decide(region.now_us)
+        found = decision.queries if kind == "queries" else decision.sensors
+        assert [text for text in found if "good" in text] == [f'{{"id":"good-{n}"}}' for n in range(3)]
+        assert len(found) == 13
+
+
+def test_the_share_of_a_text_grows_with_its_length_and_is_given_back() -> None:
+    shares = TextShares(5)
+    assert shares.add("x" * 4_100, "a")
+    assert not shares.add("y", "a")
+    assert shares.add("y", "b"), "another child has a share of its own"
+    assert shares.add("y", "a"), "it is here already"
+    assert shares.add("z" * 9_000, "m", gateways=2)
+    shares.remove("x" * 4_100)
+    assert shares.add("y-2", "a")
+    assert list(shares) == ["y", "z" * 9_000, "y-2"]
+    restored = TextShares(5, shares)
+    restored.assign(shares.of.items())
+    assert (restored.of, restored._used) == (shares.of, {each: n for each, n in shares._used.items() if n})
 
 
 def test_texts_and_plans_of_no_open_row_go_and_open_rows_stay_what_they_are() -> None:
@@ -484,7 +533,7 @@ def test_what_a_child_tells_the_root_is_bounded_and_said() -> None:
             decider.take("m", Frame(n + 1, 1, groups=(GroupPart(0, at_us, exceptions=late),)), at_us)
             decision = decider.decide(at_us)
             assert len(decision.groups[GROUP].serving) <= 6
-        assert len(decider._sensor_texts) == 5
+        assert len(decider._sensor_texts) == 3 * 5, "for two gateways, and one that comes"
         assert len(decider._behind[GROUP]) <= 6
-        assert decider.take_beyond() == {"servings": 24, "sensors": 25, "leaves": 24}
+        assert decider.take_beyond() == {"servings": 24, "sensors": 15, "leaves": 24}
         assert decider.take_beyond() == {}

@@ -82,7 +82,8 @@ class ChildFrames:
         """
         self._gateways_only = gateways_only
         self.known: Definitions = HeardDefinitions()
-        self.defined: Callable[[Iterable[str]], None] = self._defined  # called with the definition texts of each frame
+        # called with the child and the definition texts of each frame
+        self.defined: Callable[[str, Iterable[str]], None] = self._defined
         self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
@@ -213,7 +214,7 @@ class ChildFrames:
             if frame.define is not None:
                 self._learn(key, frame)
                 if frame.define.queries:
-                    self.defined(frame.define.queries)
+                    self.defined(effect.node, frame.define.queries)
                 self.known.name(key for _, _, plan in frame.define.plans for key in plan.keys)
             self.known.name(serving.key for change in frame.members for serving in change.serving)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
@@ -287,9 +288,19 @@ class ChildFrames:
             if each.loss is not None:
                 yield each.loss
 
-    def _defined(self, texts: Iterable[str]) -> None:
+    def _defined(self, child: str, texts: Iterable[str]) -> None:
+        gateways = self.gateways_below(child)
         for text in texts:
-            self.known.add(text)
+            self.known.add(text, child, gateways)
+
+    def gateways_below(self, child: str) -> int:
+        """For how many gateways a child has a share of definition texts (2.2).
+
+        1 for a gateway. A merger may send the texts of one more than it lists, because they go ahead of the list.
+        """
+        found = (each.members.get(child) for each in self.children.memberships.values())
+        leaves = (member.leaves for member in found if member is not None)
+        return max((len(each) + (child not in each) for each in leaves), default=1)
 
     def forget_texts(self, unnamed: Iterable[QueryKey]) -> list[QueryKey]:
         """Forget definitions of these queries unless a known epoch or child names them. Returns the forgotten ones."""
