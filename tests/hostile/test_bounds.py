@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import (
+    BEGAN,
+    DAMAGED,
+    JOURNAL_LOST,
     LOST,
     Birth,
     Define,
@@ -19,6 +22,7 @@ from edge_agent.algebra.frame import (
     Frame,
     Gap,
     GroupPart,
+    Heartbeat,
     Leaf,
     Members,
     Plan,
@@ -344,6 +348,36 @@ def test_what_a_child_says_of_groups_is_bounded_and_a_sibling_goes_on(what: str)
         region.goes_on("good")
         assert any(f"more than 3 {what} of one child" in why for why in region.quarantined)
         assert region.readings() == 5
+
+
+@pytest.mark.parametrize("reason", [LOST, BEGAN, DAMAGED, JOURNAL_LOST])
+def test_groups_that_only_a_record_or_a_heartbeat_names_are_not_kept(reason: str) -> None:
+    """protocol 2.2: a parent works on every group that it knows in every step, for as long as it runs."""
+    region = Region()
+    region.hears("bad", region.birth("bad", COUNTED))
+    many = tuple(Group(f"s-{n}", "", (), 0, "revise") for n in range(50))
+    defined = Define(groups=tuple(enumerate(many, 1)))
+    for start_us, end_us in ((0, 0), (NOW_US, NOW_US + S)):
+        region.hears("bad", Frame(7, 1 + (end_us > 0), gaps=(Gap(many, start_us, end_us, -1, ("bad",), reason),)))
+    region.hears("bad", Frame(7, 3, define=defined))
+    beat = Heartbeat(7, 3, tuple((n, region.now_us) for n in range(1, 51)))
+    region.gives("bad", frames.encode_heartbeat(beat))
+    region.waits()
+    assert [*region.merger.parent.children.memberships] == [GROUP]
+    assert region.quarantined == []
+    declared = {group for gap in region.losses() for group in gap.groups}
+    assert declared == set(many)
+
+
+def test_groups_that_a_child_only_promises_are_bounded_as_those_that_it_lists() -> None:
+    with mock.patch.object(room, "MOST_GROUPS", 3):
+        region = Region()
+        region.hears("bad", region.birth("bad", COUNTED))
+        many = Define(groups=tuple((n, Group(f"s-{n}", "", (), 0, "revise")) for n in range(1, 5)))
+        parts = tuple(GroupPart(n, NOW_US, exceptions=(ExcludedLeaf("bad", 0, 0),)) for n in range(1, 5))
+        region.hears("bad", Frame(7, 1, define=many, groups=parts))
+        assert any("more than 3 groups of one child" in why for why in region.quarantined)
+        assert [*region.merger.parent.children.memberships] == [GROUP]
 
 
 def test_definitions_of_sensors_are_bounded_and_counted() -> None:

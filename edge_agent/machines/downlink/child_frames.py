@@ -153,8 +153,8 @@ class ChildFrames:
         dictionary = self.dictionaries.get(EpochKey(node, beat.epoch))
         for number, frontier_us in beat.frontiers:
             if dictionary is not None and number in dictionary.groups:
-                membership = self.children.membership(dictionary.groups[number])
-                if node in membership.members:
+                membership = self.children.memberships.get(dictionary.groups[number])
+                if membership is not None and node in membership.members:
                     membership.member(node).beat(frontier_us, received_us - self.ahead_us)
 
     def _answered(self, node: str, birth: Birth) -> None:

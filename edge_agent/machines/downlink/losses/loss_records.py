@@ -133,7 +133,9 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
             yield gap
             continue
         for group in gap.groups:
-            member = children.membership(group).member(node)
+            # a record alone makes no group known: it may name thousands that its child never serves
+            known = children.memberships.get(group)
+            member = Member() if known is None or node not in known.members else known.members[node]
             start_us = gap.start_us if timed else max(min(member.lowest_us, now_us), 0)
             end_us = gap.end_us if timed else now_us + 1
             nodes = gap.nodes or tuple(sorted(member.leaves))
