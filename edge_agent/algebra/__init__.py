@@ -13,6 +13,7 @@
 - sketches/: approximate states in the formats of DataSketches
 - sliding/: overlapping windows at a constant cost per slice
 - span: sets of window edges, runs of windows
+- text_shares: texts of several senders, each within its share
 - windows/: window types
 - zones: named time zones
 """

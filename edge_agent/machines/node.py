@@ -59,6 +59,7 @@ from edge_agent.machines.uplink.step import Step, halves, only_rows, without_pro
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
 STEP_BACK_US: Final = 1_000_000  # a smaller step may be slewing, or jitter between two readings of the clock
 MOVED_AT_ONCE: Final = 200  # most frames moved to a new journal in one commit; bounds its memory
+BEFORE_ROWS: Final = (BEGAN, JOURNAL_LOST)  # by these records the tiers above judge which rows are repeats (1.2, 3.7)
 QUIET_US: Final = 50_000  # commit early for waiting messages once none has arrived for this long (3.1)
 
 
@@ -260,11 +261,10 @@ class Node(Parents):
         else:
             step = self._step(now_us)
         step, self._declared = replace(step, gaps=(*step.gaps, *self._declared)), ()
-        first = tuple(gap for gap in step.gaps if gap.reason in (BEGAN, JOURNAL_LOST))
-        # records before rows: by these records the tiers above judge which rows are repeats (1.2, 3.7)
+        first = tuple(gap for gap in step.gaps if gap.reason in BEFORE_ROWS)
         if first and any(group.rows for group in step.groups):
             frames += self.outbox.put(Step(gaps=first))
-            step = replace(step, gaps=tuple(gap for gap in step.gaps if gap not in first))
+            step = replace(step, gaps=tuple(gap for gap in step.gaps if gap.reason not in BEFORE_ROWS))
         if self._failed:
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
         frames += self._put(step, now_us)

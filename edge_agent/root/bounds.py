@@ -10,7 +10,7 @@ from edge_agent.algebra.query.key import QueryKey
 
 MOST_SERVED: Final = 20_000  # revisions of a group that no member serves any more
 MOST_GONE: Final = 20_000  # leaves that were behind when they left their group; they may return
-MOST_SENSORS: Final = 20_000  # definitions of sensors
+MOST_SENSORS: Final = 20_000  # definitions of sensors of a child, for each gateway below it
 MOST_GAPS: Final = 20_000  # gap records
 MOST_UNDATED: Final = 1_000  # gap records that touch no window
 

@@ -16,6 +16,7 @@ from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.text_shares import TextShares
 from edge_agent.config.in_force.known_definitions import KnownDefinitions, Publication
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
@@ -109,7 +110,7 @@ class Decider:
         self._clock_steps = ClockSteps()  # of the lander
         self._elapsed = ElapsedTime()
         self.parent.known = self._texts = KnownDefinitions()
-        self._sensor_texts: set[str] = set()
+        self._sensor_texts = TextShares(bounds.MOST_SENSORS)
         self.parent.defined = self._defined
         self._new_queries: list[str] = []
         self._corrected: list[str] = []
@@ -145,15 +146,16 @@ class Decider:
                 continue
             self._new_gaps += [(node, gap) for gap in frame.gaps]
             if frame.define is not None:
-                new = [t for t in dict.fromkeys(frame.define.sensors) if t not in self._sensor_texts]
-                taken = new[: max(bounds.MOST_SENSORS - len(self._sensor_texts), 0)]
+                gateways = self.parent.gateways_below(node) if frame.define.sensors else 1
+                new = [text for text in dict.fromkeys(frame.define.sensors) if text not in self._sensor_texts]
+                taken = [text for text in new if self._sensor_texts.add(text, node, gateways)]
                 self.beyond_bounds["sensors"] += len(new) - len(taken)
                 self._new_sensors += taken
-                self._sensor_texts.update(taken)
 
-    def _defined(self, texts: Iterable[str]) -> None:
+    def _defined(self, child: str, texts: Iterable[str]) -> None:
         """Take the definitions of queries in a frame, before its rows are looked at."""
-        self._new_queries += [taken for text in texts if (taken := self._texts.add(text))]
+        gateways = self.parent.gateways_below(child)
+        self._new_queries += [taken for text in texts if (taken := self._texts.add(text, child, gateways))]
 
     def published(self, found: Iterable[Publication]) -> None:
         """Take definitions that the operator published, as the lander received them (docs/protocol.md 6.5)."""
@@ -430,7 +432,8 @@ class Decider:
             "unnamed": encode(sorted(self._texts.unnamed)),
             "published": [each.plain() for each in self._texts.published()],
             "claims": self._texts.claims(),
-            "sensor_texts": sorted(self._sensor_texts),
+            "sensor_texts": list(self._sensor_texts),
+            "senders": [list(texts.of.values()) for texts in (*self._texts.shares, self._sensor_texts)],
             "lost_frames": self.lost_frames.snapshot(),
             "clock_steps": self._clock_steps.snapshot(),
             "elapsed": self._elapsed.snapshot(),
@@ -451,7 +454,11 @@ class Decider:
         self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
         self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
         self._texts.claimed(state.get("claims", ()))  # not in states of older versions
-        self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # older versions kept both in "texts"
+        sensors = state.get("sensor_texts", state["texts"])  # older versions kept both in "texts"
+        self._sensor_texts = TextShares(bounds.MOST_SENSORS, sensors)
+        of = (state["texts"], state.get("held", ()), sensors)
+        for number, senders in enumerate(state.get("senders", ())):  # not in states of older versions
+            (*self._texts.shares, self._sensor_texts)[number].assign(zip(of[number], senders, strict=True))
         self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # not in states of older versions
         self._clock_steps.restore(state.get("clock_steps", ()))  # likewise

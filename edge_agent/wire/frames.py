@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, Define, Flush, Frame, GroupPart, Heartbeat, Section
+from edge_agent.algebra.frame import (
+    MAX_FRAME_BYTES,
+    MOST_SECTIONS,
+    Define,
+    Flush,
+    Frame,
+    GroupPart,
+    Heartbeat,
+    Section,
+)
 from edge_agent.errors import WireError
 from edge_agent.wire import definitions, fields, members, sections
 from edge_agent.wire.cbor import ARRAY, UINT, an_array, an_int, dumps, head, loads, string
@@ -117,7 +126,7 @@ def decode_stored(payload: bytes) -> Frame | Heartbeat:
     """Inverse of `encode_stored`. Raises: WireError."""
     found = envelope(payload)
     assert found.seq is not None
-    return _frame(found.epoch, found.seq, _body(found, MOST_STORED_BYTES))[0]
+    return _frame(found.epoch, found.seq, _body(found, MOST_STORED_BYTES), sections.MAX_ROWS)[0]
 
 
 def decode(payload: bytes) -> Frame | Heartbeat:
@@ -191,8 +200,10 @@ def _heartbeat(epoch: int, body: list[Any]) -> Heartbeat:
     return Heartbeat(epoch, last, tuple(zip(groups, (fields.a_time(f, "frontier") for f in body[2::2]), strict=True)))
 
 
-def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
-    """See `sections_of`."""
+def _frame(
+    epoch: int, seq: int, body: list[Any], most_sections: int = MOST_SECTIONS
+) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
+    """See `sections_of`. most_sections: a frame with more is bad; one that waits here came before there was a bound."""
     extras: dict[int, Any] = {}
     at = 0
     if body and type(body[0]) is list:
@@ -212,6 +223,8 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
         late: list[Section] = []
         at += 2
         while at < len(body) and type(body[at]) is list:
+            if len(found) == most_sections:
+                raise WireError(f"more than {most_sections} sections")
             decoded = sections.decode(body[at], frontier_us, room)
             room -= decoded.size
             (late if decoded.late else on_time).append(decoded.section)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.frame import Extent, Frame, Heartbeat, Plan, Section
+from edge_agent.algebra.frame import MOST_SECTIONS, Extent, Frame, Heartbeat, Plan, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, sections
@@ -69,7 +69,8 @@ def head(
 ) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
     """Decode a message. Returns its head, which has no rows, and its parts.
 
-    plans: known plans of the epoch. Rows are checked if their plan is known or defined in the frame. Raises: WireError.
+    plans: known plans of the epoch. Rows are checked if their plan is known or defined in the frame. A frame has at
+    most MOST_SECTIONS parts, since each is a row of a table; nodes put fewer rows into one. Raises: WireError.
     """
     if envelope.seq is None:
         return frames.decode_body(envelope), ()
@@ -83,11 +84,15 @@ def head(
         if decoded.section.plan in known:
             decoded.section.check(known[decoded.section.plan])
         first, last, _, _ = _edges(decoded.section)
-        if first // BUCKET_US == last // BUCKET_US:
+        one = first // BUCKET_US == last // BUCKET_US
+        bucket = None if one else rows.start // BUCKET_US
+        numbers = () if bucket is None else np.unique(bucket)
+        if len(parts) + max(len(numbers), 1) > MOST_SECTIONS:
+            raise WireError(f"rows of more than {MOST_SECTIONS} different hours and sections")
+        if one:
             parts.append(_part(len(parts) + 1, group, decoded.section, _body(_anchored(decoded)), late=decoded.late))
             continue
-        bucket = rows.start // BUCKET_US
-        for number in np.unique(bucket):
+        for number in numbers:
             section = Section(decoded.section.plan, rows.take(bucket == number))
             item = sections.encode(section, None, late=decoded.late)
             parts.append(_part(len(parts) + 1, group, section, _body(item), late=decoded.late))

@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import (
+    BEGAN,
+    DAMAGED,
+    JOURNAL_LOST,
     LOST,
     Birth,
     Define,
@@ -19,6 +22,7 @@ from edge_agent.algebra.frame import (
     Frame,
     Gap,
     GroupPart,
+    Heartbeat,
     Leaf,
     Members,
     Plan,
@@ -26,9 +30,11 @@ from edge_agent.algebra.frame import (
 )
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.text_shares import TextShares
+from edge_agent.config.in_force import known_definitions
 from edge_agent.config.in_force.known_definitions import KnownDefinitions
 from edge_agent.errors import WireError
-from edge_agent.machines.downlink import inbox, moves, room, serving_agreement
+from edge_agent.machines.downlink import definitions, inbox, moves, room, serving_agreement
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs import ended_epochs, epoch_dictionary
@@ -151,7 +157,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_after": COMMIT,
         "_gaps": COMMIT,
         "_retired": ITSELF,
-        "_sensors": "merger.MOST_TEXTS, `beyond_bounds`",
+        "_sensors": "merger.MOST_TEXTS for each gateway, `beyond_bounds`",
         "_child_keys": LINES,
         "_spooled_hints": GROUPS,
         **dict.fromkeys(("_tokens", "_in_commit", "_commit_notes", "_failed"), COMMIT),
@@ -166,7 +172,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_serving": "bounds.MOST_SERVED of each group beside those that somebody serves, `beyond_bounds`",
         "_behind": "bounds.MOST_GONE of each group beside those that somebody lists, `beyond_bounds`",
         "_over_us": "one of each group that is served",
-        "_sensor_texts": "bounds.MOST_SENSORS, `beyond_bounds`",
+        "_sensor_texts": "bounds.MOST_SENSORS for each gateway, `beyond_bounds`",
         "_reported_beyond": ITSELF,
         "_effects": COMMIT,
         "_new_gaps": COMMIT,
@@ -174,15 +180,17 @@ GROWS: dict[type, dict[str, str]] = {
         "_new_sensors": COMMIT,
         "_corrected": COMMIT,
     },
+    TextShares: {"of": "its `most` for each gateway below a child, `beyond_bounds`", "_used": OWN_ID},
     KnownDefinitions: {
-        "texts": "MOST_TEXTS, `beyond_bounds`",
-        "_text": "MOST_TEXTS, `beyond_bounds`",
+        "texts": "MOST_TEXTS for each gateway, `beyond_bounds`",
+        "_text": "of `texts`",
         "unnamed": "of `_text`",
         "_queries": "of `_text` and `_published`",
         "_answers": "MOST_KNOWN",
         "_published": ITSELF,
         "_removed": "MOST_REMOVED",
-        "_held": "MOST_HELD, `beyond_bounds`",
+        "_held": "MOST_HELD for each gateway, `beyond_bounds`",
+        "_waiting": "of `_held`",
         "_claims": "MOST_CLAIMS",
         "released": COMMIT,
         "corrected": COMMIT,
@@ -212,6 +220,8 @@ def made(of: type) -> Any:
             return LateSendings({})
         case "Merger":
             return Region().merger
+        case "TextShares":
+            return TextShares(1)
     return of()
 
 
@@ -342,6 +352,36 @@ def test_what_a_child_says_of_groups_is_bounded_and_a_sibling_goes_on(what: str)
         assert region.readings() == 5
 
 
+@pytest.mark.parametrize("reason", [LOST, BEGAN, DAMAGED, JOURNAL_LOST])
+def test_groups_that_only_a_record_or_a_heartbeat_names_are_not_kept(reason: str) -> None:
+    """protocol 2.2: a parent works on every group that it knows in every step, for as long as it runs."""
+    region = Region()
+    region.hears("bad", region.birth("bad", COUNTED))
+    many = tuple(Group(f"s-{n}", "", (), 0, "revise") for n in range(50))
+    defined = Define(groups=tuple(enumerate(many, 1)))
+    for start_us, end_us in ((0, 0), (NOW_US, NOW_US + S)):
+        region.hears("bad", Frame(7, 1 + (end_us > 0), gaps=(Gap(many, start_us, end_us, -1, ("bad",), reason),)))
+    region.hears("bad", Frame(7, 3, define=defined))
+    beat = Heartbeat(7, 3, tuple((n, region.now_us) for n in range(1, 51)))
+    region.gives("bad", frames.encode_heartbeat(beat))
+    region.waits()
+    assert [*region.merger.parent.children.memberships] == [GROUP]
+    assert region.quarantined == []
+    declared = {group for gap in region.losses() for group in gap.groups}
+    assert declared == set(many)
+
+
+def test_groups_that_a_child_only_promises_are_bounded_as_those_that_it_lists() -> None:
+    with mock.patch.object(room, "MOST_GROUPS", 3):
+        region = Region()
+        region.hears("bad", region.birth("bad", COUNTED))
+        many = Define(groups=tuple((n, Group(f"s-{n}", "", (), 0, "revise")) for n in range(1, 5)))
+        parts = tuple(GroupPart(n, NOW_US, exceptions=(ExcludedLeaf("bad", 0, 0),)) for n in range(1, 5))
+        region.hears("bad", Frame(7, 1, define=many, groups=parts))
+        assert any("more than 3 groups of one child" in why for why in region.quarantined)
+        assert [*region.merger.parent.children.memberships] == [GROUP]
+
+
 def test_definitions_of_sensors_are_bounded_and_counted() -> None:
     with mock.patch.object(of_merger, "MOST_TEXTS", 10):
         region = Region()
@@ -350,6 +390,49 @@ def test_definitions_of_sensors_are_bounded_and_counted() -> None:
         region.hears("c", Frame(7, 1, define=Define(sensors=texts)))
         assert len(region.merger._sensors) == 10
         assert region.merger.counters()["beyond_bounds"]["definitions"] == 15
+        region.hears("good", region.birth("good", COUNTED))
+        region.hears("good", Frame(7, 1, define=Define(sensors=('{"id":"of a sibling"}',))))
+        assert '{"id":"of a sibling"}' in region.merger._sensors
+
+
+@pytest.mark.parametrize("kind", ["queries", "sensors"])
+def test_a_child_that_sends_too_many_definitions_costs_only_itself_also_at_the_root(kind: str) -> None:
+    """Definitions that are only in files: those of a sibling must still reach the root."""
+    with (
+        mock.patch.object(of_merger, "MOST_TEXTS", 10),
+        mock.patch.object(definitions, "MOST_TEXTS", 10),
+        mock.patch.object(known_definitions, "MOST_TEXTS", 10),
+        mock.patch.object(bounds, "MOST_SENSORS", 10),
+    ):
+        region, root = Region(), Decider(1, 60 * S)
+        for child, count in (("bad", 1_000), ("good", 3)):
+            region.hears(child, region.birth(child, COUNTED))
+            texts = tuple(f'{{"id":"{child}-{n}"}}' for n in range(count))
+            define = Define(queries=texts) if kind == "queries" else Define(sensors=texts)
+            region.hears(child, Frame(7, 1, define=define))
+        assert region.merger.counters()["beyond_bounds"]["definitions"] == 990
+        for frame in region.sent:
+            birth = frame.birth and replace(frame.birth, journal=1)
+            root.take("m", replace(frame, birth=birth), region.now_us)
+        decision = root.decide(region.now_us)
+        found = decision.queries if kind == "queries" else decision.sensors
+        assert [text for text in found if "good" in text] == [f'{{"id":"good-{n}"}}' for n in range(3)]
+        assert len(found) == 13
+
+
+def test_the_share_of_a_text_grows_with_its_length_and_is_given_back() -> None:
+    shares = TextShares(5)
+    assert shares.add("x" * 4_100, "a")
+    assert not shares.add("y", "a")
+    assert shares.add("y", "b"), "another child has a share of its own"
+    assert shares.add("y", "a"), "it is here already"
+    assert shares.add("z" * 9_000, "m", gateways=2)
+    shares.remove("x" * 4_100)
+    assert shares.add("y-2", "a")
+    assert list(shares) == ["y", "z" * 9_000, "y-2"]
+    restored = TextShares(5, shares)
+    restored.assign(shares.of.items())
+    assert (restored.of, restored._used) == (shares.of, {each: n for each, n in shares._used.items() if n})
 
 
 def test_texts_and_plans_of_no_open_row_go_and_open_rows_stay_what_they_are() -> None:
@@ -486,7 +569,7 @@ def test_what_a_child_tells_the_root_is_bounded_and_said() -> None:
             decider.take("m", Frame(n + 1, 1, groups=(GroupPart(0, at_us, exceptions=late),)), at_us)
             decision = decider.decide(at_us)
             assert len(decision.groups[GROUP].serving) <= 6
-        assert len(decider._sensor_texts) == 5
+        assert len(decider._sensor_texts) == 3 * 5, "for two gateways, and one that comes"
         assert len(decider._behind[GROUP]) <= 6
-        assert decider.take_beyond() == {"servings": 24, "sensors": 25, "leaves": 24}
+        assert decider.take_beyond() == {"servings": 24, "sensors": 15, "leaves": 24}
         assert decider.take_beyond() == {}

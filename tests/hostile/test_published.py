@@ -29,6 +29,7 @@ from edge_agent.config.node_file.settings import load
 from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.too_late import CONTRADICTED
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.runtime.lander import TELL_EVERY_US
@@ -274,14 +275,41 @@ def test_a_removed_query_that_is_forgotten_is_not_reported() -> None:
 def test_texts_that_children_send_have_bounds_and_a_counter() -> None:
     known = KnownDefinitions(published=[of(query(1))])
     for n in range(MOST_HELD + 5):
-        known.add(json.dumps({"id": "q", "revision": 2 + n}))
+        known.add(json.dumps({"id": "q", "revision": 2 + n}), "bad")
     assert len(known.held) == MOST_HELD
     assert known.not_taken == 5
+    known.add(json.dumps({"id": "q", "revision": 2}) + " ", "good")
+    assert len(known.held) == MOST_HELD + 1
     for n in range(MOST_TEXTS + 5):
-        known.add(json.dumps({"id": f"x-{n}"}))
+        known.add(json.dumps({"id": f"x-{n}"}), "bad")
     assert len(known.texts) == MOST_TEXTS
     assert known.not_taken == 10
-    assert known.add(canonical_query(query(1))), "what is published always has room"
+    assert known.add(json.dumps({"id": "y"}), "good"), "a sibling has a share of its own"
+    assert known.add(canonical_query(query(1)), "bad"), "what is published always has room"
+
+
+def test_invented_old_revisions_of_a_published_query_count_in_the_share_of_their_child() -> None:
+    known = KnownDefinitions(published=[of(query(MOST_TEXTS))])
+    for n in range(1, MOST_TEXTS):
+        known.add(json.dumps({"id": "q", "revision": n}), "bad")
+        known.add(json.dumps({"id": "q", "revision": n, "again": True}), "bad")
+    assert len(known.texts) == MOST_TEXTS
+
+
+def test_the_root_knows_after_a_restart_whose_definitions_it_keeps() -> None:
+    root = Decider(1, 60 * S)
+    root.published([of(query(1))])
+    texts = [json.dumps({"id": "x", "at": n}) for n in range(3)] + [json.dumps({"id": "q", "revision": 2})]
+    root.parent.defined("g", texts)
+    root.decide(BEGIN_US)
+    again = Decider(1, 60 * S)
+    state = root.snapshot(lambda frame: frame)
+    again.restore(json.loads(json.dumps(state)), lambda frame: frame)
+    assert [shares.of for shares in again._texts.shares] == [shares.of for shares in root._texts.shares]
+    assert [*again._texts.texts.of.values()] == ["g"] * 3
+    assert [*again._texts.shares[1].of.values()] == ["g"]
+    again.restore({name: value for name, value in state.items() if name != "senders"}, lambda frame: frame)
+    assert [*again._texts.texts.of.values()] == [""] * 3, "a state of an older version"
 
 
 def test_texts_that_name_no_query_take_no_room() -> None:

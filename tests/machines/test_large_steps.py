@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from random import Random
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import LATEST_US, MAX_FRAME_BYTES, ExcludedLeaf, Frame, Gap, Leaf, Plan, Serving
+from edge_agent.algebra.frame import (
+    LATEST_US,
+    MAX_FRAME_BYTES,
+    MOST_SECTIONS,
+    ExcludedLeaf,
+    Frame,
+    Gap,
+    Leaf,
+    Plan,
+    Serving,
+)
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import BY_TIME, SessionCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.uplink import frame_packer
+from edge_agent.machines.uplink.frame_packer import FramePacker
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 from edge_agent.wire.frames import decode, encode, encode_heartbeat
@@ -183,6 +196,23 @@ def test_a_group_whose_only_leaf_left_and_is_back_is_never_over(frame_bytes: int
         pair.hear([frame])
         assert not [each for each in groups if kept[each].gone]
     assert all(kept[each].member("m").leaves == {each.node: Leaf(each.node, 3, 2)} for each in groups)
+
+
+@pytest.mark.parametrize("most", [1, 7, MOST_SECTIONS])
+def test_a_step_of_many_sections_takes_as_many_frames_as_the_bound_needs(most: int) -> None:
+    """protocol 2.1: also rows of a plan with the shortest row that there is."""
+    with mock.patch.object(frame_packer, "MOST_SECTIONS", most):
+        packer = FramePacker()
+        plan = Plan(b"12345678", "slice", ("count",), None, S, (("q", 1),))
+        one = np.ones(1, np.int64)
+        for n in range(3 * MOST_SECTIONS if most > 7 else 50):
+            rows_of = Partials(one * T0, one * (T0 + S), one * 0, {"count": one})
+            packer.add_rows(n % 9, n, plan, rows_of, late=n % 2 == 0)
+    found = packer.frames(1, 0, {}, {})
+    sections = [sum(len(part.sections) + len(part.late) for part in frame.groups) for frame in found]
+    assert sum(sections) == (3 * MOST_SECTIONS if most > 7 else 50)
+    assert max(sections) <= min(most, 2_457)
+    assert all(len(encode(frame)) <= MAX_FRAME_BYTES and isinstance(decode(encode(frame)), Frame) for frame in found)
 
 
 def test_ten_thousand_groups_at_once_fit_frames_and_heartbeats() -> None:

@@ -144,3 +144,25 @@ def test_all_that_a_member_is_comes_back_from_the_slots_of_a_merger() -> None:
     again = GroupMembership.restore(60 * S, MembershipSlots.read(snapshot.loads(snapshot.dumps(state)))[group])
     assert again.snapshot() == membership.snapshot()
     assert (again.member("hall").unsaid, again.member("hall").anew) == ({"a": 1, "b": 1}, {"b"})
+
+
+def test_a_commit_in_which_only_a_frontier_has_risen_rewrites_one_slot_of_all_groups_and_none_of_each() -> None:
+    """protocol 3.1: a child may be in thousands of groups, and a commit comes every second."""
+    group, membership = QUERIES[0].group, GroupMembership(60 * S)
+    member = membership.member("hall")
+    member.change(Members(0, (Leaf("hall", 1),), (), (Serving("q", 1, 5),)))
+    membership.serving(T0)
+    kept = MembershipSlots({})
+    first = kept.changes({group: membership.snapshot()})
+    member.promise(T0, T0)
+    second = kept.changes({group: membership.snapshot()})
+    assert len(first) == 3
+    assert len(second) == 1
+    member.change(Members(0, (), (), (Serving("r", 1, 7),)))
+    membership.serving(T0 + S)
+    third = kept.changes({group: membership.snapshot()})
+    assert len(third) == 3
+    spooled = snapshot.loads(snapshot.dumps({**first, **second, **third}))
+    assert GroupMembership.restore(60 * S, MembershipSlots.read(spooled)[group]).snapshot() == membership.snapshot()
+    assert len(MembershipSlots(spooled).changes({group: membership.snapshot()})) == 3, "it does not know what was read"
+    assert list(kept.changes({}).values()).count(None) == 2, "the slots of a group that is gone"

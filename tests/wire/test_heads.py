@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_agent.algebra.frame import NOT_SEEN, Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
+from edge_agent.algebra.frame import (
+    MOST_SECTIONS,
+    NOT_SEEN,
+    Define,
+    Extent,
+    Frame,
+    GroupPart,
+    Heartbeat,
+    Plan,
+    Section,
+)
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import is_bags
 from edge_agent.algebra.partials.partial import Partials
@@ -94,6 +104,20 @@ def test_rows_of_several_hours_become_several_parts() -> None:
         frames.envelope(frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (Section(0, rows),)),))))
     )
     assert [part.rows for part in parts] == [60] * 4
+
+
+def test_a_frame_of_a_few_bytes_does_not_make_a_row_of_the_table_for_every_hour_of_a_century() -> None:
+    """protocol 2.1: the rows of one section may lie in as many hours as there are rows."""
+
+    def parts(hours: int) -> int:
+        start = START + np.arange(hours) * HOUR
+        rows = Partials(start, start + HOUR, np.zeros(hours, np.int64), {"count": np.ones(hours, np.int64)})
+        frame = Frame(1, 1, groups=(GroupPart(0, None, (Section(0, rows), Section(1, rows.take(slice(0, 1))))),))
+        return len(heads.head(frames.envelope(frames.encode(frame)))[1])
+
+    assert parts(MOST_SECTIONS - 1) == MOST_SECTIONS
+    with pytest.raises(WireError, match="different hours"):
+        parts(MOST_SECTIONS)
 
 
 def test_rows_that_contradict_their_plan_are_refused_where_it_is_known() -> None:

@@ -8,7 +8,7 @@ import cbor2
 import pytest
 from hypothesis import given
 
-from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.frame import MOST_SECTIONS, Frame
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, frames
 from tests.support.wire import frame_strategies as any_
@@ -65,6 +65,21 @@ def test_hostile_bytes_are_refused_with_a_reason(name: str, decoder: str) -> Non
     started = time.perf_counter()
     assert not settle(DECODERS[decoder], CORPUS[name])
     assert time.perf_counter() - started < 1  # nothing that grows: 10 ms is usual, a busy machine is forgiven
+
+
+def test_a_frame_has_at_most_so_many_sections_whatever_its_size() -> None:
+    """protocol 2.1: a section takes 7 bytes, and costs whoever decodes it 50 us."""
+
+    def frame(sections: int) -> bytes:
+        return cbor2.dumps([1, 9, 1, cbor2.dumps([0, None, *[[0, 7, n % 100, 0] for n in range(sections)]])])
+
+    decoded = frames.decode(frame(MOST_SECTIONS))
+    assert isinstance(decoded, Frame)
+    assert len(decoded.groups[0].sections) == MOST_SECTIONS
+    for too_many in (MOST_SECTIONS + 1, 13_000):
+        with pytest.raises(WireError, match=f"more than {MOST_SECTIONS} sections"):
+            frames.decode(frame(too_many))
+    assert isinstance(frames.decode_stored(frame(MOST_SECTIONS + 1)), Frame), "it came before there was a bound"
 
 
 @pytest.mark.parametrize("name", CORPUS)

@@ -17,6 +17,7 @@ from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.text_shares import TextShares
 from edge_agent.algebra.windows import extent_us
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
@@ -27,8 +28,8 @@ from edge_agent.errors import ConfigError
 OF_STATES: Final = ("slice", "window", "session")  # kinds of plans whose rows contain states of functions
 PUBLISHED: Final = "published"
 MOST_KNOWN: Final = 10_000  # cached answers of `contradicts`
-MOST_TEXTS: Final = 20_000  # most texts of unpublished ids, because any child can send as many as it likes
-MOST_HELD: Final = 1_000  # most texts that wait until their revision is published
+MOST_TEXTS: Final = 20_000  # unpublished texts of a child, for each gateway below it: a large one has 10 000 queries
+MOST_HELD: Final = 1_000  # likewise, texts that wait until their revision is published
 MOST_CLAIMS: Final = 1_000  # most unpublished revisions that are remembered for a report
 MOST_REMOVED: Final = 1_000  # removed queries that are remembered: a gateway that was offline may still serve them
 PATIENCE_US: Final = 10_000_000  # before a report: a child may get a definition earlier than its parent
@@ -105,9 +106,11 @@ class KnownDefinitions:
     """The publications, and the valid texts of definitions in the order of arrival."""
 
     def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
-        self.texts: dict[str, None] = {}
+        self.texts = TextShares(MOST_TEXTS)
         self.version = 0
-        self.not_taken = 0  # texts dropped because of MOST_TEXTS, MOST_HELD or no id, since the process started
+        self.not_taken = (
+            0  # texts dropped because of a share (MOST_TEXTS, MOST_HELD) or no id, since the process started
+        )
         self.unnamed: set[QueryKey] = set()  # new revisions that no plan and no member has named yet
         self.released: list[str] = []  # texts that waited and are valid now; the caller takes them
         self.corrected: list[str] = []  # published texts that replaced texts of frames; the caller takes them
@@ -117,6 +120,7 @@ class KnownDefinitions:
         self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> newest
         self._removed: dict[str, None] = {}  # removed queries, the latest last
         self._held: dict[str, QueryKey] = {}  # waiting text -> its revision, which is not published yet
+        self._waiting = TextShares(MOST_HELD)  # the texts of `_held`
         self._claims: dict[tuple[str, str], tuple[int, int]] = {}  # (child, query) -> (revision, since; -1: reported)
         for each in published:
             self.publish(each)
@@ -142,15 +146,17 @@ class KnownDefinitions:
         self._queries.pop(key, None)
         first = self._text.get(key)
         if found.text and first is not None and first != found.text:  # a frame came before the publication
-            self.texts.pop(first, None)
-            self.texts[found.text] = None
+            self.texts.remove(first)
+            self.texts.add(found.text)
             self._text[key] = found.text
             self.corrected.append(found.text)
         over = {found.query} | {query for _, query in self._claims if query not in self._published}
         self._claims = {claim: of for claim, of in self._claims.items() if claim[1] not in over}
         for text in [text for text, held in self._held.items() if held.query == found.query and not self._ahead(held)]:
+            child = self._waiting.of[text]
             del self._held[text]
-            if taken := self.add(text):
+            self._waiting.remove(text)
+            if taken := self.add(text, child):
                 self.released.append(taken)
         return True
 
@@ -172,6 +178,11 @@ class KnownDefinitions:
         return [found for of_query in self._published.values() for found in of_query.values()]
 
     @property
+    def shares(self) -> tuple[TextShares, TextShares]:
+        """The texts that are valid and those that wait (`held`), with their senders."""
+        return self.texts, self._waiting
+
+    @property
     def held(self) -> tuple[str, ...]:
         """The texts that wait until their revision is published."""
         return tuple(self._held)
@@ -190,31 +201,32 @@ class KnownDefinitions:
 
     # --- texts of frames -------------------------------------------------------------------------------------------
 
-    def add(self, text: str) -> str:
+    def add(self, text: str, child: str = "", gateways: int = 1) -> str:
         """Add a text from a frame. Returns the valid text of its revision if that is new; else '', also if it waits.
 
-        A text without an id, or whose revision is not a number, is not kept.
+        A text without an id, or whose revision is not a number, is not kept. Neither is one beyond the share of its
+        child, unless it is published. child: '' for a text that was kept before; gateways: how many are below it.
         """
         said = foreign_json.table(text)
         revision = said.get("revision", 0)
         if isinstance(said.get("id"), str) and isinstance(revision, int):
             key = QueryKey(said["id"], revision)
             if self._ahead(key):
-                if len(self._held) < MOST_HELD:
+                if self._waiting.add(text, child, gateways):
                     self._held[text] = key
                 else:
                     self.not_taken += 1
                 return ""
-            text = self._content(key) or text
+            content = self._content(key)
+            text, child = (text, child) if content is None else (content, "")
         else:  # no plan can name it, so it must not take room from others
             self.not_taken += 1
             return ""
         if text in self.texts:
             return ""
-        if len(self.texts) >= MOST_TEXTS and key.query not in self._published:
+        if not self.texts.add(text, child, gateways):
             self.not_taken += 1
             return ""
-        self.texts[text] = None
         self._text.setdefault(key, text)
         self.unnamed.add(key)
         self._changed()
@@ -238,7 +250,7 @@ class KnownDefinitions:
         for key in out:
             text = self._text.pop(key, None)
             if text is not None:
-                self.texts.pop(text, None)
+                self.texts.remove(text)
             self._queries.pop(key, None)
         if out:
             self._changed()

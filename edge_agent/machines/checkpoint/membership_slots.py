@@ -24,15 +24,16 @@ from edge_agent.machines.checkpoint.slots import (
 class MembershipSlots:
     """The slots of all memberships.
 
-    Leaves and serving ranges change only with definitions or nodes, frontiers every second; they are stored apart so
-    that a commit does not rewrite both.
+    Leaves, serving ranges and agreed starts change only with definitions or nodes, frontiers every second; they are
+    stored apart so that a commit does not rewrite all.
     """
 
     __slots__ = ("_rows",)
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the rows of a spool."""
-        # row -> its leaves, serving, begins and ends: `Member.snapshot` returns the same lists until one changes
+        # row of a member -> its leaves, serving, begins and ends: `Member.snapshot` returns the same lists until one
+        # changes; of a group -> what its agreement contains
         self._rows: dict[str, tuple[object, ...]] = {row: () for row in state if row.startswith(f"{MEMBER.name}/")}
 
     def changes(
@@ -54,8 +55,10 @@ class MembershipSlots:
                 if len(known) < len(content) or any(a is not b for a, b in zip(known, content, strict=True)):
                     rows[row] = encode(content)
                 members[node] = replace(member, leaves=None, serving=None, begins=None, ends=None)
-            rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
-            there |= {f"{AGREEMENT.name}/{name}": ()}
+            row, agreed = f"{AGREEMENT.name}/{name}", (each.since or {}, each.starts or {})
+            there[row] = agreed
+            if self._rows.get(row) != agreed:
+                rows |= AGREEMENT.write(AgreementState(*agreed), name)
             moving[group] = replace(each, members=members, since=None, starts=None)
         gone, self._rows = self._rows.keys() - there.keys(), there
         return {**dict.fromkeys(gone), **rows, **MEMBERSHIPS.write(moving)}

@@ -83,7 +83,8 @@ class ChildFrames:
         """
         self._gateways_only = gateways_only
         self.known: Definitions = HeardDefinitions()
-        self.defined: Callable[[Iterable[str]], None] = self._defined  # called with the definition texts of each frame
+        # called with the child and the definition texts of each frame
+        self.defined: Callable[[str, Iterable[str]], None] = self._defined
         self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
@@ -153,8 +154,8 @@ class ChildFrames:
         dictionary = self.dictionaries.get(EpochKey(node, beat.epoch))
         for number, frontier_us in beat.frontiers:
             if dictionary is not None and number in dictionary.groups:
-                membership = self.children.membership(dictionary.groups[number])
-                if node in membership.members:
+                membership = self.children.memberships.get(dictionary.groups[number])
+                if membership is not None and node in membership.members:
                     membership.member(node).beat(frontier_us, received_us - self.ahead_us)
 
     def _answered(self, node: str, birth: Birth) -> None:
@@ -214,7 +215,7 @@ class ChildFrames:
             if frame.define is not None:
                 self._learn(key, frame)
                 if frame.define.queries:
-                    self.defined(frame.define.queries)
+                    self.defined(effect.node, frame.define.queries)
                 self.known.name(key for _, _, plan in frame.define.plans for key in plan.keys)
             self.known.name(serving.key for change in frame.members for serving in change.serving)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
@@ -289,9 +290,19 @@ class ChildFrames:
             if each.loss is not None:
                 yield each.loss
 
-    def _defined(self, texts: Iterable[str]) -> None:
+    def _defined(self, child: str, texts: Iterable[str]) -> None:
+        gateways = self.gateways_below(child)
         for text in texts:
-            self.known.add(text)
+            self.known.add(text, child, gateways)
+
+    def gateways_below(self, child: str) -> int:
+        """For how many gateways a child has a share of definition texts (2.2).
+
+        1 for a gateway. A merger may send the texts of one more than it lists, because they go ahead of the list.
+        """
+        found = (each.members.get(child) for each in self.children.memberships.values())
+        leaves = (member.leaves for member in found if member is not None)
+        return max((len(each) + (child not in each) for each in leaves), default=1)
 
     def forget_texts(self, unnamed: Iterable[QueryKey]) -> list[QueryKey]:
         """Forget definitions of these queries unless a known epoch or child names them. Returns the forgotten ones."""

@@ -11,19 +11,20 @@ from typing import Final, Protocol
 from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.text_shares import TextShares
 
-MOST_TEXTS: Final = 20_000  # most definitions kept; without a bound a single child could fill the memory
+MOST_TEXTS: Final = 20_000  # of a child, for each gateway below it; without a bound it could fill the memory
 
 
 class Definitions(Protocol):
     """The definitions that a parent knows.
 
-    texts: the definitions that count, in order of arrival. unnamed: new queries that no plan or member has named yet.
-    not_taken: number of texts ignored because of the bounds. version: changes whenever `contradicts` may give another
-    result; not the same in another process.
+    texts: the definitions that count, in order of arrival, with the children that sent them. unnamed: new queries that
+    no plan or member has named yet. not_taken: number of texts ignored because of the bounds. version: changes whenever
+    `contradicts` may give another result; not the same in another process.
     """
 
-    texts: dict[str, None]
+    texts: TextShares
     unnamed: set[QueryKey]
     not_taken: int
     version: int
@@ -32,8 +33,11 @@ class Definitions(Protocol):
     def held(self) -> Collection[str]:
         """Definition texts taken from frames; they do not count until the operator publishes them."""
 
-    def add(self, text: str) -> str:
-        """Take a definition text from a frame. Returns the text that counts instead if it is new here, else ''."""
+    def add(self, text: str, child: str = "", gateways: int = 1) -> str:
+        """Take a definition text from a frame. Returns the text that counts instead if it is new here, else ''.
+
+        child: in whose share it counts; '': kept before. gateways: number below the child, which has a share for each.
+        """
 
     def revisions(self) -> Set[QueryKey]:
         """The query revisions whose texts are known; empty if texts are not parsed here."""
@@ -58,18 +62,17 @@ class HeardDefinitions:
     """Accepts all definitions of children. For recordings and simulations, in which no operator publishes any."""
 
     def __init__(self) -> None:
-        self.texts: dict[str, None] = {}
+        self.texts = TextShares(MOST_TEXTS)
         self.not_taken = self.version = 0
         self.held: tuple[str, ...] = ()
         self.unnamed: set[QueryKey] = set()
 
-    def add(self, text: str) -> str:
+    def add(self, text: str, child: str = "", gateways: int = 1) -> str:
         if text in self.texts:
             return ""
-        if len(self.texts) >= MOST_TEXTS:
+        if not self.texts.add(text, child, gateways):
             self.not_taken += 1
             return ""
-        self.texts[text] = None
         return text
 
     def revisions(self) -> Set[QueryKey]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import LEAF_READINGS, GroupPart, Plan, Section
 from edge_agent.algebra.partials.row_counts import claimed_together
+from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.member import Member
@@ -25,10 +26,14 @@ def check_room(
     parts: GroupParts = (),
 ) -> None:
     """Refuse a frame whose definitions would exceed a limit of its child. Raises: WireError."""
+    new: set[Group] = set()
     for group, part in parts:
-        if part.more and group in memberships and node in memberships[group].members:
-            _check_exceptions(memberships[group].members[node], part)
-    new = 0
+        membership = memberships.get(group)
+        member = None if membership is None else membership.members.get(node)
+        if member is None:
+            new.add(group)
+        elif part.more:
+            _check_exceptions(member, part)
     for group, change in changes:
         membership = memberships.get(group)
         member = None if membership is None else membership.members.get(node)
@@ -38,11 +43,12 @@ def check_room(
                 leaves |= member.leaves.keys()
             if len(servings) + len(member.serving) > MOST_SERVINGS:
                 servings |= member.serving.keys()
-        new += member is None
+        if member is None:
+            new.add(group)
         for found, most, what in ((leaves, MOST_LEAVES, "leaves"), (servings, MOST_SERVINGS, "queries")):
             if len(found) > most:
                 raise WireError(f"more than {most} {what} of one child in a group")
-    if new and new + sum(node in each.members for each in memberships.values()) > MOST_GROUPS:
+    if new and len(new) + sum(node in each.members for each in memberships.values()) > MOST_GROUPS:
         raise WireError(f"more than {MOST_GROUPS} groups of one child")
 
 

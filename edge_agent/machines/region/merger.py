@@ -17,6 +17,7 @@ from typing import Any
 from edge_agent.algebra.frame import LOST, NEVER_US, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.text_shares import TextShares
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.checkpoint.damage import journal_of
 from edge_agent.machines.checkpoint.membership_slots import MembershipSlots
@@ -104,7 +105,7 @@ class Merger(Node):
         self._gaps: list[Gap] = []  # gap records for the next step
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._alarms = ChildAlarms()
-        self._sensors: dict[str, None] = {}  # definition texts of sensors in order of arrival
+        self._sensors = TextShares(MOST_TEXTS)  # definition texts of sensors
         if definitions is not None:
             self.parent.known = definitions
         self.sent = SentUpward()
@@ -181,10 +182,9 @@ class Merger(Node):
                     self.parent.received -= repeated
         self._gaps += (replace(gap, run=0) for gap in frame.gaps)  # run=0: they replace no frame of this node
         if frame.define is not None:
-            room = max(MOST_TEXTS - len(self._sensors), 0)
-            new = [text for text in dict.fromkeys(frame.define.sensors) if text not in self._sensors]
-            self._sensors.update(dict.fromkeys(new[:room]))
-            self.parent.known.not_taken += len(new[room:])
+            gateways = self.parent.gateways_below(child) if frame.define.sensors else 1
+            taken = [self._sensors.add(text, child, gateways) for text in frame.define.sensors]
+            self.parent.known.not_taken += taken.count(False)
         return []
 
     # --- a commit -----------------------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ class Merger(Node):
             parent.known.add(text)
         parent.known.unnamed = set(UNNAMED.read(state) or ())
         parent.name_known()
-        self._sensors = dict.fromkeys(sensors)
+        self._sensors = TextShares(MOST_TEXTS, sensors)
         self.store.restore(state)
         received = RECEIVED.read(state)
         parent.received = self.store.readings if received is None else received

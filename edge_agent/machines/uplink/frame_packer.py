@@ -10,6 +10,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
+    MOST_SECTIONS,
     Birth,
     Define,
     Flush,
@@ -31,7 +32,10 @@ LISTED_BYTES: Final = 104  # usual largest size of a leaf with its exception, or
 
 @dataclass(slots=True)
 class DraftFrame:
-    """An unfinished frame. parts: group number -> (sections on time, late sections). size_bytes: an upper estimate."""
+    """An unfinished frame. parts: group number -> (sections on time, late sections). size_bytes: an upper estimate.
+
+    sections: how many there are in `parts`.
+    """
 
     keys: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
@@ -42,6 +46,7 @@ class DraftFrame:
     parts: dict[int, tuple[list[Section], list[Section]]] = field(default_factory=dict)
     members: list[Members] = field(default_factory=list)
     size_bytes: int = 0
+    sections: int = 0
 
 
 class FramePacker:
@@ -124,12 +129,13 @@ class FramePacker:
             draft = self._all[-1]
             room = self._budget_bytes - draft.size_bytes
             last = int(np.searchsorted(upto, done_bytes + room, side="right"))
-            if last <= done and draft.size_bytes:
+            if (last <= done and draft.size_bytes) or draft.sections == MOST_SECTIONS:
                 self._all.append(DraftFrame())
                 continue
             last = max(last, done + 1)  # a row above the budget gets a frame of its own; its real size is smaller
             chunk = rows if last - done == len(rows) else rows.take(slice(done, last))
             draft.size_bytes += int(upto[last - 1]) - done_bytes + 16
+            draft.sections += 1
             done, done_bytes = last, int(upto[last - 1])
             on_time, tardy = draft.parts.setdefault(number, ([], []))
             (tardy if late else on_time).append(Section.of(plan_number, plan, chunk))

@@ -19,7 +19,7 @@ from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import GroupView
-from edge_agent.root.decision.window_ranges import CoverageRef
+from edge_agent.root.decision.window_ranges import CoverageRef, runs
 from edge_agent.root.decision.work import CoverageCell, Ordering
 from edge_agent.root.positions import decided_us, waits
 
@@ -71,7 +71,7 @@ def ordering(
     if upto_us <= after_us or not orders:  # no node has sent a reading for it yet
         return None
     shares = (view.begins.get(query.key, {}), view.ends.get(query.key, {}))
-    found = list(_cells(group, view.leaves, [gap for gap in gaps if group in gap.groups], shares, (after_us, upto_us)))
+    found = list(_cells(group, view.leaves, runs(gaps, group), shares, (after_us, upto_us)))
     covers = {cover.id: cover for _, cover in found}
     cells = tuple(cell for cell, _ in found)
     return Ordering(query.id, query.revision, group.node, target, orders, after_us, upto_us, cells), (*covers.values(),)

@@ -20,7 +20,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.session_tracker import SessionBounds
-from edge_agent.root.decision.window_ranges import CoverageRef, join
+from edge_agent.root.decision.window_ranges import CoverageRef, runs
 from edge_agent.root.decision.work import CoverageCell
 
 
@@ -89,13 +89,6 @@ def _cells(
 
 
 def _runs(known: CoverageSources) -> list[Gap]:
-    """The gap records of a group. Those with equal leaves and reason are joined if they touch."""
-    by_nodes: dict[tuple[str, ...], list[Gap]] = {}
-    for gap in known.gaps:
-        if known.group in gap.groups and gap.end_us + known.group.cut.gap_us > known.floor_us:
-            by_nodes.setdefault((gap.reason, *sorted(gap.nodes)), []).append(gap)
-    out = []
-    for found in by_nodes.values():
-        for start_us, end_us in join([(gap.start_us, gap.end_us) for gap in found]):
-            out.append(replace(found[0], start_us=start_us, end_us=end_us))
-    return out
+    """The gap records of a group that touch a row within the horizon."""
+    gap_us = known.group.cut.gap_us
+    return runs((gap for gap in known.gaps if gap.end_us + gap_us > known.floor_us), known.group)

@@ -6,17 +6,21 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
 from edge_agent.algebra.coverage import Coverage, window_coverage
-from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.frame import BEGAN, Gap
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.decision.work import TableRow, WindowRange
 
 Ranges = list[tuple[int, int]]  # in order: of us, (after, upto] or [low, high); of seqs, both ends included
 MOST_RANGES: Final = 32  # per query; beyond, neighbours are joined, so that some windows are computed again in vain
+MOST_RECORDS: Final = (
+    256  # of equal leaves within a range of windows; beyond, windows between neighbours are marked too
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,28 @@ def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> Ranges:
             out[-1] = (out[-1][0], max(out[-1][1], upto))
         else:
             out.append((after, upto))
-    while len(out) > most:
-        i = min(range(len(out) - 1), key=lambda i: out[i + 1][0] - out[i][1])
-        out[i : i + 2] = [(out[i][0], out[i + 1][1])]
-    return out
+    if len(out) <= most:
+        return out
+    apart = sorted(range(1, len(out)), key=lambda i: (out[i][0] - out[i - 1][1], i))
+    firsts = [0, *sorted(apart[len(out) - most :])]
+    return [(out[i][0], out[k - 1][1]) for i, k in pairwise((*firsts, len(out)))]
+
+
+def runs(gaps: Iterable[Gap], group: Group, most: int = MOST_RANGES) -> list[Gap]:
+    """The gap records of a group, with those of equal leaves joined as ranges are; most: how many for equal leaves.
+
+    Work on a decision grows with their square, and a child may declare as many as it likes. Of the reasons only `began`
+    differs from the others in a coverage.
+    """
+    alike: dict[tuple[object, ...], list[Gap]] = {}
+    for gap in gaps:
+        if group in gap.groups:
+            alike.setdefault((gap.reason == BEGAN, *sorted({*gap.nodes})), []).append(gap)
+    return [
+        found[0] if len(found) == 1 else replace(found[0], start_us=start_us, end_us=end_us)
+        for found in alike.values()
+        for start_us, end_us in join([(gap.start_us, gap.end_us) for gap in found], most)
+    ]
 
 
 def covers(
@@ -77,9 +99,8 @@ def covers(
     begins, ends: see window_coverage.
     """
     length_us = whole.length_us
-    near = [
-        g for g in gaps if group in g.groups and g.start_us < whole.upto_us and g.end_us + length_us > whole.after_us
-    ]
+    inside = [gap for gap in gaps if gap.start_us < whole.upto_us and gap.end_us + length_us > whole.after_us]
+    near = runs(inside, group, MOST_RECORDS)
     shares = {*begins.values(), *ends.values()}
     cuts = {whole.upto_us, *leaves.distinct(), *shares, *(us + length_us - 1 for us in shares)}
     for gap in near:

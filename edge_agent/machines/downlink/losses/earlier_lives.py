@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
@@ -12,6 +13,8 @@ from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import BadFrame
+
+FAR_US: Final = 2**62  # beyond all times
 
 
 class EarlierLives:
@@ -36,13 +39,13 @@ class EarlierLives:
         if not began and node not in self._undecided:
             return
         lines = self._inbox.lines_of(node)
-        strangers, own = _strangers(lines, frame.epoch), lines.get(frame.epoch)
+        first_us, own = _first_us(_strangers(lines, frame.epoch)), lines.get(frame.epoch)
         first = own is not None and own.predecessor is None and not own.copied
         known = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
         for group, began_us in [(group, gap.end_us) for gap in began for group in gap.groups]:
             member = memberships[group].members.get(node) if group in memberships else None
             new = first or member is None or member.frontier_us == NEVER_US
-            if not new or not _waits(strangers, began_us):
+            if not new or first_us >= began_us:
                 continue
             if known or member is None:
                 yield loss_records.of_past(group, (node,), began_us - 1)
@@ -50,23 +53,27 @@ class EarlierLives:
                 member.began_us = began_us
                 self._undecided.add(node)
         if known and node in self._undecided:
-            yield from self._decided(node, strangers, memberships)
+            yield from self._decided(node, first_us, memberships)
 
     def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
         """Take the epoch of a heartbeat. If its birth is here, decide whether waiting frames are of an earlier life."""
         if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
-            self._found += ((node, gap) for gap in self._decided(node, _strangers(lines, epoch), memberships))
+            first_us = _first_us(_strangers(lines, epoch))
+            self._found += ((node, gap) for gap in self._decided(node, first_us, memberships))
 
     def take_found(self) -> list[tuple[str, Gap]]:
         """Remove and return (child, loss) found by `heard`."""
         out, self._found = self._found, []
         return out
 
-    def _decided(self, node: str, strangers: Sequence[EpochFrames], memberships: Memberships) -> Iterator[Gap]:
-        """Declare the losses of an undecided node. Its new life may have promised something in the meantime."""
+    def _decided(self, node: str, first_us: int, memberships: Memberships) -> Iterator[Gap]:
+        """Declare the losses of an undecided node. Its new life may have promised something in the meantime.
+
+        first_us: the earliest content of waiting frames of an earlier life.
+        """
         self._undecided.discard(node)
         for group, member in _members_of(node, memberships):
-            if _waits(strangers, member.began_us):
+            if first_us < member.began_us:
                 yield loss_records.of_past(group, (node,), member.began_us - 1, loss_records.PAST_LOST)
             member.began_us = NEVER_US
 
@@ -84,9 +91,13 @@ def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Me
             yield group, member
 
 
-def _waits(strangers: Iterable[EpochFrames], began_us: int) -> bool:
-    """Whether a waiting frame of these epochs has content from before listening began."""
-    return any(_earlier(message, began_us) for each in strangers for message in each.waiting.values())
+def _first_us(strangers: Iterable[EpochFrames]) -> int:
+    """The time of the earliest content of the waiting frames of these epochs.
+
+    If it is before listening began, they are of an earlier life. One time for all groups of all records of a frame: a
+    child may send thousands of either.
+    """
+    return min((_earliest_us(message) for each in strangers for message in each.waiting.values()), default=FAR_US)
 
 
 def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames]:
@@ -114,11 +125,11 @@ def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames
         known |= following
 
 
-def _earlier(message: Frame | BadFrame, began_us: int) -> bool:
-    """Whether a frame has content from before listening began, so that it is of an earlier life."""
+def _earliest_us(message: Frame | BadFrame) -> int:
+    """The time of the earliest content of a frame; that of a bad one is unknown, so it may be any."""
     if isinstance(message, BadFrame):
-        return True
+        return -FAR_US
     promised = [part.frontier_us for part in message.groups if part.frontier_us is not None]
     rows = [section.span_us[0] for part in message.groups for section in (*part.sections, *part.late)]
     losses = [gap.end_us for gap in message.gaps if gap.groups]
-    return min((*promised, *rows, *losses), default=began_us) < began_us
+    return min((*promised, *rows, *losses), default=FAR_US)

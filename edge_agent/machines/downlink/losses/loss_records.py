@@ -148,7 +148,9 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
             yield gap
             continue
         for group in gap.groups:
-            member = children.membership(group).member(node)
+            # a record alone makes no group known: it may name thousands that its child never serves
+            known = children.memberships.get(group)
+            member = Member() if known is None or node not in known.members else known.members[node]
             start_us = gap.start_us if timed else max(min(member.lowest_us, now_us), 0)
             end_us = gap.end_us if timed else now_us + 1
             nodes = gap.nodes or tuple(sorted(member.leaves))
@@ -156,16 +158,28 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
 
 
 def narrowed(memberships: Memberships, node: str, gap: Gap) -> list[Gap]:
-    """Divide a gap record about a lost journal into one per group and leaf, from the leaf's frontier here on (3.7)."""
+    """Divide a gap record about a lost journal by groups, from the frontiers of the leaves here on (3.7).
+
+    Leaves of a group with the same frontier share a record. Groups in which nothing is known of the leaves keep one
+    together: a record may name thousands of groups and of leaves.
+    """
     if gap.reason != JOURNAL_LOST:
         return [gap]
-    out = []
-    for group in gap.groups:
+    out, names, unknown = [], dict.fromkeys(gap.nodes), []
+    for group in dict.fromkeys(gap.groups):
         membership = memberships.get(group)
         member = None if membership is None else membership.members.get(node)
         known = {} if member is None else {**member.leaf_frontiers(), **member.reached}
-        for leaf in gap.nodes:
+        if not names.keys() & known.keys():
+            unknown.append(group)
+            continue
+        starts: dict[int, list[str]] = {}
+        for leaf in names:
             start_us = max(gap.start_us, min(known.get(leaf, (gap.start_us, gap.start_us))))
+            starts.setdefault(start_us, []).append(leaf)
+        for start_us, leaves in starts.items():
             if start_us < gap.end_us:
-                out.append(replace(gap, groups=(group,), nodes=(leaf,), start_us=start_us))
+                out.append(replace(gap, groups=(group,), nodes=tuple(leaves), start_us=start_us))
+    if unknown and names and gap.start_us < gap.end_us:
+        out.append(replace(gap, groups=tuple(unknown), nodes=tuple(names)))
     return out

@@ -92,9 +92,9 @@ class LostPasts:
                     self._rebuilt.add(effect.node)
         for gap in effect.frame.gaps:
             for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
-                members = self._children.membership(group).members
-                if effect.node in gap.nodes and effect.node in members:
-                    never_read_again(members[effect.node], self._inbox.copies(effect.node))
+                known = self._children.memberships.get(group)
+                if known is not None and effect.node in gap.nodes and effect.node in known.members:
+                    never_read_again(known.members[effect.node], self._inbox.copies(effect.node))
 
     def _of_strangers(self, effect: Effect, frame: Frame, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
         """Yields the losses of a gateway whose past neither it nor this parent knows (1.2).
