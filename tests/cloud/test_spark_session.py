@@ -37,7 +37,7 @@ def test_a_session_of_databricks_gets_the_settings_on_which_rows_depend(
     session: Any = Session(refuses=refuses)
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
     monkeypatch.setattr(SparkSession, "builder", session)
-    started: object = spark_session.start()
+    started: Any = spark_session.start()
     assert started is session
     assert session.settings == ({} if refuses else {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"})
     assert [record.message for record in caplog.records] == ["root.setting_refused"] * refuses
