@@ -117,3 +117,57 @@ def same(aggregate: Aggregate, got: Any, want: Any, most: float) -> bool:
     if aggregate.fn == "stddev":
         got, want = got**2, want**2  # a root enlarges the error of what is nearly 0
     return close(got, want, most**2 if aggregate.fn in {"var", "stddev", "sum_of_squares"} else most)
+
+
+def test_integers_that_no_float_tells_apart_are_apart_in_details() -> None:
+    """docs/recordings.md: integers are exact below 2^61."""
+    big = 2**61
+    given = {
+        "queries": [
+            {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregates": ["value_counts", "time_by_state"]}
+        ],
+        "streams": {"a": [[1, None, big - 1], [2, None, big - 2], [3, None, big - 3], [4, None, big - 1]]},
+    }
+    recording = parse(json.dumps(given), "x", 0)
+    (row,) = RowRenderer(recording).final(Tree(recording).run())
+    assert row["values"] == {
+        "value_counts": {str(big - 3): 1, str(big - 2): 1, str(big - 1): 2},
+        "time_by_state": {str(big - 3): 0.001, str(big - 2): 0.001, str(big - 1): 0.001},
+    }
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"where": "value > 2305843009213693950", "aggregates": ["count"]},
+        {"aggregates": [{"fn": "count_if", "value": 2**61 - 2}]},
+        {"aggregates": [{"fn": "time_in_state", "value": 2**53 + 1}]},
+        {"aggregates": [{"fn": "histogram", "edges": [0, 2**61 - 2, 2**61 - 1]}]},
+    ],
+)
+def test_a_comparison_with_an_integer_that_is_no_float_is_refused(query: dict[str, Any]) -> None:
+    """The comparison would be with another number than the one written."""
+    given = {
+        "queries": [{"id": "q", "window": {"type": "tumbling", "length": 10}, **query}],
+        "streams": {"a": [[1, None, 1]]},
+    }
+    (line,) = parse(json.dumps(given), "x", 0).refused
+    assert "beyond 2^53 and no float" in line
+    assert "the nearest one is" in line
+
+
+def test_a_comparison_with_a_large_float_is_allowed() -> None:
+    given = {
+        "queries": [
+            {
+                "id": "q",
+                "window": {"type": "tumbling", "length": 10},
+                "where": "value < 1e18",
+                "aggregates": [{"fn": "count_if", "value": 10**17}],
+            }
+        ],
+        "streams": {"a": [[1, None, 10**17 + 2], [2, None, 5], [3, None, 2 * 10**18]]},
+    }
+    recording = parse(json.dumps(given), "x", 0)
+    (row,) = RowRenderer(recording).final(Tree(recording).run())
+    assert (row["value"], list(recording.refused)) == (1, [])

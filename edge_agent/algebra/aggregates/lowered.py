@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
-from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
+from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats, number_name
 
 Cell = TypeVar("Cell")
 
@@ -63,6 +63,13 @@ def plain_numbers(units: Array, scale: int | None) -> list[Any]:
     if scale is None or scale < 0:
         return list(decimals(units, scale).value.tolist())
     return [value * 10**scale for value in units.tolist()]
+
+
+def value_names(units: Array, scale: int | None) -> list[str]:
+    """Values as texts for the keys of a JSON object, with all digits, so that different values differ."""
+    found = decimals(units, scale)
+    details = found.details or [None] * len(units)
+    return [text or number_name(value) for text, value in zip(details, found.value.tolist(), strict=True)]
 
 
 def decimals(units: Array, scale: int | None) -> Lowered:

@@ -86,6 +86,11 @@ def difference(values: Array, others: Array) -> Array:
     return less
 
 
+def fits_float(number: object) -> bool:
+    """Whether a float is equal to the number. Of integers beyond 2^53 only some are."""
+    return not isinstance(number, int) or int(float(number)) == number
+
+
 def number_name(value: float) -> str:
     """A number as text for the key of a JSON object: a whole number without decimals (1, not 1.0)."""
     return str(int(value)) if value.is_integer() and abs(value) <= EXACT else repr(value)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from edge_agent.algebra.partials.units import fits_float
 from edge_agent.algebra.query.where import KEYWORDS, SIGNS, VALUE, And, Compare, Expr, In, Not, Or
 from edge_agent.errors import ConfigError
 
@@ -181,6 +182,9 @@ def _tokens(text: str) -> list[_Token]:
         kind, found, column = match.lastgroup, match[match.lastgroup], match.start(match.lastgroup) + 1
         if kind == "number" and not math.isfinite(float(found)):
             raise ConfigError(f"where: at character {column}: {found} is too large for a number")
+        if kind == "number" and not set(found) & set(".eE") and not fits_float(int(found)):
+            near = f"the nearest one is {int(float(found))}"
+            raise ConfigError(f"where: at character {column}: {found} is beyond 2^53 and no float; {near}")
         if kind == "text":
             out.append(_Token("text", found[1:-1].replace("''", "'"), column))
         elif kind == "quoted":

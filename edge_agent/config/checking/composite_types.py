@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_agent.algebra.partials.units import fits_float
 from edge_agent.config.checking.checker import BAD, Key, Report, ValueType, is_secret, type_of
 from edge_agent.config.checking.documents import Path
-from edge_agent.config.checking.value_types import AsWritten, Number, Text
+from edge_agent.config.checking.value_types import AsWritten, Number, Text, no_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class Rising(AsWritten):
         read = ListOf(self.number, 1, self.most, unique=False).read(value, at, report)
         if read is BAD:
             return BAD
+        for n, item in enumerate(read):
+            if not fits_float(item):
+                return no_float(item, (*at, n), report)
         for n in range(1, len(read)):
             if not read[n] > read[n - 1]:
                 return report.wrong(

@@ -24,6 +24,11 @@ class AsWritten:
         return value
 
 
+def no_float(number: int, at: Path, report: Report) -> Any:
+    """Reports an integer to which no float is equal, where readings are compared with floats. Returns BAD."""
+    return report.wrong(at, number, "is beyond 2^53 and no float", f"the nearest one is {int(float(number))}")
+
+
 @dataclass(frozen=True, slots=True)
 class Anything(AsWritten):
     """Any value, unchecked; for keys whose type is not known."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS, REFUSED, Param, broken_law
+from edge_agent.algebra.partials.units import fits_float
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.config.checking.checker import (
     BAD,
@@ -22,7 +23,7 @@ from edge_agent.config.checking.checker import (
 )
 from edge_agent.config.checking.composite_types import Rising
 from edge_agent.config.checking.documents import Path
-from edge_agent.config.checking.value_types import BROUGHT, AsWritten, Choice, Number, Pick, Text, left_out
+from edge_agent.config.checking.value_types import BROUGHT, AsWritten, Choice, Number, Pick, Text, left_out, no_float
 from edge_agent.config.definitions.sensors import LABEL
 
 _OURS: Final = tuple(function.name for family in BUILT_IN for function in family.functions)
@@ -113,6 +114,9 @@ class AggregateEntry(AsWritten):
         if name.lower() in COLUMNS:
             return report.wrong((*at, "as"), name, "is a column of every result already", f"{name}_value")
         ranged = {n for n, param in FUNCTIONS[fn].params if param.within is not None and not param.most}
+        for n in sorted(ranged):
+            if not fits_float(values[n]):
+                return no_float(values[n], (*at, n), report)
         given = {n: float(v) if n in ranged else v for n, v in values.items() if v is not None}
         defaults = {key.name: key.default for key in params(fn)}
         return Aggregate(fn, name, tuple(sorted((n, v) for n, v in given.items() if v != defaults[n])))

@@ -16,12 +16,12 @@ import numpy as np
 
 from edge_agent.algebra.aggregates.base import ANY, Family, Function, Param, Params, States
 from edge_agent.algebra.aggregates.families.histogram import OPS, holding
-from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, in_details
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, in_details, value_names
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.series import FlatSeries
-from edge_agent.algebra.partials.units import difference, number_name, out_of_reach, ratio, times, within_reach
+from edge_agent.algebra.partials.units import difference, out_of_reach, ratio, times, within_reach
 
 SECOND_US: Final = 1_000_000
 
@@ -134,10 +134,10 @@ def _time_by_state(states: States, scale: int | None, _params: Params) -> Lowere
     groups = Segments.equal(row, value)
     begins = groups.first()
     seconds = (groups.sum(after) / SECOND_US).tolist()
-    names, owner = decimals(value[begins], scale).value.tolist(), row[begins].tolist()
+    names, owner = value_names(value[begins], scale), row[begins].tolist()
     seconds_of: list[dict[str, float]] = [{} for _ in found.sizes]
     for name, of_row, length_s in zip(names, owner, seconds, strict=True):
-        seconds_of[of_row][number_name(name)] = length_s
+        seconds_of[of_row][name] = length_s
     return in_details(map(json.dumps, seconds_of))
 
 

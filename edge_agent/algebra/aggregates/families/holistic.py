@@ -11,10 +11,18 @@ import json
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Param, Params, States
-from edge_agent.algebra.aggregates.lowered import Lowered, answered, by_row, decimals, in_details, plain_numbers
+from edge_agent.algebra.aggregates.lowered import (
+    Lowered,
+    answered,
+    by_row,
+    decimals,
+    in_details,
+    plain_numbers,
+    value_names,
+)
 from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.partials.units import difference, number_name
+from edge_agent.algebra.partials.units import difference
 
 
 def _median(states: States, scale: int | None, params: Params) -> Lowered:
@@ -81,8 +89,7 @@ def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
 def _value_counts(states: States, scale: int | None, _params: Params) -> Lowered:
     """The number of readings of each value as a JSON object in the details, sorted by value."""
     found = multisets.flat(states["bag"])
-    names = [number_name(value) for value in decimals(found.values, scale).value.tolist()]
-    pairs = list(zip(names, found.counts.tolist(), strict=True))
+    pairs = list(zip(value_names(found.values, scale), found.counts.tolist(), strict=True))
     return in_details(json.dumps(dict(row)) for row in by_row(pairs, found.sizes))
 
 
