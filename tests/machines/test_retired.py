@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Members
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
@@ -169,9 +169,9 @@ def test_a_leaf_that_comes_from_a_region_that_is_alive_is_awaited_from_there_tho
     _, new = retired_region(parent, Leaf("g", 5, 4))
     alive = Sender("alive", QUERY, leaves=("j",))
     parent.take("alive", alive.birth(), NOW)
-    parent.take("alive", lists(alive, Leaf("g", 6)), NOW)
     (applied,) = parent.take("new", lists(new, Leaf("g", 9, 4)), NOW)
     assert applied.losses == (), "it did not come from the retired one"
+    parent.take("alive", lists(alive, Leaf("g", 6)), NOW)
     (applied,) = parent.take("new", lists(new, Leaf("g", 9, 6)), NOW)
     membership = parent.children.memberships[QUERY.group]
     assert applied.losses == ()
@@ -194,6 +194,19 @@ def test_a_leaf_that_an_older_region_still_lists_left_the_retired_one_in_whateve
     parent.take("older", lists(older, Leaf("g", 4)), NOW)
     membership.leave("older", Leaf("g", 5, 4))
     assert membership.leaf_frontiers()["g"][0] == 4_000 * S
+
+
+def test_a_leaf_that_comes_with_a_merger_from_the_retired_region_had_its_own_exception_there() -> None:
+    """protocol 1.5, 4.6: it keeps its epoch, though another region lists a line of it that nobody knows."""
+    parent, out = ChildFrames(JOURNAL, 60 * S), (ExcludedLeaf("g", 2_000 * S, 1_900 * S),)
+    old, new, other = (Sender(name, QUERY, leaves=(f"of-{name}",)) for name in ("old", "new", "other"))
+    for frame in (old.birth(), lists(old, Leaf("g", 5)), old.send(frontier_us=LEFT_AT, exceptions=out)):
+        parent.take("old", frame, NOW)
+    parent.retire("old", NOW)
+    for child, leaf in ((other, Leaf("g", 3)), (new, Leaf("g", 5, 77))):
+        parent.take(child.node, child.birth(), NOW)
+        (applied,) = parent.take(child.node, lists(child, leaf), NOW)
+    assert [(gap.start_us, gap.nodes) for gap in applied.losses] == [(1_900 * S - LATE_US, ("g",))]
 
 
 def test_a_region_that_is_retired_no_longer_and_returns_is_awaited_again() -> None:

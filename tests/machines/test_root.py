@@ -165,6 +165,20 @@ def test_a_silent_child_is_missing_and_its_return_revises() -> None:
     assert again.complete
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_revises_rows_gives_none_of_windows_that_have_not_closed(lost: bool) -> None:
+    """protocol 4.4, 4.7: a child comes back ahead of the others, or a gap record reaches beyond the frontier."""
+    a, b = Sender("a", TEN), Sender("b", TEN)
+    root = root_of(a, b)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), GRACE + S)
+    assert told(root.step(GRACE + S)) == [("k=x", 0, 1.0, 0)]
+    if lost:
+        root.take("b", b.lose(5 * S, 25 * S), GRACE + 2 * S)
+    rows = (10 * S, 20 * S, "k=x", 2.0), (20 * S, 30 * S, "k=x", 4.0)
+    root.take("b", b.send(*rows, frontier_us=10 * S if lost else 30 * S), GRACE + 2 * S)
+    assert told(root.step(GRACE + 2 * S)) == [("k=x", 0, 1.0, 1)]
+
+
 def test_leaves_that_a_merger_left_out_are_missing_until_it_says_otherwise() -> None:
     """protocol 4.6 and 4.7."""
     region = Sender("region", TEN, leaves=("a", "b"))

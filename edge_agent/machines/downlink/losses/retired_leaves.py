@@ -66,7 +66,7 @@ class RetiredLeaves:
         for group, change in changes if self.of else ():
             for leaf in change.leaves:
                 former = self.of.get(group, {}).get(leaf.node)
-                if former is None or leaf.node in change.dropped:
+                if former is None:
                     continue
                 if former.child == child:
                     self._forget(group, leaf.node)
