@@ -28,6 +28,8 @@ MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
 SECOND: Final = UNITS_US["s"]
 
+MOST_DIGITS: Final = 300  # of an integer that is read exactly; those of 310 are beyond the range of a double
+
 _LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as a gateway, but windows may be microseconds long
 
 
@@ -84,7 +86,7 @@ def parse(text: str | bytes, name: str, number: int = 0, file: str = "") -> Reco
     Raises: ConfigError, one line, if the text is not a recording. Invalid queries are in `refused`.
     """
     try:
-        table = json.loads(text)
+        table = json.loads(text, parse_int=_integer)
     except UnicodeDecodeError as err:
         raise ConfigError(f"{file or name}: not UTF-8 text: byte {err.start}; save it as UTF-8") from err
     except RecursionError as err:
@@ -95,6 +97,14 @@ def parse(text: str | bytes, name: str, number: int = 0, file: str = "") -> Reco
         return _recording(table, name, f"r{number:05d}")
     except ConfigError as err:
         raise ConfigError(f"{file or name}: {err}") from err
+
+
+def _integer(digits: str) -> float:
+    """An integer of a recording; infinite beyond the range of a double, like the same number with an exponent.
+
+    Python raises OverflowError where a longer integer is checked for being finite.
+    """
+    return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
 
 
 def _recording(table: Any, name: str, source: str) -> Recording:

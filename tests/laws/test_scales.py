@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Readings, basis_of
-from edge_agent.algebra.aggregates.lowered import decimals
+from edge_agent.algebra.aggregates.lowered import decimals, value_names
 from tests.oracle import central_computer
 from tests.support import algebra_strategies
 from tests.support.laws.split_readings import EVERY, lifted, naive, terms_of
@@ -37,6 +37,18 @@ def test_scaled_integers_are_printed_like_decimals_and_in_full(units: list[int],
             assert Fraction(detail) == number
         else:
             assert detail is None
+
+
+@given(least=st.integers(-(2**61), 2**61), scale=st.integers(-6, 6))
+@example(least=2**53 - 3, scale=-1)
+@example(least=2**53 - 3, scale=-3)
+@example(least=-(10**15) - 2, scale=-3)
+@example(least=10**15 - 2, scale=0)
+def test_names_of_different_values_differ_and_are_the_values(least: int, scale: int) -> None:
+    """A name is a key of a JSON object: readings of a second value with the same name would be lost."""
+    units = [least + n for n in range(4)]
+    names = value_names(np.array(units, np.int64), scale)
+    assert [Fraction(name) for name in names] == [central_computer.exact(unit, scale) for unit in units]
 
 
 @given(part=algebra_strategies.readings(-1), finer=st.integers(0, 4))

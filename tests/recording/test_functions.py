@@ -11,6 +11,7 @@ import pytest
 
 from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS
 from edge_agent.algebra.query.query import Aggregate
+from edge_agent.errors import ConfigError
 from edge_agent.recording.parser import parse
 from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import Tree
@@ -171,3 +172,43 @@ def test_a_comparison_with_a_large_float_is_allowed() -> None:
     recording = parse(json.dumps(given), "x", 0)
     (row,) = RowRenderer(recording).final(Tree(recording).run())
     assert (row["value"], list(recording.refused)) == (1, [])
+
+
+@pytest.mark.parametrize("place", ["where", "value", "edges", "length", "gap", "q", "time", "wm"])
+def test_an_integer_beyond_all_floats_is_no_end_of_the_replay(place: str) -> None:
+    """It is reported or left out like the same number written with an exponent."""
+    given: dict[str, Any] = {
+        "queries": [{"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregates": ["count"]}],
+        "streams": {"a": [[1, None, 1]]},
+    }
+    beyond = 10**400
+    query, items = given["queries"][0], given["streams"]["a"]
+    match place:
+        case "where":
+            query["where"] = f"value > {beyond}"
+        case "value":
+            query["aggregates"] = [{"fn": "count_if", "value": beyond}]
+        case "edges":
+            query["aggregates"] = [{"fn": "histogram", "edges": [0, beyond]}]
+        case "q":
+            query["aggregates"] = [{"fn": "quantile", "q": beyond}]
+        case "length":
+            query["window"]["length"] = beyond
+        case "gap":
+            query["window"] = {"type": "session", "gap": beyond}
+        case "time":
+            items.append([beyond, None, 1])
+        case "wm":
+            items.append(["wm", beyond])
+    text = json.dumps(given)
+    assert replayed(text) == replayed(text.replace(str(beyond), "1e400"))
+
+
+def replayed(text: str) -> object:
+    """What a replay of the text is: its error, or what it refuses and its rows."""
+    try:
+        recording = parse(text, "x", 0)
+    except ConfigError as err:
+        return str(err)
+    refused = [line.split(":")[1] for line in recording.refused]  # the lines quote the text as written
+    return refused, list(RowRenderer(recording).final(Tree(recording).run()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats, number_name
 
 Cell = TypeVar("Cell")
+
+APART: Final = 10**15  # floats of decimals of at most 15 digits differ; 9007199254740.990 and .991 are the same float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,16 @@ def plain_numbers(units: Array, scale: int | None) -> list[Any]:
 
 
 def value_names(units: Array, scale: int | None) -> list[str]:
-    """Values as texts for the keys of a JSON object, with all digits, so that different values differ."""
-    found = decimals(units, scale)
-    details = found.details or [None] * len(units)
-    return [text or number_name(value) for text, value in zip(details, found.value.tolist(), strict=True)]
+    """Values as texts for the keys of a JSON object; different values have different texts. units: as in `decimals`."""
+    values = as_floats(units, scale).tolist()
+    if scale is None or units.dtype == np.float64:
+        return [number_name(value) for value in values]
+    power, places = 10 ** max(scale, 0), max(-scale, 0)
+    exact = [int(unit) * power for unit in units.tolist()]
+    return [
+        number_name(value) if abs(unit) < APART else _decimal_text(unit, places)
+        for value, unit in zip(values, exact, strict=True)
+    ]
 
 
 def decimals(units: Array, scale: int | None) -> Lowered:

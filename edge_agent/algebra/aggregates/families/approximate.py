@@ -108,7 +108,8 @@ FAMILY: Final = Family(
             "approx_distinct",
             ("hll",),
             lambda states, _scale, _params: answered(hll.estimates(states["hll"])),
-            "how many different values there are, exact up to 384 values, then standard error 1.6 % (HyperLogLog)",
+            "how many different values there are, exact up to 384 values, then standard error 1.6 % (HyperLogLog); of"
+            " integers beyond 2^53, those that are the same float count once",
             gives="count",
         ),
         Function(
@@ -116,7 +117,8 @@ FAMILY: Final = Family(
             ("theta",),
             _lower_theta,
             "how many different values there are, exact up to 4096 values, then standard error 1.6 %; the theta sketch"
-            " for set operations in `details` as base64 (at most 44 kB)",
+            " for set operations in `details` as base64 (at most 44 kB); of integers beyond 2^53, those that are the"
+            " same float count once",
             gives="count",
         ),
         Function(
@@ -137,7 +139,8 @@ FAMILY: Final = Family(
             ("frequent",),
             _lower_top_k,
             "experimental: the most frequent value, in `details` [value, count] of the k most frequent; counts are"
-            " exact up to 255 different values, then too low by at most 1/256 of the readings",
+            " exact up to 255 different values, then too low by at most 1/256 of the readings; integers beyond 2^53 are"
+            " shown as the nearest float, so two may look the same",
             (("k", Param((1, 3, 5, 10, 20, 50, 100), 10)),),
         ),
     ),

@@ -98,7 +98,8 @@ FAMILY = Family(
             "slope",
             ("trend",),
             _lower_slope,
-            "rise a second of the straight line closest to all readings (least squares); null where no time passes",
+            "rise a second of the straight line closest to all readings (least squares); null where no time passes;"
+            " values are rounded to floats, so integers beyond 2^53 lose their last digits",
         ),
     ),
 )
