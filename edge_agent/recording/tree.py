@@ -159,7 +159,10 @@ class Tree:
         last = Read(self.source, nothing, ended=True, mark_us=self.end_us)
         yield from self._round(dict.fromkeys(self.leaves, last))
         yield from self._until(self._all_closed)
+        closed, sent = len(self.messages), self._published
         yield from self._until(self._quiet())
+        if self._published == sent:  # heartbeats only, which say nothing new
+            del self.messages[closed:]
         yield from self.root.step(self.now_us, flush=True)
 
     def _configured(self, items: int) -> Configured:
