@@ -29,6 +29,7 @@ MS: Final = UNITS_US["ms"]
 SECOND: Final = UNITS_US["s"]
 
 MOST_DIGITS: Final = 300  # of an integer that is read exactly; those of 310 are beyond the range of a double
+PARSED_DIGITS: Final = 4_000  # of an integer that Python parses
 
 _LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as a gateway, but windows may be microseconds long
 
@@ -102,9 +103,10 @@ def parse(text: str | bytes, name: str, number: int = 0, file: str = "") -> Reco
 def _integer(digits: str) -> float:
     """An integer of a recording; infinite beyond the range of a double, like the same number with an exponent.
 
-    Python raises OverflowError where a longer integer is checked for being finite.
+    Python raises OverflowError where a longer integer is checked for being finite. Raises: ValueError for thousands of
+    digits, which Python refuses.
     """
-    return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
+    return float(digits) if MOST_DIGITS < len(digits) <= PARSED_DIGITS else int(digits)
 
 
 def _recording(table: Any, name: str, source: str) -> Recording:
