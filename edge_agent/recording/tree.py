@@ -159,10 +159,7 @@ class Tree:
         last = Read(self.source, nothing, ended=True, mark_us=self.end_us)
         yield from self._round(dict.fromkeys(self.leaves, last))
         yield from self._until(self._all_closed)
-        closed, sent = len(self.messages), self._published
-        yield from self._until(self._quiet())
-        if self._published == sent:  # heartbeats only, which say nothing new
-            del self.messages[closed:]
+        yield from self._last_frames()
         yield from self.root.step(self.now_us, flush=True)
 
     def _configured(self, items: int) -> Configured:
@@ -201,19 +198,11 @@ class Tree:
         return [(host.name, payload) for host in hosts for payload in host.take_sent()]
 
     def _until(self, done: Callable[[], bool]) -> Iterator[Row]:
-        """Run rounds without readings until `done`.
-
-        Each tier needs a few, since receipts arrive one round later; and what one step releases may need many frames,
-        of which the last ones leave with later steps. Raises: ProtocolError if frames no longer come and it is not.
-        """
-        silent, sent = 0, self._published
-        while not done():
-            if silent > 3 * len(self.mergers) + 5:
-                break
+        """Run rounds without readings until `done`. Each tier needs a few, since receipts arrive one round later."""
+        for _ in range(3 * len(self.mergers) + 5):
+            if done():
+                return
             yield from self._round(dict.fromkeys(self.leaves, Tick()))
-            silent, sent = (silent + 1, sent) if self._published == sent else (0, self._published)
-        else:
-            return
         raise ProtocolError(f"{self.recording.name}: {len(self.messages)} messages sent, but the tree did not settle")
 
     def _all_known(self) -> bool:
@@ -231,20 +220,21 @@ class Tree:
         least_us = self.end_us - self._most_late_us
         return all(frontier >= least_us for f in families for frontier, _ in f.leaf_frontiers().values())
 
-    def _quiet(self) -> Callable[[], bool]:
-        """A function that says whether no frame was sent in the rounds of its last calls, enough of them for all tiers.
+    def _last_frames(self) -> Iterator[Row]:
+        """Run rounds without readings until a round of each tier has sent no frame.
 
-        More hints of open sessions than one frame holds leave with several steps, after every frontier (2.3).
+        More hints of open sessions than one frame holds leave with several steps, after every frontier (protocol
+        2.3). The heartbeats after the last frame say nothing new, so they are not among `messages`.
         """
-        sent, rounds = -1, 0
-
-        def quiet() -> bool:
-            nonlocal sent, rounds
-            rounds = rounds + 1 if self._published == sent else 0
+        silent, last = 0, len(self.messages)
+        while silent <= len(self.mergers):
             sent = self._published
-            return rounds > len(self.mergers)
-
-        return quiet
+            yield from self._round(dict.fromkeys(self.leaves, Tick()))
+            if self._published == sent:
+                silent += 1
+            else:
+                silent, last = 0, len(self.messages)
+        del self.messages[last:]
 
     @property
     def _published(self) -> int:
