@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import Memberships
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import BadFrame
-
-FAR_US: Final = 2**62  # beyond all times
 
 
 class EarlierLives:
@@ -128,7 +126,7 @@ def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames
 def _earliest_us(message: Frame | BadFrame) -> int:
     """The time of the earliest content of a frame; that of a bad one is unknown, so it may be any."""
     if isinstance(message, BadFrame):
-        return -FAR_US
+        return NEVER_US
     promised = [part.frontier_us for part in message.groups if part.frontier_us is not None]
     rows = [section.span_us[0] for part in message.groups for section in (*part.sections, *part.late)]
     losses = [gap.end_us for gap in message.gaps if gap.groups]
