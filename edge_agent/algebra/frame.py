@@ -27,9 +27,8 @@ KINDS: Final = ("slice", "window", "session", "raw", "marker")
 HORIZON_US: Final = 7 * 86_400_000_000  # the horizon if a receipt contains none; the default of `[root] horizon`
 MAX_HORIZON_US: Final = 366 * 86_400_000_000  # upper bound of `[root] horizon`
 MAX_FRAME_BYTES: Final = 128 * 1024  # of an encoded frame (docs/protocol.md 2.1)
-MOST_SECTIONS: Final = (
-    4_096  # of a frame: nodes put up to 2 457 into one; 7 bytes that decode to one cost a parent 50 us
-)
+# Of a frame. Nodes put up to 2 457 into one; a section of 7 bytes costs a parent 50 us.
+MOST_SECTIONS: Final = 4_096
 LEAF_READINGS: Final = 2**40  # most readings of one gateway in one row: 35 000/s for a year; their sums fit 64 bits
 MAX_KEYS: Final = 2**16  # keys of one epoch; a further key begins a new epoch (docs/protocol.md 2.4)
 MAX_LEAVES: Final = 2**20  # most gateways below one node

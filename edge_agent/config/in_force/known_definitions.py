@@ -108,9 +108,8 @@ class KnownDefinitions:
     def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
         self.texts = TextShares(MOST_TEXTS)
         self.version = 0
-        self.not_taken = (
-            0  # texts dropped because of a share (MOST_TEXTS, MOST_HELD) or no id, since the process started
-        )
+        # texts dropped because of a share (MOST_TEXTS, MOST_HELD) or no id, since the process started
+        self.not_taken = 0
         self.unnamed: set[QueryKey] = set()  # new revisions that no plan and no member has named yet
         self.released: list[str] = []  # texts that waited and are valid now; the caller takes them
         self.corrected: list[str] = []  # published texts that replaced texts of frames; the caller takes them

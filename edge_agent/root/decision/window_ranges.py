@@ -18,9 +18,8 @@ from edge_agent.root.decision.work import TableRow, WindowRange
 
 Ranges = list[tuple[int, int]]  # in order: of us, (after, upto] or [low, high); of seqs, both ends included
 MOST_RANGES: Final = 32  # per query; beyond, neighbours are joined, so that some windows are computed again in vain
-MOST_RECORDS: Final = (
-    256  # of equal leaves within a range of windows; beyond, windows between neighbours are marked too
-)
+# Gap records of equal leaves within a range of windows; beyond, windows between neighbours are marked too.
+MOST_RECORDS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
