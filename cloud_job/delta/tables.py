@@ -117,7 +117,7 @@ BATCHES: Final = Table(
         "messages": ("BIGINT", "frames stored"),
         "effects": ("BIGINT", "frames that took effect"),
         "frontiers": ("STRING", "JSON: source, filter, key and frontier of every group"),
-        "work": ("BINARY", "the windows that close or are revised; internal"),
+        "work": ("BINARY", "the windows that close or are revised; null in older batches; internal"),
         "state": (
             "BINARY",
             "the whole state after the batch, or the input of the batch; internal; null for old batches",

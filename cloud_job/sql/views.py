@@ -31,7 +31,9 @@ BEFORE: Final = ("key", "window_start", "window_end")
 AFTER: Final = (
     *("readings", "revision", "late", "complete", "expected", "received", "coverage_id", "start", "end", "details"),
 )
-DEFINITIONS: Final = 'select query, revision, "by", aggregates from ops.queries where revision >= 0 order by revision'
+DEFINITIONS: Final = (  # a revision that the operator's publication corrected has another row, of a later batch
+    'select query, revision, "by", aggregates from ops.queries where revision >= 0 order by revision, batch'
+)
 LONGEST: Final = 300  # characters of an engine's message that are shown
 LISTED: Final = 8  # views that an error names
 NAME: Final = r'(?:"[^"]+"|[\w-]+)(?:\.(?:"[^"]+"|[\w-]+))*'

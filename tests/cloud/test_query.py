@@ -7,12 +7,16 @@ import io
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from cloud_job.delta import maintain, tables
 from cloud_job.sql import delta_rs, spark_sql, views
+from cloud_job.sql.answer import of_arrow
 from edge_agent.algebra.windows import Sliding
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
@@ -169,3 +173,15 @@ def test_what_a_nested_comment_might_hide_is_refused() -> None:
 def test_a_folder_without_tables_says_so(tmp_path: object) -> None:
     with pytest.raises(PortError, match="no tables in"):
         delta_rs.ask("select 1", str(tmp_path))
+
+
+def test_a_view_has_the_columns_of_the_corrected_definition(tmp_path: Path) -> None:
+    """A correction is another row of the same revision, of a later batch (protocol 6.5)."""
+    folder = str(tmp_path)
+    for query, aggregate, batch in (("q", "avg", 1), ("r", "sum", 2), ("s", "sum", 3), ("q", "max", 7)):
+        values = {"query": query, "revision": 1, "by": ["site"], "aggregates": [aggregate], "batch": batch}
+        write_deltalake(folder, pa.table({name: [value] for name, value in values.items()}), mode="append")
+    engine = QueryBuilder().register("queries", DeltaTable(folder))
+    rows = engine.execute(views.DEFINITIONS.replace("ops.queries", "queries"))
+    newest = dict(views.views(of_arrow(pa.RecordBatchReader.from_stream(rows).read_all())))
+    assert "'max'" in newest["q"]

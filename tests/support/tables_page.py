@@ -21,7 +21,6 @@ The page is made from `cloud_job/delta/tables.py` by `python -m tests.support.ta
 - `key` is `site=a,unit=3` in the order of the query's `by`; `%`, `,` and `=` in values are percent-encoded.
 - Compare `values` as `sort_array(map_entries(values))`: Spark has no equality for maps.
 - `headwater query` offers one view a query, named like it, with a column an aggregate and withdrawn rows hidden.
-  Persistent Spark views write `_` for `-`.
 """
 
 
