@@ -253,7 +253,8 @@ class Cleaning:
     """Deletes files and commits of old versions of a table. Does nothing while the table has no old versions.
 
     clock: seconds. version: the newest version at the last run; seen_s: when this version was first seen. clean: no
-    older version is left. after: the name of the file at which the last step stopped; '' if it finished.
+    older version is left. after: the name of the file at which the last step stopped; '' if it finished. tuned: Delta
+    knows how long files stay.
     """
 
     table: Table
@@ -263,8 +264,12 @@ class Cleaning:
     seen_s: float = 0.0
     clean: bool = False
     after: str = ""
+    tuned: bool = False
 
     def __call__(self, root: Job) -> Figures | None:
+        if root.place.guarded and not self.tuned:  # else VACUUM refuses to delete what is younger than a week
+            tune(root.spark, root.place, self.table, self.kept)
+            self.tuned = True
         now_s, version = self.clock(), version_of(root.spark, root.place, self.table)
         if version != self.version:
             self.version, self.seen_s, self.clean = version, now_s, False

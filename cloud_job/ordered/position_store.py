@@ -120,11 +120,13 @@ class PositionStore:
         self._tables = {} if self._most_rows else None
         if self._tables is None:
             return
-        found = central.standing(positions).limit(self._most_rows + 1).toArrow()
-        if len(found) > self._most_rows:
-            self._tables = None
-        else:
-            self._add(found.select(list(position_rows.STATES)), found["batch"])
+        standing = central.standing(positions)
+        size = standing.agg(F.count("*").alias("rows"), F.sum(F.octet_length("held")).alias("bytes")).first()
+        if size is None or size["rows"] > self._most_rows or (size["bytes"] or 0) > MOST_BYTES:
+            self._tables = None  # not read: the readings that one window holds may be more than the driver's memory
+            return
+        found = standing.toArrow()
+        self._add(found.select(list(position_rows.STATES)), found["batch"])
 
     def before(self, orderings: Sequence[Ordering]) -> list[pa.RecordBatch] | None:
         """The states before a batch as chunks, numbered as by `known` in ordered_windows.py. None: read the table."""

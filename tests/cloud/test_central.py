@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from cloud_job.delta import retention, tables
-from cloud_job.ordered.position_store import OrderedQueries
+from cloud_job.ordered import position_store
+from cloud_job.ordered.position_store import OrderedQueries, PositionStore
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
@@ -150,3 +151,26 @@ def test_rows_behind_a_chunk_without_rows_reach_spark(spark: SparkSession) -> No
     some = pa.table({"place": pa.array([1, 2], pa.int64())})
     made = tables.frame(spark, pa.concat_tables([some, some.slice(0, 0), some]), tables.struct({"place": "bigint"}))
     assert [row["place"] for row in made.collect()] == [1, 2, 1, 2]
+
+
+def test_readings_that_windows_hold_are_not_read_beyond_their_bound(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row may hold a million readings: a start asked for all of them before it looked at their bytes."""
+    named = {"query": "q", "node": "", "definition_revision": 1, "base": 0, "position": 9, "held_from": 0, "since": 1}
+    rows = [{**named, "key": f"site={n}", "scale": None, "held": bytes(100), "batch": 1} for n in range(3)]
+    kinds = {name: kind for name, (kind, _) in tables.POSITIONS.columns.items()}
+    positions = spark.createDataFrame([tuple(row[name] for name in kinds) for row in rows], tables.struct(kinds))
+
+    def read(most_rows: int, most_bytes: int, *, whole: bool) -> bool:
+        with monkeypatch.context() as bounds:
+            bounds.setattr(position_store, "MOST_BYTES", most_bytes)
+            if not whole:
+                bounds.delattr(position_store.position_rows, "STATES")
+            store = PositionStore(most_rows)
+            store.read(positions)
+        return store.before([]) is not None
+
+    assert read(3, 10_000, whole=True)
+    assert not read(2, 10_000, whole=False)
+    assert not read(3, 299, whole=False)

@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -435,6 +437,19 @@ def test_a_table_that_is_clean_is_left_alone_until_it_is_written_to(
         clock[0] = float(second)
         cleaning(root.job)
     assert cleaned == [0, 10, 20, 30, 40, 100, 110, 120, 130, 140], "and no commits of its own count"
+
+
+def test_a_table_of_a_catalog_is_tuned_before_its_old_files_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else VACUUM refuses to delete what is younger than a week, which Delta keeps by default."""
+    seen: list[str] = []
+    monkeypatch.setattr(upkeep, "tune", lambda *_: seen.append("tune"))
+    monkeypatch.setattr(upkeep, "version_of", lambda *_: 1)
+    monkeypatch.setattr(upkeep, "clean", lambda *_: (seen.append("clean"), (0, ""))[1])
+    root: Any = SimpleNamespace(spark=None, place=SimpleNamespace(guarded=True))
+    cleaning = Cleaning(tables.RESULTS, Kept(1, DAY_US), lambda: 0.0)
+    cleaning(root)
+    cleaning(root)
+    assert seen == ["tune", "clean", "clean"]
 
 
 def test_files_and_versions_are_cut_and_the_rows_stay(
