@@ -220,7 +220,7 @@ def forget(decider: Decider, state: RootState, lines: Iterable[EpochKey], *, sto
     for line in lines:
         for known in (decider.parent.dictionaries, state.extent, state.repeats, state.too_late):
             known.pop(line, None)
-        state.sessions.numbers.forget(line)
+        state.sessions.forget(line)
         if not stored:
             state.applied.pop(line, None)
 

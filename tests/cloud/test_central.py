@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cloud_job.delta import retention, tables
-from cloud_job.ordered import position_store
+from cloud_job.ordered import position_rows, position_store
 from cloud_job.ordered.position_store import OrderedQueries, PositionStore
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
@@ -166,7 +166,7 @@ def test_readings_that_windows_hold_are_not_read_beyond_their_bound(
         with monkeypatch.context() as bounds:
             bounds.setattr(position_store, "MOST_BYTES", most_bytes)
             if not whole:
-                bounds.delattr(position_store.position_rows, "STATES")
+                bounds.delattr(position_rows, "STATES")
             store = PositionStore(most_rows)
             store.read(positions)
         return store.before([]) is not None

@@ -16,13 +16,14 @@ import pyarrow as pa
 import pytest
 
 from cloud_job.delta.tables import Table
-from cloud_job.ingest.decode import Lookup, windows_of
+from cloud_job.ingest.decode import EpochView, Lookup, windows_of
 from cloud_job.spark import decision_checkpoint, slice_cache
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.recent_parts import RecentParts
 from cloud_job.spark.slice_cache import SliceCache, slices_of
 from cloud_job.spark.slice_cache_plan import kept_plans
 from cloud_job.spark.state_log import BatchInput
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.planner import plan as planned
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sliding import prefix_blocks
@@ -267,6 +268,25 @@ def test_a_batch_too_large_for_the_driver_is_decoded_elsewhere(monkeypatch: pyte
     assert line.go(30, *sent(70, 50, 69)) == {"formed": 0, "decoded": 1, "revised": 0}
     monkeypatch.undo()
     assert line.go(1, *sent(71)) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
+
+
+def test_keys_of_ended_epochs_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label that is new every day filled the memory of a root. protocol 8.6: windows are the same."""
+    line = Line()
+    line.go(40)
+    slices, seen, most = line.job._rows.slices, Counter[str](), 0
+    monkeypatch.setattr(slice_cache, "MOST_KEYS", 20)
+    slices._most_keys = 20
+    for epoch in range(30):
+        old = EpochKey("gone", epoch)
+        texts = EpochView([f"order={epoch}-{n}" for n in range(5)], ["gone"], {}, ())
+        slices.numbers.maps(old, texts)
+        seen += line.go(1)
+        line.job._rows.forget_epochs([old])
+        most = max(most, len(slices.numbers.keys.texts))
+    assert most <= 25
+    assert seen["formed"] == 30
+    assert 3 <= seen["read back"] <= 10
 
 
 @pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_PIECE_BYTES"])

@@ -444,7 +444,12 @@ def test_a_table_of_a_catalog_is_tuned_before_its_old_files_are_deleted(monkeypa
     seen: list[str] = []
     monkeypatch.setattr(upkeep, "tune", lambda *_: seen.append("tune"))
     monkeypatch.setattr(upkeep, "version_of", lambda *_: 1)
-    monkeypatch.setattr(upkeep, "clean", lambda *_: (seen.append("clean"), (0, ""))[1])
+
+    def clean(*_: object) -> tuple[int, str]:
+        seen.append("clean")
+        return 0, ""
+
+    monkeypatch.setattr(upkeep, "clean", clean)
     root: Any = SimpleNamespace(spark=None, place=SimpleNamespace(guarded=True))
     cleaning = Cleaning(tables.RESULTS, Kept(1, DAY_US), lambda: 0.0)
     cleaning(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import Plan, Serving
@@ -12,9 +13,12 @@ from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision, GroupView
+from edge_agent.root.decision import session_queries
 from edge_agent.root.decision.needed import needed_us
 from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.session_queries import SessionQueries
 from edge_agent.root.decision.session_tracker import OpenSessions
 from edge_agent.root.decision.work import TooLate, identity
 from tests.support.machines.scripted_child import SUM, S, Sender, root_of
@@ -119,3 +123,21 @@ def test_rows_that_a_put_off_revision_needs_are_needed_however_far_the_frontier_
     assert needed_us(group, plan, root.decider, root.state) == (300 - 100 - 10) * S
     root.decider._serving[group].clear()  # the query is stated and not agreed yet
     assert needed_us(group, plan, root.decider, root.state) is None
+
+
+def test_keys_of_ended_epochs_do_not_stay_beside_those_of_open_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label that is new every day filled the memory of a root, and each decision cost all keys ever seen."""
+    monkeypatch.setattr(session_queries, "MOST_KEYS", 20)
+    sessions, most = SessionQueries(most_keys=20), 0
+    for epoch in range(30):
+        line, texts = EpochKey("gw", epoch), EpochDictionary()
+        texts.keys = [f"order={epoch}-{n}" for n in range(5)]
+        code, start = sessions.numbers.maps(line, texts)[0][:1], np.full(1, 100 * epoch, np.int64)
+        track = sessions.tracks.setdefault(PLACE, OpenSessions())
+        track.add([(code, start, start + 1)], sessions.numbers.keys, SessionCut(5), 0, 0)
+        before = repr(sessions.snapshot())
+        sessions.forget(line)
+        assert repr(sessions.snapshot()) == before
+        most = max(most, len(sessions.numbers.keys.texts))
+    assert len(sessions.tracks[PLACE].code) == 30
+    assert most <= 60, "twice those of open sessions"

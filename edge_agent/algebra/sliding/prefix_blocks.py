@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, basis_of
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.query import Query
@@ -106,6 +106,11 @@ class Blocks:
             inside = (rows.start >= low_us) & (rows.end <= high_us)
             parts.append(rows if inside.all() else rows.take(inside))
         return concat(parts) if parts else NOTHING
+
+    def keys(self) -> Ints:
+        """The key numbers of all rows, each once, sorted."""
+        found = [self._view(block).key for block in self._blocks.values()]
+        return np.unique(np.concatenate(found)) if found else NO_INTS
 
     def ranks(self) -> Ints | None:
         """Store.ranks for the current nodes."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
@@ -27,13 +27,19 @@ from edge_agent.root.decision.session_tracker import (
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Islands, SessionKey
 
+MOST_KEYS: Final = 200_000  # texts of keys that may stay though their epochs have ended: some 30 MB
+
 
 @dataclass(slots=True)
 class SessionQueries:
-    """The open sessions of all queries. tracks: by query, revision and node. numbers: numbers of keys."""
+    """The open sessions of all queries. tracks: by query, revision and node. numbers: numbers of keys.
+
+    most_keys: with more keys than that, those in use are counted when an epoch ends, and numbered anew if they are few.
+    """
 
     tracks: dict[QueryPlace, OpenSessions] = field(default_factory=dict)
     numbers: Renumbering = field(default_factory=Renumbering)
+    most_keys: int = MOST_KEYS
 
     @property
     def waiting(self) -> bool:
@@ -115,6 +121,16 @@ class SessionQueries:
             cells=cells,
         )
         return islands, covers
+
+    def forget(self, line: EpochKey) -> None:
+        """Drop the numbers of an epoch that has ended; from time to time also the keys that no open session has."""
+        self.numbers.forget(line)
+        known = len(self.numbers.keys.texts)
+        if known > self.most_keys:
+            self.most_keys = max(MOST_KEYS, 2 * self.numbers.used(*(track.code for track in self.tracks.values())))
+        if known > self.most_keys:
+            now = self.restore(self.snapshot())
+            self.tracks, self.numbers = now.tracks, now.numbers
 
     def snapshot(self) -> list[object]:
         return [[*place, track.snapshot(self.numbers.keys)] for place, track in self.tracks.items()]

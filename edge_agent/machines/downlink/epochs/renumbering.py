@@ -79,6 +79,11 @@ class Renumbering:
         """Drop the map of an epoch that has ended."""
         self._maps.pop(epoch, None)
 
+    def used(self, *others: Ints) -> int:
+        """How many keys the epochs have that are not forgotten, with those of other lists of numbers in `keys`."""
+        lists = [*(keys for keys, _nodes in self._maps.values()), *others]
+        return len(np.unique(np.concatenate(lists))) if lists else 0
+
     def ranks(self) -> Ints | None:
         """Return the rank of each node number in the bytewise order of node ids (protocol 7.3); None without nodes."""
         texts = self.nodes.texts
