@@ -435,3 +435,15 @@ def test_sessions_that_wait_for_their_revision_wait_on_when_others_join_them() -
         found.append([(row.start, row.complete) for row in root.step(second * S)])
     assert found == [[(90 * S, False)], [], []]
     assert (10 * S, False) in [(row.start, row.complete) for row in root.step(70 * S)]
+
+
+def test_rows_of_sessions_stay_as_they_are_when_the_last_gateway_leaves_their_group() -> None:
+    """protocol 4.4, 4.6: its last query of the group was removed; nobody is expected any more, and nothing changes."""
+    visits = replace(TEN, id="visits", window=Session(5 * S))
+    a = Sender("a", visits)
+    root = root_of(a)
+    root.take("a", a.send((10 * S, 11 * S, "k=x", 1.0), frontier_us=40 * S), S)
+    assert [(row.complete, row.expected) for row in root.step(S)] == [(True, 1)]
+    root.take("a", a._put(GroupStep(visits.group, None, dropped=("a",))), 2 * S)
+    assert root.step(2 * S) == []
+    assert not root.decider.parent.children.memberships

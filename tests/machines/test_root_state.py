@@ -16,6 +16,7 @@ from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision import session_queries
+from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.needed import needed_us
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.session_queries import SessionQueries
@@ -141,3 +142,15 @@ def test_keys_of_ended_epochs_do_not_stay_beside_those_of_open_sessions(monkeypa
         most = max(most, len(sessions.numbers.keys.texts))
     assert len(sessions.tracks[PLACE].code) == 30
     assert most <= 60, "twice those of open sessions"
+
+
+def test_rows_of_an_older_revision_reach_to_the_latest_frontier_at_which_it_ended() -> None:
+    """protocol 6.3: revisions of a query may be of several groups, one of which is behind."""
+    known = state()
+    groups = [Group(source, "", (), 0) for source in ("ahead", "behind")]
+    views = {group: GroupView(us, LeafTimes.of({}), {}, {}) for group, us in zip(groups, (50 * S, 20 * S), strict=True)}
+    narrowed = {(group, QueryKey("q", 1)): 10 * S for group in groups}
+    work = step(known, Decision(0, (), views, {}, (), (), (), narrowed=narrowed), {}, {}, ())
+    assert [(each.from_us, each.after_us) for each in work.over] == [(10 * S, 50 * S - 100), (10 * S, 20 * S - 100)]
+    assert known.meets("q", "", 50 * S - 1)
+    assert not known.meets("q", "", 50 * S)
