@@ -8,12 +8,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Birth, Define, ExcludedLeaf, Flush, Frame, Gap, GroupPart, Plan
+from edge_agent.algebra.frame import (
+    Birth,
+    Define,
+    ExcludedLeaf,
+    Flush,
+    Frame,
+    Gap,
+    GroupPart,
+    Leaf,
+    Members,
+    Plan,
+    Serving,
+)
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
-from edge_agent.machines.uplink.gap_records import MOST_BYTES, QUOTA, oldest_run, record_of
+from edge_agent.machines.uplink.gap_records import MOST_BYTES, QUOTA, gap_of, oldest_run, record_of
+from edge_agent.machines.uplink.stated_exceptions import StatedExceptions
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 
@@ -107,3 +121,65 @@ def test_a_record_clears_the_registers_of_the_sessions_whose_pieces_it_replaces(
     record = record_of([frame for frame in found if isinstance(frame, Frame)], {0: group}, ())
     assert [(part.frontier_us, part.registers) for part in record.groups] == [(9, ((0, None),))]
     assert [(gap.groups, gap.start_us, gap.end_us, gap.readings) for gap in record.gaps] == [((group,), 5, 7, 1)]
+
+
+def test_a_record_says_what_the_frames_before_defined_and_whom_they_listed() -> None:
+    """protocol 3.5, 2.4: the frames behind it use these numbers, texts and leaves."""
+    defines = (
+        Define(keys=(4, ("x",)), queries=("one",)),
+        Define(nodes=(7, ("n",)), queries=("two",), sensors=("s",)),
+        Define(keys=(5, ("y",)), nodes=(8, ("m",)), groups=((1, GROUP),)),
+    )
+    members = Members(0, (Leaf("a", 1),)), Members(0, (), ("b",)), Members(1, (), (), (Serving("q", 1),))
+    frames = [Frame(7, 1 + i, define=define, members=(members[i],)) for i, define in enumerate(defines)]
+    record = record_of(frames, {}, ())
+    assert record.define == Define((4, ("x", "y")), (7, ("n", "m")), ((1, GROUP),), (), ("one", "two"), ("s",))
+    assert record.members == members
+
+
+def test_a_record_declares_late_rows_apart_and_rows_of_an_unknown_group_for_all() -> None:
+    """protocol 3.5, 4.2: one range over both would mark all windows between them."""
+    plan, one = Plan(b"12345678", "slice", ("count",), None, 1, (("q", 1),)), np.ones(1, np.int64)
+
+    def rows(start_us: int, late: bool) -> StepRows:
+        return StepRows(plan, late, Partials(start_us * one, (start_us + 2) * one, 0 * one, {"count": one}), ["x"], [])
+
+    step = Step((GroupStep(GROUP, rows=(rows(900, late=False), rows(5, late=True))),))
+    decoded = [decode(encode(frame)) for frame in EpochEncoder().encode_step(7, 1, step)]
+    found = [frame for frame in decoded if isinstance(frame, Frame)]
+    other = replace(GROUP, source="door")
+    for known, groups in (({0: GROUP}, (GROUP,)), ({1: other}, (GROUP, other)), (None, (GROUP, other))):
+        gaps = record_of(found, known, (GROUP, other)).gaps
+        assert {(gap.groups, gap.start_us, gap.end_us, gap.readings) for gap in gaps} == {
+            (groups, 900, 902, 1),
+            (groups, 5, 7, 1),
+        }
+
+
+def test_the_gap_of_a_frame_covers_its_late_rows_too_and_names_their_groups() -> None:
+    """protocol 3.5, 3.6"""
+    plan, one = Plan(b"12345678", "slice", ("count",), None, 1, (("q", 1),)), np.ones(1, np.int64)
+    other, encoder = replace(GROUP, source="door"), EpochEncoder()
+
+    def rows(start_us: int, late: bool) -> StepRows:
+        return StepRows(plan, late, Partials(start_us * one, (start_us + 2) * one, 0 * one, {"count": one}), ["x"], [])
+
+    steps = GroupStep(GROUP, rows=(rows(900, late=False),)), GroupStep(other, rows=(rows(5, late=True),))
+    (frame,) = encoder.encode_step(7, 1, Step((*steps, GroupStep(replace(GROUP, source="empty"), 7))))
+    gap = gap_of(frame, encoder, "poison")
+    assert (gap.groups, gap.start_us, gap.end_us, gap.readings) == ((GROUP, other), 5, 902, 2)
+
+
+def test_of_a_record_that_is_larger_than_a_frame_one_piece_stands_for_frames_and_readings() -> None:
+    """protocol 3.5, 2.1: else its parent would pass over frames that were sent."""
+    many = tuple(f"gateway-{n}" for n in range(40))
+    gap = Gap((GROUP,), 5, 9, 12, many, QUOTA, 3, "why")
+    found = promises.pages(Step(gaps=(gap,)), {}, {}, StatedExceptions(), 200)
+    pieces = [piece for page in found for piece in page.gaps]
+    assert len(pieces) > 3
+    assert tuple(node for piece in pieces for node in piece.nodes) == many
+    assert [(piece.run, piece.readings, piece.detail) for piece in pieces] == [(3, 12, "why")] + [(0, 0, "")] * (
+        len(pieces) - 1
+    )
+    unknown = promises.pages(Step(gaps=(replace(gap, readings=-1),)), {}, {}, StatedExceptions(), 200)
+    assert {piece.readings for page in unknown for piece in page.gaps} == {-1}

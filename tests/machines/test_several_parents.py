@@ -303,3 +303,50 @@ def test_a_backlog_is_rewritten_once_while_both_parents_are_away() -> None:
     site.answering = {"A"}
     site.run(20)
     assert (site.box.parent, site.box.journal) == ("A", OF_A)
+
+
+def asked_and_answered(choice: ParentChoice, seconds: range, *, first: bool, unfinished: tuple[str, ...] = ()) -> str:
+    """The parent in use after these seconds at B, which answers. first: A answers too."""
+    present = "B"
+    for second in seconds:
+        for each in choice.asks(present, second * S):
+            if first:
+                choice.answered(each, second * S)
+        present = choice.wanted(present, second * S, waits=False, unfinished=unfinished)
+    return present
+
+
+def test_a_node_goes_back_to_a_parent_that_has_answered_for_long_without_a_break() -> None:
+    """protocol 1.5: one that comes and goes is left alone."""
+    choice = ParentChoice(("A", "B"), 60 * S, 300 * S)
+    assert asked_and_answered(choice, range(200), first=True) == "B"
+    assert asked_and_answered(choice, range(200, 300), first=False) == "B"
+    assert asked_and_answered(choice, range(300, 599), first=True) == "B"
+    assert asked_and_answered(choice, range(599, 606), first=True) == "A"
+
+
+def test_a_node_does_not_go_back_to_a_parent_that_it_still_owes_frames() -> None:
+    """protocol 1.5, 1.2: its line there would begin anew before the former one has ended."""
+    choice = ParentChoice(("A", "B"), 60 * S, 300 * S)
+    assert asked_and_answered(choice, range(400), first=True, unfinished=("A",)) == "B"
+    assert asked_and_answered(choice, range(400, 401), first=True) == "A"
+
+
+def test_what_parents_answered_before_a_move_is_no_reason_to_move_again() -> None:
+    """protocol 1.5: they are asked anew."""
+    choice = ParentChoice(("A", "B"), 10 * S, 300 * S)
+    assert asked_and_answered(choice, range(301), first=True) == "A"
+    choice.well(301 * S)
+    assert choice.wanted("A", 301 * S, waits=True, unfinished=()) == "A"
+    assert choice.wanted("A", 312 * S, waits=True, unfinished=()) == "B"
+    assert choice.wanted("B", 313 * S, waits=False, unfinished=()) == "B"
+
+
+def test_a_clock_that_goes_back_unnoticed_puts_off_neither_a_question_nor_a_move() -> None:
+    """protocol 1.5: by no more than the time for which a parent may be away."""
+    choice = ParentChoice(("A", "B"), 60 * S, 300 * S)
+    choice.well(5_000 * S)
+    assert choice.asks("B", 5_000 * S) == ("A",)
+    assert choice.asks("B", 4_000 * S) == ("A",)
+    assert choice.wanted("A", 1_000 * S, waits=True, unfinished=()) == "A"
+    assert choice.wanted("A", 1_061 * S, waits=True, unfinished=()) == "B"
