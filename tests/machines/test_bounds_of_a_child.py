@@ -1,0 +1,88 @@
+"""What one child may name: within its bounds, in however many frames, and nobody but itself (protocol 2.2, 4.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edge_agent.algebra.frame import Define, ExcludedLeaf, Frame, Gap, GroupPart, Leaf, Members, Serving
+from edge_agent.algebra.query.query import Group
+from edge_agent.errors import WireError
+from edge_agent.machines.downlink import room
+from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.senders import check_names
+
+GROUP = Group("s", "", (), 0)
+
+
+def knowing(node: str, change: Members) -> GroupMembership:
+    """A membership with one child."""
+    membership = GroupMembership(0)
+    membership.change(node, change)
+    return membership
+
+
+@pytest.mark.parametrize("what", ["leaves", "queries"])
+def test_what_a_child_lists_in_many_frames_has_the_bound_of_one(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 2.2: what it lists again takes no more room."""
+    monkeypatch.setattr(room, "MOST_LEAVES", 3)
+    monkeypatch.setattr(room, "MOST_SERVINGS", 3)
+
+    def naming(*numbers: int) -> Members:
+        leaves = tuple(Leaf(f"l-{n}", 1) for n in numbers) if what == "leaves" else ()
+        return Members(0, leaves, (), () if leaves else tuple(Serving(f"q-{n}", 1) for n in numbers))
+
+    memberships = {GROUP: knowing("a", naming(1, 2))}
+    for some in ((1, 2, 3), (3,), (2, 3)):
+        room.check_room(memberships, "a", [(GROUP, naming(*some))])
+    for many in ((3, 4), (1, 3, 4)):
+        with pytest.raises(WireError, match=f"more than 3 {what}"):
+            room.check_room(memberships, "a", [(GROUP, naming(*many))])
+    room.check_room(memberships, "b", [(GROUP, naming(3, 4))])
+
+
+def test_groups_that_a_child_names_in_many_frames_have_the_bound_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 2.2: those of another child take none of its room."""
+    monkeypatch.setattr(room, "MOST_GROUPS", 2)
+    groups = [Group(f"s-{n}", "", (), 0) for n in range(4)]
+    listed = Members(0, (Leaf("a", 1),))
+    memberships = {
+        groups[0]: knowing("a", listed),
+        groups[1]: knowing("b", listed),
+        groups[2]: knowing("b", listed),
+    }
+    room.check_room(memberships, "a", [(groups[0], listed), (groups[1], listed)])
+    with pytest.raises(WireError, match="more than 2 groups"):
+        room.check_room(memberships, "a", [(groups[1], listed), (groups[3], listed)])
+    with pytest.raises(WireError, match="more than 2 groups"):
+        room.check_room(memberships, "b", [], [(groups[3], GroupPart(0))])
+
+
+def naming(node: str) -> dict[str, dict[str, Any]]:
+    """Every way in which a frame names a node."""
+    excluded = ExcludedLeaf(node, 1, 1)
+    return {
+        "a group": {"define": Define(groups=((1, Group("s", "", (), 0, node=node)),))},
+        "a leaf": {"members": (Members(0, (Leaf(node, 1),)),)},
+        "a leaf that goes": {"members": (Members(0, (), (node,)),)},
+        "a range": {"members": (Members(0, (), (), (Serving("q", 1, node=node),)),)},
+        "a loss": {"gaps": (Gap((GROUP,), 0, 1, 1, (node,), "quota"),)},
+        "an exception": {"groups": (GroupPart(0, exceptions=(excluded,)),)},
+        "an exception more": {"groups": (GroupPart(0, more=(excluded,)),)},
+        "an exception less": {"groups": (GroupPart(0, ended=(node,)),)},
+    }
+
+
+@pytest.mark.parametrize("what", naming("b"))
+def test_a_gateway_names_itself_and_nobody_else(what: str) -> None:
+    """protocol 4.6: one that says it is a leaf, or of which the settings say so; a merger names those below it."""
+    own, foreign = (Frame(7, 1, **naming(node)[what]) for node in ("a", "b"))
+    gateway = {GROUP: knowing("a", Members(0, (Leaf("a", 1),)))}
+    merger = {GROUP: knowing("a", Members(0, (Leaf("b", 1),)))}
+    for gateways_only, known in ((True, {}), (True, merger), (None, gateway)):
+        check_names(known, "a", own, gateways_only)
+        with pytest.raises(WireError, match="speaks for b"):
+            check_names(known, "a", foreign, gateways_only)
+    for gateways_only, known in ((False, gateway), (None, merger), (None, {})):
+        check_names(known, "a", foreign, gateways_only)
