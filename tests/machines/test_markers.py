@@ -305,3 +305,87 @@ def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
 )
 def test_a_command_is_a_marker_or_says_why_it_is_none(payload: bytes, said: object) -> None:
     assert marker_of(parse_command(payload), 77) == said
+
+
+def sums(slicer: Slicer, frontier_us: int) -> list[tuple[int, int, bool, float]]:
+    """(start, end, late, sum) of the rows of readings that leave."""
+    return [
+        (start, end, rows.late, total)
+        for rows in slicer.advance(frontier_us)
+        if "sum" in rows.partials.states
+        for start, end, total in zip(
+            *(column.tolist() for column in (rows.partials.start, rows.partials.end, rows.partials.states["sum"])),
+            strict=True,
+        )
+    ]
+
+
+def slicing(query: Query) -> Slicer:
+    slicer = Slicer(query.group_at("g"), None, "g")
+    slicer.change((query,))
+    return slicer
+
+
+def test_a_marker_at_the_frontier_is_on_time() -> None:
+    """protocol 4.2, 4.1: a reading with the time of the frontier is."""
+    slicer = slicing(QUERY)
+    slicer.mark([Marker(10)])
+    slicer.advance(20)
+    assert slicer.mark([Marker(19), Marker(20)]) == 1
+    slicer.push(batch((20, 1)))
+    slicer.mark([Marker(30)])
+    assert sums(slicer, 40) == [(20, 30, False, 1.0)]
+
+
+def test_under_per_window_a_late_reading_of_a_closed_window_is_dropped() -> None:
+    """protocol 4.2"""
+    slicer = slicing(replace(QUERY, late="per_window"))
+    slicer.mark([Marker(10), Marker(20)])
+    slicer.push(batch((15, 1), (50, 1)))
+    assert sums(slicer, 30) == [(10, 20, False, 1.0)]
+    slicer.push(batch((12, 2), (25, 4)))
+    assert sums(slicer, 31) == []
+    assert slicer.counters["dropped_late"] == 1
+    slicer.mark([Marker(40)])
+    assert sums(slicer, 45) == [(20, 40, True, 4.0)]
+    slicer.check()
+
+
+def test_a_window_that_ends_where_another_plan_begins_is_listed_once_and_for_the_plan_before() -> None:
+    """protocol 6.3: the later one has no window with that end."""
+    slicer = slicing(QUERY)
+    slicer.mark([Marker(10)])
+    slicer.push(batch((15, 1)))
+    slicer.advance(16)
+    later = replace(QUERY, id="later", effective_from_us=20)
+    slicer.change((QUERY, later))
+    slicer.mark([Marker(20), Marker(30)])
+    slicer.push(batch((25, 2), (50, 4)))
+    listed = [
+        (rows.plan.queries, start, end)
+        for rows in slicer.advance(40)
+        if rows.plan.kind == "marker"
+        for start, end in zip(rows.partials.start.tolist(), rows.partials.end.tolist(), strict=True)
+    ]
+    assert [(len(queries), start, end) for queries, start, end in listed] == [(1, 10, 20), (2, 20, 30)]
+
+
+def test_a_promise_does_not_fall_behind_a_marker_that_has_cut_windows() -> None:
+    """protocol 4.1, 6.3: they are sent already."""
+    slicer = slicing(QUERY)
+    slicer.mark([Marker(10), Marker(20)])
+    slicer.advance(40)
+    slicer.flush()
+    for frontier_us, after_us in ((19, 40), (25, 25)):
+        assert not slicer.promise_anew(frontier_us)
+        assert slicer.frontier_us == after_us
+
+
+def test_where_the_markers_of_all_nodes_cut_a_late_reading_reaches_beyond_the_frontier_that_it_missed() -> None:
+    """protocol 4.2: under per_window it counts only in a window that is still open; each has a row of its own."""
+    slicer = slicing(replace(at(interpretation="central"), late="per_window"))
+    slicer.push(batch((25, 1), (50, 1)))
+    slicer.advance(30)
+    slicer.push(batch((12, 2), (14, 4), (14, 8)))
+    late = [rows.partials for rows in slicer.advance(31) if rows.late]
+    assert [(rows.start.tolist(), rows.end.tolist()) for rows in late] == [([12, 14], [31, 31])]

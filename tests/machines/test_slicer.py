@@ -11,8 +11,9 @@ from edge_agent.algebra.frame import HORIZON_US, Serving
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Group
-from edge_agent.algebra.windows import Sliding, Tumbling
+from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.errors import ConfigError
+from edge_agent.machines.slicing.label_values import LabelValues
 from edge_agent.machines.slicing.plan_timeline import MAX_INTERVALS
 from edge_agent.machines.slicing.slicer import SETTLE_US, Slicer
 from tests.support.machines.slicer_runs import LABELS, Run, batch, query, spans, started
@@ -357,3 +358,106 @@ def test_a_promise_that_falls_takes_no_reading_from_the_plan_that_it_was_for() -
     slicer.flush()
     assert slicer.promise_anew(17)
     assert slicer.servings == (Serving("q", 1, None, 46), Serving("q", 2, 46))
+
+
+def started_at(slicer: Slicer, name: str) -> int | None:
+    """Where a query begins."""
+    return next(serving.start_from_us for serving in slicer.servings if serving.query == name)
+
+
+def test_a_query_begins_after_readings_that_were_before_the_first_window_of_the_others() -> None:
+    """protocol 6.3: they are in no row, and its first window would lack them."""
+    asked = query("q", Tumbling(10, 5))
+    slicer = started(asked)
+    slicer.push(batch([3]))
+    slicer.change((asked, query("r", Tumbling(10))))
+    assert started_at(slicer, "r") == 4
+
+
+def test_a_query_begins_after_readings_that_were_for_one_that_is_removed() -> None:
+    """protocol 6.3: readings ahead of the frontier are dropped with it, and counted."""
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([1, 25]))
+    slicer.advance(12)
+    slicer.change(())
+    assert slicer.counters["outside"] == 1
+    slicer.change((query("r", Tumbling(10)),))
+    assert started_at(slicer, "r") == 26
+    slicer.check()
+
+
+def test_a_query_that_moves_between_groups_ends_and_begins_where_the_other_group_says() -> None:
+    """protocol 6.3: not before the frontier here, and not before that of the other group."""
+    asked, stays = query("q", Tumbling(10)), query("stays", Tumbling(10))
+    for moved_us, until_us in ((70, 70), (30, 50)):
+        slicer = started(asked, stays)
+        slicer.push(batch([1]))
+        slicer.advance(50)
+        slicer.change((stays,), {"q": moved_us})
+        assert Serving("q", 1, None, until_us) in slicer.servings
+    slicer = started(stays)
+    slicer.push(batch([1]))
+    slicer.change((stays, asked), {"q": 70})
+    assert started_at(slicer, "q") == 70
+
+
+def test_ties_of_time_go_by_arrival_also_over_a_change_of_scale() -> None:
+    """protocol 7.3; what was late before is late."""
+    ends = (Aggregate("first", "first"), Aggregate("last", "last"))
+    slicer = started(query("q", Tumbling(10), aggregates=ends))
+    slicer.push(batch([3, 3, 3]))
+    slicer.advance(2)
+    slicer.flush()
+    after = slicer.rescaled(0)
+    assert after.frontier_us == 2
+    after.push(Batch(np.array([3]), np.array([7]), np.zeros(1, np.int64), LABELS))
+    (rows,) = after.flush()
+    orders = [column.tolist() for name, column in rows.partials.states.items() if "order" in name]
+    assert orders
+    assert all(order == [3] for order in orders), rows.partials.states
+
+
+def test_plans_that_begin_ahead_of_the_frontier_are_kept_however_many() -> None:
+    """protocol 6.3: each reading goes to the queries that are in force at its time."""
+    many = [replace(query(f"q-{n}", Tumbling(10)), effective_from_us=10 * n) for n in range(1, MAX_INTERVALS + 9)]
+    slicer = started(*many)
+    slicer.advance(1)
+    slicer.push(batch([15]))
+    (rows,) = slicer.flush()
+    assert rows.plan.queries == (("q-1", 1),)
+
+
+def test_a_filter_reads_the_labels_of_the_table_that_came_with_the_readings() -> None:
+    slicer = started(query("q", Tumbling(10), where="site = 'a'"))
+    one = np.zeros(1, np.int64)
+    slicer.push(Batch(np.array([1]), np.ones(1), one, [(("site", "a"),)]))
+    slicer.push(Batch(np.array([2]), np.ones(1), one, [(("site", "b"),)]))
+    slicer.push(Batch(np.array([3]), np.ones(1), one, [(("site", "a"),)]))
+    assert spans(slicer.flush()) == [(0, 10, "", 2.0)]
+    assert slicer.counters["filtered"] == 1
+
+
+def test_weights_are_those_of_a_table_of_labels_that_grows_or_is_replaced() -> None:
+    known, table = LabelValues(), list[Labels]([(("area", "2"),)])
+
+    def weights(*series: int) -> list[float]:
+        readings = np.array(series, np.int64)
+        return known.of(Batch(readings, np.ones(len(readings)), readings, table), ["area"])["area"].tolist()
+
+    assert weights(0, 0) == [2.0, 2.0]
+    table.append((("area", "5"),))
+    assert weights(1, 0) == [5.0, 2.0]
+    table = [(("area", "7"),), (("area", "8"),)]
+    assert weights(1, 0) == [8.0, 7.0]
+
+
+def test_under_per_window_a_late_reading_counts_in_a_session_that_may_still_be_open() -> None:
+    """protocol 4.2, 5.1: a session is complete when the frontier is above its last reading + gap."""
+    asked = replace(query("q", Tumbling(10)), window=Session(5), late="per_window")
+    slicer = started(asked)
+    slicer.push(batch([200]))
+    slicer.advance(100)
+    slicer.push(batch([94, 95, 96]))
+    assert slicer.counters["dropped_late"] == 1
+    (late,) = slicer.advance(100)
+    assert (late.late, late.partials.states["count"].tolist()) == (True, [2])
