@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from edge_agent.algebra.coverage import window_coverage
-from edge_agent.algebra.frame import Receipt
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.frame import Gap, Receipt, Serving
+from edge_agent.algebra.leaf_times import LeafTimes
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Query
-from edge_agent.algebra.windows import Tumbling
-from edge_agent.root.completeness import Decider
+from edge_agent.algebra.windows import CountTumbling, Punctuation, Tumbling
+from edge_agent.root.completeness import Decider, Decision, GroupView
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 
 QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
@@ -118,4 +123,30 @@ def test_a_loss_is_remembered_while_a_row_that_it_touches_may_be_computed_again(
         decision = root.decider.decide(root.now_us)
         assert decision.groups[QUERY.group].frontier_us == frontier_us
         root.decider.release(decision, horizon_us, lambda key: 10 * S)
+        assert len(root.decider.gaps) == kept
+
+
+@pytest.mark.parametrize(("ahead_us", "from_us"), [(0, T0), (HOUR, T0), (-10 * S, T0 - 10 * S)])
+def test_a_loss_in_a_group_without_members_is_remembered_for_two_horizons_of_time_that_has_passed(
+    ahead_us: int, from_us: int
+) -> None:
+    """protocol 8.4: members may come back; an error of the clock makes no loss old."""
+    root, horizon_us, empty = Root(), 20 * S, replace(QUERY.group, source="empty")
+    undated = Gap((empty,), 0, 0, -1, ("a",), "damaged")
+    old, new = (Gap((empty,), 0, from_us - 2 * horizon_us + us, 1, ("a",), "lost") for us in (0, 1))
+    root.decider.gaps = [("a", gap) for gap in (undated, old, new)]
+    decision = replace(root.decider.decide(T0), now_us=T0 + ahead_us)
+    root.decider.release(decision, horizon_us, lambda key: 10 * S)
+    assert [gap for _, gap in root.decider.gaps] == [undated, new]
+
+
+def test_a_loss_is_remembered_for_windows_of_which_nobody_knows_the_length() -> None:
+    """protocol 4.7: those between markers and of positions have none; that of a definition may not be known yet."""
+    root, timed = Root(), QUERY.group
+    marked = Query("m", 1, "s", Punctuation(), SUM, lateness_us=0).group
+    counted = Query("c", 1, "s", CountTumbling(10), SUM, lateness_us=0).group
+    for group, reach_us, kept in ((timed, 10 * S, 0), (timed, None, 1), (marked, 10 * S, 1), (counted, 10 * S, 1)):
+        view = GroupView(T0, LeafTimes.of({}), {QueryKey("q", 1): Serving("q", 1)}, {})
+        root.decider.gaps = [("a", Gap((group,), 0, 5 * S, 1, ("a",), "lost"))]
+        root.decider.release(Decision(T0, (), {group: view}, {}, (), (), ()), 20 * S, lambda key, us=reach_us: us)
         assert len(root.decider.gaps) == kept

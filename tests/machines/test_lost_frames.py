@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.coverage import Coverage, window_coverage
-from edge_agent.algebra.frame import Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.frame import Birth, Frame, Gap, Heartbeat, Receipt
+from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider, Decision
+from edge_agent.root.lost_frames import LostFrames
 from edge_agent.wire import frames
 from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query
 
@@ -204,3 +206,36 @@ def test_a_gateway_without_its_spool_that_had_promised_nothing_yet_may_have_lost
     ((node, gap),) = root.decider.gaps
     assert (node, gap.groups, gap.nodes) == ("gw-1", (GROUP,), ("gw-1",))
     assert [root.coverage(decision, at).complete for at in (0, 8, 40)] == [False, False, True]
+
+
+def test_a_lander_that_says_it_again_and_again_does_not_begin_the_wait_anew() -> None:
+    """protocol 3.2: it states what it has received from time to time."""
+    child, root = Child("gw-1", (query(),)), Root()
+    birth, *sent = child.birth(), *(rows(child, second) for second in range(6))
+    root.file(1, child, birth, sent[0], sent[1])
+    root.file(5, child, sent[4], sent[5], stated=(received(7),))
+    for second in (10, 15, 20, 24):
+        assert root.file(second, child, stated=(received(7),)).gaps == ()
+    assert len(root.file(26, child, stated=(received(7),)).gaps) == 1
+    assert root.took_effect[-2:] == [(1, 5), (1, 6)]
+
+
+def test_of_the_frames_that_the_lander_received_those_that_have_come_in_the_meantime_are_not_lost() -> None:
+    """protocol 3.2, 2.2: also between others that wait, and at the ends of a range; of an ended epoch none."""
+    inbox = Inbox(JOURNAL)
+    for frame in (Frame(1, 0, Birth(1 << 32, JOURNAL, None, "1")), *(Frame(1, seq) for seq in (1, 2, 5, 8, 9, 13))):
+        inbox.take("a", frame)
+    lost = LostFrames(inbox)
+    lost.stated([("a", received(4, (6, 7), (8, 10), (12, 14)))], {}, 0)
+
+    def settled() -> list[tuple[int, int]]:
+        return [(bad.seq, bad.run) for _, bad in lost.due(GRACE_US, GRACE_US)]
+
+    inbox.take("a", Frame(1, 6))
+    assert settled() == [(3, 1), (7, 1), (10, 1), (12, 1), (14, 1)]
+    assert settled() == []
+    lost.stated([("a", received(4, (6, 7), (8, 10)))], {}, 0)
+    assert list(lost.due(GRACE_US - 1, GRACE_US)) == []
+    for seq in (3, 4, 7, 10):
+        inbox.take("a", Frame(1, seq))
+    assert settled() == []
