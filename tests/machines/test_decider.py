@@ -148,5 +148,5 @@ def test_a_loss_is_remembered_for_windows_of_which_nobody_knows_the_length() -> 
     for group, reach_us, kept in ((timed, 10 * S, 0), (timed, None, 1), (marked, 10 * S, 1), (counted, 10 * S, 1)):
         view = GroupView(T0, LeafTimes.of({}), {QueryKey("q", 1): Serving("q", 1)}, {})
         root.decider.gaps = [("a", Gap((group,), 0, 5 * S, 1, ("a",), "lost"))]
-        root.decider.release(Decision(T0, (), {group: view}, {}, (), (), ()), 20 * S, lambda key, us=reach_us: us)
+        root.decider.release(Decision(T0, (), {group: view}, {}, (), (), ()), 20 * S, {QueryKey("q", 1): reach_us}.get)
         assert len(root.decider.gaps) == kept

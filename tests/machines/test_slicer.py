@@ -442,7 +442,10 @@ def test_weights_are_those_of_a_table_of_labels_that_grows_or_is_replaced() -> N
 
     def weights(*series: int) -> list[float]:
         readings = np.array(series, np.int64)
-        return known.of(Batch(readings, np.ones(len(readings)), readings, table), ["area"])["area"].tolist()
+        found: list[float] = known.of(Batch(readings, np.ones(len(readings)), readings, table), ["area"])[
+            "area"
+        ].tolist()
+        return found
 
     assert weights(0, 0) == [2.0, 2.0]
     table.append((("area", "5"),))
