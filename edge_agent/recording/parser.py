@@ -247,8 +247,9 @@ def _late_by(table: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
 
 
 def _final_once_formed(group: Group) -> bool:
-    """Whether rows are never revised: ordered windows, and punctuation windows that a leading reading begins."""
-    return isinstance(group.cut, OrderedCut) or (isinstance(group.cut, PunctuationCut) and group.cut.leading)
+    """Whether rows are never revised: ordered windows, and a gateway's punctuation windows if a reading begins them."""
+    cut = group.cut
+    return isinstance(cut, OrderedCut) or (isinstance(cut, PunctuationCut) and cut.leading and not cut.central)
 
 
 def _furthest_behind(stream: ChildStream, mode: str) -> int:
