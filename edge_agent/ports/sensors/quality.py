@@ -236,7 +236,7 @@ class Quality:
             steps = np.where(fits, steps, 0.0)
         return steps.astype(np.int64), good
 
-    def rounds(self, found: Sequence[Any] | Ints, floats: Floats) -> None:
+    def rounds(self, found: Sequence[Any] | Values, floats: Floats) -> None:
         """Count and show the integers that differ from the floats read of them. Only beyond 2^53 there are such.
 
         found: numbers, or payloads with a bare number; shape (k,), as floats. Scaled values beyond 2^53 steps are
