@@ -1,20 +1,23 @@
-"""Warnings about readings of a valid recording that are in no result: one line per stream or query."""
+"""Warnings about readings of a valid recording that are in no result, or rounded: one line per stream or query."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
+from edge_agent.algebra.partials.units import fits_float
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import TYPES, Window
 from edge_agent.config.checking.checker import short
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.checking.quantities import EPOCH
-from edge_agent.recording.streams import MARKS, ChildStream
+from edge_agent.recording.streams import EXACT, MARKS, ChildStream
+
+MOST: Final = 10**300  # values beyond it are skipped (machines/slicing/reading_filter.py)
 
 
 def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
@@ -27,6 +30,17 @@ def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
             first = f"the first is [{odd[0]}], {short(repr(text))}"
             hint = f"times are plain numbers in {unit}{_number(text, unit_us)}; marks are {' and '.join(MARKS)}"
             yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, neither time nor mark: {first}; {hint}"
+
+
+def rounded(raw: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """Warns about integers that no float64 equals, in a recording whose values are floats."""
+    for child, stream in raw.items():
+        found = [(at, item[2]) for at, item in enumerate(stream) if type(item[0]) is not str and type(item[2]) is int]
+        other = [(at, value) for at, value in found if EXACT < abs(value) <= MOST and not fits_float(value)]
+        if other:
+            first = f"the first is [{other[0][0]}], {short(repr(other[0][1]))}"
+            why = "integers are exact only if all values are integers below 2^61, and sums of their squares below 10^38"
+            yield f"streams.{short(child)}: {_many(len(other), 'integer')} rounded to the nearest float: {first}; {why}"
 
 
 def early(streams: Sequence[ChildStream], queries: Sequence[Query], unit_us: int) -> Iterator[str]:

@@ -21,7 +21,7 @@ from edge_agent.config.definitions.definitions import canonical_query, parse_rec
 from edge_agent.config.in_force.crosscheck import too_much
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, NotSupported, Problem
-from edge_agent.recording.diagnostics import before_first, early, odd_items
+from edge_agent.recording.diagnostics import before_first, early, odd_items, rounded
 from edge_agent.recording.streams import FAR_US, KEY, ChildStream, columns, is_unicode, item_times, read_streams
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
@@ -56,7 +56,7 @@ class Recording:
     tree: merger -> inputs. root: inputs of the root. scale: 0 if all values are integers, None for floats. mode: one of
     MODES. late_by_us: how far the frontier stays behind the newest reading, in mode `markers` behind the watermark.
     asked: its valid queries. refused: a line for each invalid query. unanswered: a line for each stream or query with
-    readings that are in no result.
+    readings that are in no result, or rounded.
     """
 
     name: str
@@ -167,15 +167,20 @@ def _recording(table: Any, name: str, source: str) -> Recording:
         late_by_us,
         tuple(asked),
         tuple(f"{name}: {line}" for line in refused),
-        tuple(f"{name}: {line}" for line in _unanswered(raw, streams, asked, unit_us)),
+        tuple(f"{name}: {line}" for line in _unanswered(raw, streams, asked, unit_us, scale)),
     )
 
 
 def _unanswered(
-    raw: Mapping[str, Any], streams: Sequence[ChildStream], asked: Sequence[RecordedQuery], unit_us: int
+    raw: Mapping[str, Any],
+    streams: Sequence[ChildStream],
+    asked: Sequence[RecordedQuery],
+    unit_us: int,
+    scale: int | None,
 ) -> Iterator[str]:
-    """Yields a line for each stream or query with readings that are in no result."""
+    """Yields a line for each stream or query with readings that are in no result, or not what they were."""
     yield from odd_items(raw, unit_us)
+    yield from rounded(raw) if scale is None else ()
     yield from early(streams, [one.query for one in asked], unit_us)
     for one in asked:
         if why := before_first(streams, one.query, unit_us):
@@ -247,8 +252,9 @@ def _late_by(table: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
 
 
 def _final_once_formed(group: Group) -> bool:
-    """Whether rows are never revised: ordered windows, and punctuation windows that a leading reading begins."""
-    return isinstance(group.cut, OrderedCut) or (isinstance(group.cut, PunctuationCut) and group.cut.leading)
+    """Whether rows are never revised: ordered windows, and a gateway's punctuation windows if a reading begins them."""
+    cut = group.cut
+    return isinstance(cut, OrderedCut) or (isinstance(cut, PunctuationCut) and cut.leading and not cut.central)
 
 
 def _furthest_behind(stream: ChildStream, mode: str) -> int:

@@ -220,8 +220,9 @@ def advance(
         time_us[rows], value[rows] = times_, values
     wanted = query.central.labels or labels_of(basis_of(query.aggregates, scale))  # texts are parsed only if needed
     labels = [tuple(sorted(key_labels(texts[code]).items())) for code in key.tolist()] if wanted else []
-    units = as_floats(value, scale).astype(np.float64)  # conditions compare values in the sensor's unit
-    line = OrderedReadings(first, first + many, position - held, base, time_us, units, labels)
+    floats = as_floats(value, scale).astype(np.float64)  # in the sensor's unit
+    exact = None if scale is None else (value, scale)
+    line = OrderedReadings(first, first + many, position - held, base, time_us, floats, labels, exact)
     cut, made = _made(query, key, line, value, scale)
     kept = line.until - cut.keep
     rows = _spread(cut.keep, kept)

@@ -27,7 +27,7 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
-from edge_agent.algebra.punctuation.markers import MARKER_KEY, ordinal_of, role_of
+from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, ordinal_of, role_of
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.withdrawals import superseded
@@ -99,6 +99,9 @@ class PunctuationWindows:
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
             role = role_of(key)
+            if role == LEAD:
+                self.merged.add_lead(start_us, end_us)
+                continue
             if role is not None:
                 self.merged.add(start_us, role)
                 continue

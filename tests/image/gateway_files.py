@@ -40,3 +40,7 @@ keys = ["{KEY}"]
 [local_broker]
 password = "Sensors-1234"
 """
+
+
+def wifi(name: str = "hall", password: str = "12345678") -> str:
+    return f'[network]\nwifi_ssid = "{name}"\nwifi_password = "{password}"\nwifi_country = "DE"\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,29 @@ SERIES = [
     (("in", "it's"), ("two words", "x,y=%")),
     (),
 ]
+
+
+LARGE = st.sampled_from([2.0**53, 2.0**61, -(2.0**61), 2.0**62, 1e300, -1e300, 0.1, 0.3, 900719925474099.25])
+
+
+@given(
+    sign=st.sampled_from(sorted(SIGNS)),
+    literals=st.lists(NUMBERS | LARGE, min_size=1, max_size=3),
+    near=st.lists(st.integers(-3, 3), max_size=6),
+    scale=st.integers(-3, 2),
+)
+def test_integers_of_any_size_and_scale_are_compared_exactly(
+    sign: str, literals: list[float], near: list[int], scale: int
+) -> None:
+    """A literal is the number that was written: a whole number, or the decimals that it prints as."""
+    exact = [Fraction(int(one)) if one.is_integer() else Fraction(repr(one)) for one in literals]
+    most, step = 2**61 - 1, Fraction(10) ** scale
+    units = [max(-most, min(most, round(exact[0] / step) + by)) for by in near]
+    value, series = np.array(units, np.int64), np.zeros(len(units), np.int64)
+    found = evaluate(Compare("value", sign, literals[0]), value, series, [()], scale=scale)
+    assert found.tolist() == [bool(SIGNS[sign](unit * step, exact[0])) for unit in units]
+    found = evaluate(Not(In("value", tuple(literals))), value, series, [()], scale=scale)
+    assert found.tolist() == [unit * step not in exact for unit in units]
 
 
 @given(

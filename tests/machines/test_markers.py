@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.partials.arrays import NO_INTS
 from edge_agent.algebra.partials.partial import Batch
-from edge_agent.algebra.punctuation.markers import Marker, Markers, ordinal_of, window_key
+from edge_agent.algebra.punctuation.markers import LEAD, Marker, Markers, ordinal_of, role_of, window_key
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.events import Action, Event, LinkUp, Mark, Note, Read, Tick
@@ -19,6 +20,7 @@ from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.runtime.status_and_commands import marker_of, parse_command
 from tests.support.machines.simulated_host import Disk, gateway_host
+from tests.support.machines.slicer_runs import restarted, started
 
 SECOND = 1_000_000
 QUERY = Query("q", 1, "s", Punctuation(), (Aggregate("sum", "sum"),), lateness_us=0)
@@ -198,6 +200,61 @@ def test_a_late_reading_leads_until_the_first_window_has_ended() -> None:
     bench.do(Mark(Marker(60)))
     bench.do(Read("s", batch((70, 64))))
     assert bench.rows() == [(10, 40, 3.0), (10, 40, 12.0), (40, 60, 16.0)]
+
+
+def marked(slicer: Slicer, frontier_us: int) -> list[tuple[bool, int, int, str]]:
+    """(late, start, end, role) of the marker rows that leave at a frontier."""
+    return [
+        (rows.late, start, end, role_of(rows.keys[key]) or "")
+        for rows in slicer.advance(frontier_us)
+        if "sum" not in rows.partials.states and rows.partials.states.keys() == {"count"}
+        for start, end, key in zip(
+            *(column.tolist() for column in (rows.partials.start, rows.partials.end, rows.partials.key)), strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize(("late", "bounds"), [("revise", (6, 4)), ("per_window", (31, 61))])
+def test_the_root_is_told_of_late_readings_before_all_that_it_was_told_of(late: str, bounds: tuple[int, int]) -> None:
+    """protocol 6.2: over restarts too. Under per_window only a marker after the frontier that they missed counts."""
+    query = replace(at(interpretation="central", leading="open"), late=late)
+    slicer = started(query, node="g")
+    slicer.push(batch((20, 1), (30, 2)))
+    assert marked(slicer, 30) == [(False, 20, 21, LEAD)]
+    slicer.push(batch((5, 4), (25, 8)))
+    slicer = restarted(slicer)
+    slicer.push(batch((15, 16)))
+    slicer.mark([Marker(40)])
+    assert marked(slicer, 60) == [(True, 5, bounds[0], LEAD), (False, 40, 41, "")]
+    slicer.push(batch((3, 32), (50, 64), (70, 128)))
+    slicer = restarted(slicer)
+    assert marked(slicer, 80) == [(True, 3, bounds[1], LEAD)]
+    slicer.push(batch((4, 256), (90, 1)))
+    assert marked(slicer, 90) == []
+    slicer.check()
+
+
+def test_the_end_of_an_epoch_tells_of_late_readings_too() -> None:
+    slicer = started(at(interpretation="central", leading="open"), node="g")
+    slicer.advance(30)
+    slicer.push(batch((5, 4)))
+    assert [(rows.late, rows.partials.start.tolist()) for rows in slicer.flush()] == [(True, [5]), (True, [5])]
+    assert slicer.flush() == []
+    slicer.check()
+
+
+def test_late_readings_before_the_first_marker_lead_nothing_if_the_query_does_not_say_so() -> None:
+    slicer = started(at(interpretation="central"), node="g")
+    slicer.advance(30)
+    slicer.push(batch((5, 4)))
+    assert marked(slicer, 40) == []
+
+
+def test_a_spool_of_an_older_version_leads_nothing_before_what_it_passed_to_the_root() -> None:
+    old = Markers(leading=True)
+    old.restore({"waiting": [], "closed": [NO_INTS, NO_INTS], "made": 0, "open": None, "begun": True})
+    old.pass_late(5, 6)
+    assert old.late_leads == []
 
 
 @pytest.mark.parametrize("interpretation", ["local", "bounds", "overlap"])

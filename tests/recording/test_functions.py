@@ -157,6 +157,38 @@ def test_a_comparison_with_an_integer_that_is_no_float_is_refused(query: dict[st
     assert "the nearest one is" in line
 
 
+def test_readings_beyond_2_to_the_53_are_compared_exactly() -> None:
+    """Where readings are filtered, and where a condition begins a window at the root."""
+    big = 2**61
+    given = {
+        "queries": [
+            {"id": "w", "window": {"type": "tumbling", "length": 10}, "where": f"value < {big}", "aggregate": "count"},
+            {"id": "s", "window": {"type": "state", "begin": f"value >= {2**60}"}, "aggregate": "count"},
+        ],
+        "streams": {"a": [[1, None, big - 1], [2, None, 2**60 - 1], [3, None, 2**60], [4, None, 1]]},
+    }
+    recording = parse(json.dumps(given), "x", 0)
+    rows = {(row["query"], row["start"]): row["value"] for row in RowRenderer(recording).final(Tree(recording).run())}
+    assert rows == {("w", 0): 4, ("s", 1): 1, ("s", 3): 1}
+    assert recording.unanswered == ()
+
+
+@pytest.mark.parametrize(("aggregate", "other"), [("sum", 0.5), ("var", 1)])
+def test_integers_that_are_rounded_to_floats_are_told(aggregate: str, other: float) -> None:
+    """Beside values that are no integers, and where sums of their squares would be too large."""
+    given = {
+        "queries": [{"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": aggregate}],
+        "streams": {
+            "a": [[1, None, 2**53], [2, None, 2**60 + 1], [3, None, -(2**60) - 1]],
+            "b": [[1, None, other]] * 80,
+        },
+    }
+    (line,) = parse(json.dumps(given), "x", 0).unanswered
+    assert line.startswith(
+        "x: streams.a: 2 integers rounded to the nearest float: the first is [1], 1152921504606846977; "
+    )
+
+
 def test_a_comparison_with_a_large_float_is_allowed() -> None:
     given = {
         "queries": [

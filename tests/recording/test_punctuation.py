@@ -142,6 +142,41 @@ def test_a_late_reading_leads_where_none_came_on_time(late: str) -> None:
     assert got == {("q", "", "x", 18, 48): 9}
 
 
+@pytest.mark.parametrize("tree", [{}, {"topology": {"m": ["a"], "n": ["b"], "root": ["m", "n"]}}])
+@pytest.mark.parametrize(
+    ("late", "wanted"),
+    [
+        ("per_window", {(5, 40): 1 + 2 + 4 + 8, (40, 60): 16}),
+        ("revise", {(3, 40): 1 + 2 + 4 + 8 + 32, (40, 60): 16}),
+        ("drop", {(8, 40): 1 + 8, (40, 60): 16}),
+    ],
+)
+def test_the_first_reading_that_counts_leads_the_windows_of_all_even_if_it_is_late(
+    late: str, wanted: dict[tuple[int, int], int], tree: dict[str, Any]
+) -> None:
+    """protocol 6.2, 7.4: as one central computer would have it; the reading at 3 comes when the window has ended."""
+    streams = {
+        "a": [[10, "x", 1], ["wm", 20], [5, "x", 2], [12, "x", 4], ["p", 40], [45, "x", 16], ["wm", 41], [3, "x", 32]],
+        "b": [[8, "x", 8], ["p", 60], ["wm", 70]],
+    }
+    window = {"type": "punctuation", "interpretation": "central", "leading": "open"}
+    marks = {"watermarks": {"mode": "markers"}, "late_policy": late}
+    told = answered(
+        {"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams, **marks, **tree}
+    )
+    assert by_place(told) == {("q", "", "x", *bounds): value for bounds, value in wanted.items()}
+
+
+@pytest.mark.parametrize("late", ["per_window", "revise", "drop"])
+def test_a_late_reading_after_a_marker_of_any_gateway_leads_nothing(late: str) -> None:
+    """Its gateway does not know of that marker."""
+    streams = {"a": [["wm", 20], [12, "x", 2], ["wm", 70]], "b": [["p", 10], ["p", 15], ["p", 60], ["wm", 70]]}
+    window = {"type": "punctuation", "interpretation": "central", "leading": "open"}
+    marks = {"watermarks": {"mode": "markers"}, "late_policy": late}
+    told = answered({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams, **marks})
+    assert by_place(told) == ({("q", "", "x", 10, 15): 2} if late == "revise" else {})
+
+
 @pytest.mark.parametrize("late", ["per_window", "revise", "drop"])
 def test_a_late_reading_is_in_the_window_of_all_markers_that_its_policy_says(late: str) -> None:
     """protocol 4.2: per_window, only where that was open; of two at one time each has its own frontier."""

@@ -3,7 +3,8 @@
 Markers are sorted by time; at equal times an 'end' comes before a 'start'. Equal markers of several nodes count once.
 The rules are those of a single stream (algebra/punctuation/markers.py): a marker without a role ends a window and
 begins the next; a 'start' within an open window and an 'end' outside a window are ignored. With `leading`, the first
-reading of all nodes opens a window.
+reading of all nodes opens a window if it precedes all markers. A late reading may be that first one, so that the window
+begins earlier than rows that are already written.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from typing import Any
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.punctuation.markers import LEAD
 
-Point = tuple[int, str]  # (time, role): '', 'end', LEAD or 'start', which sort in this order at equal times
+Point = tuple[int, str]  # (time, role): '', 'end' or 'start', which sort in this order at equal times
+Lead = tuple[int, int]  # (time, bound): a reading that opens the first window if no marker is before the bound
 
 
 @dataclass(slots=True)
 class MergedMarkers:
     """The markers of all nodes. points: sorted, without duplicates.
 
-    open_us, begun: as in Markers, before the first point. floor_us: earlier markers are ignored.
+    leads: sorted; none has both its time and its bound at or after those of another. open_us, begun: as in Markers,
+    before the first point. floor_us: earlier markers and leads are ignored.
     """
 
     points: list[Point] = field(default_factory=list)
+    leads: list[Lead] = field(default_factory=list)
     open_us: int | None = None
     begun: bool = False
     floor_us: int = NEVER_US
@@ -47,6 +51,22 @@ class MergedMarkers:
             self._again()
         insort(self.points, point)
 
+    def add_lead(self, time_us: int, bound_us: int) -> None:
+        """Add a reading that opens the first window if it is the earliest and no marker is before bound_us.
+
+        bound_us: after time_us; later for a late reading that counts only in windows that end after the frontier it
+        missed.
+        """
+        known = self.points and self.points[0][0] < bound_us  # the first marker may only become earlier
+        if self.begun or known or time_us < self.floor_us:
+            return
+        if any(time <= time_us and bound <= bound_us for time, bound in self.leads):
+            return
+        others = [lead for lead in self.leads if lead[0] < time_us or lead[1] < bound_us]
+        self.leads = sorted([*others, (time_us, bound_us)])
+        if self._done:
+            self._again()
+
     def step(self, decided_us: int) -> tuple[Sequence[tuple[int, int]], bool]:
         """Form windows. Returns (windows closed since the last step, False), or (all closed windows, True).
 
@@ -63,10 +83,8 @@ class MergedMarkers:
         while self._done < len(self.points) and self.points[self._done][0] < decided_us:
             time_us, role = self.points[self._done]
             self._done += 1
-            if role == LEAD:
-                open_us, begun = (open_us, True) if begun else (time_us, True)
-                continue
-            begun = True
+            if not begun:
+                open_us, begun = min((lead for lead, bound in self.leads if bound <= time_us), default=open_us), True
             if open_us is not None and role != "start":
                 if time_us > open_us:
                     self._closed.append((open_us, time_us))
@@ -78,15 +96,19 @@ class MergedMarkers:
     @property
     def low_us(self) -> int | None:
         """Earliest start of a window that has not closed; None if there is none."""
-        open_us, _ = self._open or (self.open_us, self.begun)
-        waiting = self.points[self._done][0] if self._done < len(self.points) else None
-        return waiting if open_us is None else open_us
+        open_us, begun = self._open or (self.open_us, self.begun)
+        if open_us is not None:
+            return open_us
+        waiting = [self.points[self._done][0]] if self._done < len(self.points) else []
+        return min([*waiting, *(time_us for time_us, _ in self.leads if not begun)], default=None)
 
     def forget(self, floor_us: int) -> None:
         """Drop the windows that end at or before floor_us."""
-        before = MergedMarkers([point for point in self.points if point[0] < floor_us], self.open_us, self.begun)
+        past = [point for point in self.points if point[0] < floor_us]
+        before = MergedMarkers(past, self.leads, self.open_us, self.begun)
         before._advance(floor_us)
         self.open_us, self.begun = before._open or (self.open_us, self.begun)
+        self.leads = [] if self.begun else self.leads
         self.floor_us = floor_us
         self.points = [point for point in self.points if point[0] >= floor_us]
         self._again()
@@ -99,12 +121,18 @@ class MergedMarkers:
         self._done, self._closed, self._open, self._returned, self._anew = 0, [], None, 0, True
 
     def snapshot(self) -> list[object]:
-        return [[list(point) for point in self.points], self.open_us, self.begun, self.floor_us, self._done]
+        points, leads = [list(point) for point in self.points], [list(lead) for lead in self.leads]
+        return [points, self.open_us, self.begun, self.floor_us, self._done, leads]
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> MergedMarkers:
-        points, open_us, begun, floor_us, done = state
-        made = cls([(time_us, role) for time_us, role in points], open_us, begun, floor_us)
+        """Continue from what `snapshot` returned. In states of older versions, leads are among the points."""
+        points, open_us, begun, floor_us, done, *leads = state
+        made = cls([(time_us, role) for time_us, role in points if role != LEAD], [], open_us, begun, floor_us)
+        made.leads = [(time_us, bound_us) for time_us, bound_us in leads[0]] if leads else []
+        for time_us, role in points:
+            if role == LEAD:
+                made.add_lead(time_us, time_us + 1)
         if done:
-            made._advance(made.points[done - 1][0] + 1)
+            made._advance(points[done - 1][0] + 1)
         return made

@@ -76,6 +76,9 @@ class Markers:
     not passed, sorted. start, end: the latest closed windows, in order. made: number of windows closed so far. open_us:
     start of the open window, None if none is open. begun: whether the first window has begun. led: whether that window
     is open and was opened by a reading, so that an earlier (late) reading moves its start.
+
+    If only the root knows the windows: first_us: the earliest marker or LEAD passed to the root, None if there is none.
+    late_leads: (time, bound) of late readings that may open the first window of all nodes and have not left yet.
     """
 
     leading: bool
@@ -86,6 +89,8 @@ class Markers:
     open_us: int | None = None
     begun: bool = False
     led: bool = False
+    first_us: int | None = None
+    late_leads: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, markers: Iterable[Marker]) -> None:
         """Add markers at or after the frontier, in any order; a duplicate changes nothing."""
@@ -126,9 +131,15 @@ class Markers:
         out: list[tuple[int, str]] = []
         for marker in self._take(frontier_us):
             out += self._leads(first_us, marker.time_us)
-            self.begun = True
+            self._note(marker.time_us)
             out.append((marker.time_us, marker.role))
         return out + self._leads(first_us, frontier_us)
+
+    def pass_late(self, time_us: int, bound_us: int) -> None:
+        """Note a late reading for the root if it may open the first window: see MergedMarkers.add_lead."""
+        if self._may_lead(time_us):
+            self.late_leads.append((time_us, bound_us))
+            self._note(time_us)
 
     def _take(self, before_us: int) -> list[Marker]:
         """Remove and return the markers before a time, in order."""
@@ -137,9 +148,17 @@ class Markers:
         return taken
 
     def _leads(self, first_us: int | None, before_us: int) -> list[tuple[int, str]]:
-        self._lead(first_us, before_us)
-        led_us, self.open_us = self.open_us, None  # only the root tracks the open window
-        return [] if led_us is None else [(led_us, LEAD)]
+        if first_us is None or first_us >= before_us or not self._may_lead(first_us):
+            return []
+        self._note(first_us)
+        return [(first_us, LEAD)]
+
+    def _may_lead(self, time_us: int) -> bool:
+        """Whether a reading is before all that this node has passed to the root. Markers of others may precede it."""
+        return self.leading and (self.first_us is None or time_us < self.first_us)
+
+    def _note(self, time_us: int) -> None:
+        self.begun, self.first_us = True, time_us if self.first_us is None else min(time_us, self.first_us)
 
     def _lead(self, first_us: int | None, before_us: int) -> None:
         """If `leading`, open a window at a first reading that precedes all markers."""
@@ -180,6 +199,8 @@ class Markers:
             "open": self.open_us,
             "begun": self.begun,
             "led": self.led,
+            "first": self.first_us,
+            "late_leads": [list(lead) for lead in self.late_leads],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -188,3 +209,6 @@ class Markers:
         self.start, self.end = state["closed"]
         self.made, self.open_us, self.begun = state["made"], state["open"], state["begun"]
         self.led = state.get("led", False)
+        # an older version did not keep the time of what it passed to the root: then nothing may precede it
+        self.first_us = state.get("first", NEVER_US if self.begun else None)
+        self.late_leads = [(time_us, bound_us) for time_us, bound_us in state.get("late_leads", ())]

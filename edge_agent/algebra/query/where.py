@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +25,7 @@ SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+BEYOND: Final = 2**62  # no reading is so large (machines/slicing/reading_filter.py)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*\Z")
 KEYWORDS: Final = frozenset({"and", "or", "not", "in"})
@@ -81,6 +85,7 @@ class Or:
 
 
 Expr = Compare | In | Not | And | Or
+Scaled = tuple[Array, int | None]  # values and their scale
 
 
 def names(expr: Expr) -> frozenset[str]:
@@ -100,17 +105,20 @@ def evaluate(
     series: Ints,
     labels: Sequence[Labels],
     cache: dict[Expr, Mask] | None = None,
+    *,
+    scale: int | None = None,
 ) -> Mask:
     """Whether each reading passes: shape (k,), bool.
 
-    value: shape (k,), float64, in the sensor's unit. series: shape (k,), int64, index into labels, which is an
-    append-only table. cache: results of conditions on labels alone, per series; the caller keeps it for the same table.
+    value: shape (k,), float64 in the sensor's unit if scale is None, else int64 in units of 10**scale: these are
+    compared exactly. series: shape (k,), int64, index into labels, which is an append-only table. cache: results of
+    conditions on labels alone, per series; the caller keeps it for the same table.
     """
-    passed = _evaluate(expr, value, series, labels, {} if cache is None else cache)
+    passed = _evaluate(expr, (value, scale), series, labels, {} if cache is None else cache)
     return np.broadcast_to(passed, np.shape(value)) if np.ndim(passed) == 0 else passed
 
 
-def _evaluate(expr: Expr, value: Array, series: Ints, labels: Sequence[Labels], cache: dict[Expr, Any]) -> Any:
+def _evaluate(expr: Expr, of: Scaled, series: Ints, labels: Sequence[Labels], cache: dict[Expr, Any]) -> Any:
     if VALUE not in names(expr):
         known = cache.get(expr)
         if known is None or len(known) < len(labels):
@@ -118,18 +126,33 @@ def _evaluate(expr: Expr, value: Array, series: Ints, labels: Sequence[Labels], 
             more = np.array([_holds(expr, dict(labels[i])) for i in range(seen, len(labels))], np.bool_)
             known = cache[expr] = more if known is None else np.concatenate([known, more])
         return known[series[0]] if len(series) and series.strides == (0,) else known[series]
+    value, scale = of
     match expr:
         case Compare():
-            return SIGNS[expr.sign](value, expr.literal)
+            literal = expr.literal if scale is None else _bound(expr.sign, float(expr.literal), scale)
+            return np.full(len(value), expr.sign == "!=") if literal is None else SIGNS[expr.sign](value, literal)
         case In():
-            return np.isin(value, np.array(expr.options, np.float64))
+            if scale is None:
+                return np.isin(value, np.array(expr.options, np.float64))
+            bounds = [_bound("=", float(option), scale) for option in expr.options]
+            return np.isin(value, np.array([bound for bound in bounds if bound is not None], np.int64))
         case Not():
-            return np.logical_not(_evaluate(expr.part, value, series, labels, cache))
+            return np.logical_not(_evaluate(expr.part, of, series, labels, cache))
         case And() | Or():
             join = np.logical_and if isinstance(expr, And) else np.logical_or
             return join.reduce(
-                [np.broadcast_to(_evaluate(part, value, series, labels, cache), np.shape(value)) for part in expr.parts]
+                [np.broadcast_to(_evaluate(part, of, series, labels, cache), np.shape(value)) for part in expr.parts]
             )
+
+
+@lru_cache(1_024)
+def _bound(sign: str, literal: float, scale: int) -> int | None:
+    """The int64 with which units of 10**scale compare as their values do with a literal; None: equal to no unit."""
+    exact = Fraction(int(literal)) if literal.is_integer() else Fraction(repr(literal))  # as it was written
+    units = exact / Fraction(10) ** scale
+    if sign in ("=", "!="):
+        return int(units) if units.denominator == 1 and abs(units) < BEYOND else None
+    return max(-BEYOND, min(BEYOND, math.ceil(units) if sign in ("<", ">=") else math.floor(units)))
 
 
 def _holds(expr: Expr, labels: dict[str, str]) -> bool:

@@ -31,6 +31,7 @@ class OrderedReadings:
     first, until: shape (k,), int64, each key's rows are first..until-1. position: shape (k,), int64, the position of
     each key's first row among all its readings. base: shape (k,), int64, the position from which windows of this
     definition count. time_us: shape (n,), int64. value: shape (n,), float64, in the sensor's unit. labels: of each key.
+    exact: (the values as int64 in units of 10**scale, scale) if they are integers, which conditions compare exactly.
     """
 
     first: Ints
@@ -40,11 +41,13 @@ class OrderedReadings:
     time_us: Ints
     value: Floats
     labels: Sequence[Labels] = ()
+    exact: tuple[Ints, int] | None = None
 
     def holds(self, text: str) -> Mask:
         """Whether each reading meets a condition: shape (n,), bool. text: see algebra/query/where_parser.py."""
         series = np.repeat(np.arange(len(self.first)), self.until - self.first)
-        return where.evaluate(where_parser.parse(text), self.value, series, self.labels)
+        value, scale = self.exact or (self.value, None)
+        return where.evaluate(where_parser.parse(text), value, series, self.labels, scale=scale)
 
 
 @dataclass(frozen=True, slots=True)

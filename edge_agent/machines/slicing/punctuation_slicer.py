@@ -169,6 +169,10 @@ class PunctuationSlicer(PlanInterval):
         """Whether rows from start_us on are in the open window. A late reading may have moved its start back."""
         return self._markers.open_us is not None and self._markers.open_us <= start_us
 
+    def begun_here(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """The given windows (start, end, key code) that begin in this interval."""
+        return [window for window in windows if self.plan and self.from_us <= window[0] < self.until_us]
+
     def ended_here(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """The given windows (start, end, key code) that end in this interval."""
         return [window for window in windows if self.plan and self.from_us < window[1] <= self.until_us]
@@ -200,14 +204,16 @@ class InstantSlicer(PunctuationSlicer):
 
     Readings leave once the frontier has passed them, one row per key and step (root/instant_slices.py). With the policy
     per_window each late reading is a row of its own that ends after the frontier it missed, so that it counts only in a
-    window that is still open.
+    window that is still open. A late reading before all that the root knows of this node may open the first window.
     """
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
         """Adds late readings as separate deltas. Returns (readings that no query uses, 0)."""
         if self.plan is None:
             return len(run.time_us), 0
-        if self.queries[0].late == "per_window":
+        per_window, first_us = self.queries[0].late == "per_window", int(run.time_us[0])
+        self._markers.pass_late(first_us, (frontier_us if per_window else first_us) + 1)
+        if per_window:
             rows = rows_by_key(run, self.basis, self.scale, apart=True)
             rows = Partials(rows.start, np.full(len(rows), frontier_us + 1), rows.key, rows.states)
         else:

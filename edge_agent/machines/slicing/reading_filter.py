@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.partials.arrays import Array, Mask
+from edge_agent.algebra.partials.arrays import Mask
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query import where, where_parser
 
@@ -45,14 +45,8 @@ class ReadingFilter:
             if batch.labels is not self._labels:
                 self._cache, self._labels = {}, batch.labels
             with np.errstate(invalid="ignore"):
-                wanted = where.evaluate(self._where, self._units(value), batch.series, batch.labels, self._cache)
+                wanted = where.evaluate(self._where, value, batch.series, batch.labels, self._cache, scale=self._scale)
             sound = len(value) if keep is None else int(np.count_nonzero(keep))
             keep = wanted if keep is None else keep & wanted
             counters["filtered"] += sound - int(np.count_nonzero(keep))
         return None if keep is None or keep.all() else keep
-
-    def _units(self, value: Array) -> Array:
-        """Values in the sensor's unit, in which the filter's text is written."""
-        if not self._scale:
-            return value
-        return value / 10.0**-self._scale if self._scale < 0 else value * 10.0**self._scale

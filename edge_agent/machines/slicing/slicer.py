@@ -20,6 +20,7 @@ from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Serving
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Batch, Partials, readings_in
 from edge_agent.algebra.punctuation.markers import (
+    LEAD,
     MARKER_KEY,
     Marker,
     Markers,
@@ -161,13 +162,25 @@ class Slicer:
                 for start, end, n in markers.advance(self.frontier_us, first_us, self.frontier_us - self.horizon_us)
             ]
         for interval in intervals:
-            ended = interval.ended_here(closed)
-            if ended and interval.marker_plan is not None:
-                columns = np.array(ended, np.int64)
-                one = {"count": np.ones(len(ended), np.int64)}
-                self.counters["added"] += len(ended)
-                rows = Partials(columns[:, 0], columns[:, 1], columns[:, 2], one)
-                yield StepRows(interval.marker_plan, False, rows, self._keys.table, self._nodes)
+            yield from self._listed(interval, interval.ended_here(closed), late=False)
+
+    def _led_late(self, markers: Markers) -> Iterator[StepRows]:
+        """Removes and yields the rows of late readings that may open the first window of all nodes."""
+        leads, markers.late_leads = markers.late_leads, []
+        windows = [(start, end, self._keys.code(role_key(LEAD))) for start, end in leads]
+        for interval in self._timeline if windows else ():
+            if isinstance(interval, PunctuationSlicer):
+                yield from self._listed(interval, interval.begun_here(windows), late=True)
+
+    def _listed(
+        self, interval: PunctuationSlicer, windows: Sequence[tuple[int, int, int]], *, late: bool
+    ) -> Iterator[StepRows]:
+        """Yields one row per window (start, end, key code)."""
+        if windows and interval.marker_plan is not None:
+            columns, one = np.array(windows, np.int64), {"count": np.ones(len(windows), np.int64)}
+            self.counters["added"] += len(windows)
+            rows = Partials(columns[:, 0], columns[:, 1], columns[:, 2], one)
+            yield StepRows(interval.marker_plan, late, rows, self._keys.table, self._nodes)
 
     # --- readings -----------------------------------------------------------------------------------------------
 
@@ -235,7 +248,8 @@ class Slicer:
         Returns all rows that close (end <= frontier), and all late rows since the last call.
         """
         self.frontier_us = max(self.frontier_us, frontier_us)
-        windows = [] if self._markers is None else list(self._cut_at_markers(self._markers))
+        markers = self._markers
+        windows = [] if markers is None else [*self._led_late(markers), *self._cut_at_markers(markers)]
         out = windows + [
             StepRows(plan, late, partials, self._keys.table, self._nodes)
             for interval in self._timeline
@@ -251,7 +265,8 @@ class Slicer:
 
     def flush(self) -> list[StepRows]:
         """Removes and returns all open rows. Slicing may continue afterwards, because each row is a delta."""
-        out = [
+        out = [] if self._markers is None else list(self._led_late(self._markers))
+        out += [
             StepRows(plan, late, partials, self._keys.table, self._nodes)
             for interval in self._timeline
             for plan, late, partials in interval.close(FAR_US)

@@ -59,6 +59,7 @@ class Fields:
         """value, time: JSON pointers. Without one: the whole document is the value, the time is that of arrival."""
         self.quality = quality
         self._value, self._time = pointer(value), pointer(time)
+        self.bare = False  # whether documents are floats, read of payloads that are bare numbers
         self._templates = [(name, parse(text)) for name, text in sorted(quality.sensor.labels)]
         self.in_document = any(isinstance(part, tuple) for _, template in self._templates for part in template.parts)
         self._series_of_topic: dict[str, int] = {}
@@ -89,11 +90,14 @@ class Fields:
         found = read.column(documents, self._value) if self._value else documents
         value = read.plain(found)
         if value is not None:
+            self.quality.rounds(shown if self.bare else found, value)
             return np.arange(len(value)), value
         there = [i for i, one in enumerate(found) if one is not read.ABSENT]
         self.quality.count.absent += len(documents) - len(there)
         rows, good = self.quality.each([found[i] for i in there], [shown[i] for i in there], read.value)
-        return np.array(there, np.int64)[rows], np.array(good, np.float64)
+        taken, value = np.array(there, np.int64)[rows], np.array(good, np.float64)
+        self.quality.rounds([found[i] for i in taken.tolist()], value)
+        return taken, value
 
     def series(self, topics: Sequence[str], documents: Sequence[object] = ()) -> Ints | int:
         """The series number of each document, or one number if all have the same; NO_LABEL where a label is missing."""
@@ -129,6 +133,7 @@ class Converter:
         self._fields = Fields(self.quality, value, time)
         self._format = str(sensor.option("format", "auto"))
         self._json = self._format == "json" or bool(value or time or self._fields.in_document)
+        self._fields.bare = not self._json
 
     def convert(
         self, payloads: list[bytes], topics: list[str], arrivals: list[tuple[int, int]], latest_us: int | None
@@ -200,6 +205,7 @@ class Converter:
             try:
                 if self._format == "auto" and payload[:1] not in CBOR_HEADS:
                     time_us, value = np.array([came]), np.array([read.number(payload)])
+                    self.quality.rounds([payload], value)
                 else:
                     time_us, value = readings.decode(payload)
             except (WireError, read.BadPayloadError) as err:
@@ -215,6 +221,9 @@ class Converter:
         if len(times) == 1:
             return self.quality.batch(times[0], values[0], numbers, latest_us)
         together: Any = np.concatenate(values)  # int64 and float64 together are float64
+        for each in values if together.dtype.kind == "f" else ():
+            if each.dtype.kind != "f":
+                self.quality.rounds(each, each.astype(np.float64))
         return self.quality.batch(np.concatenate(times), together, numbers, latest_us)
 
 

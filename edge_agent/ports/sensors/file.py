@@ -172,7 +172,8 @@ class FileSensor(CheckedSensor):
                 del row[column]  # an empty cell means that there is no reading
                 continue
             try:
-                short = cell.isascii() and cell.isdecimal() and len(cell) < INT_DIGITS
+                digits = cell.removeprefix("-")
+                short = digits.isascii() and digits.isdecimal() and len(digits) < INT_DIGITS
                 row[column] = int(cell) if short else read.number(cell.encode())
             except read.BadPayloadError:
                 row[column] = cell  # may be a time as text; a value as text is refused later

@@ -54,6 +54,12 @@ def numbers(payloads: Sequence[bytes]) -> list[float] | None:
         return None
 
 
+def whole(payload: bytes) -> int | None:
+    """The integer in a bare number; None if it has a fraction or an exponent."""
+    text = payload.strip()
+    return int(text) if text.lstrip(b"+-").isdigit() else None
+
+
 def document(payload: bytes) -> Any:
     """Parse a JSON document. Raises: BadPayloadError if the payload is not exactly one complete document."""
     if len(payload) > LONGEST_NUMBER and payload.count(b"[") + payload.count(b"{") > MOST_DEPTH:

@@ -17,7 +17,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Note
-from edge_agent.ports.sensors.payloads import BEYOND_US, BadPayloadError
+from edge_agent.ports.sensors.payloads import BEYOND_US, BadPayloadError, whole
 
 YEAR_2000_US: Final = 946_684_800_000_000  # an earlier time comes from a clock that was never set
 FUTURE_US: Final = 300_000_000  # docs/protocol.md 4.3
@@ -45,7 +45,7 @@ class Counters:
     messages: int = 0  # messages received
     readings: int = 0  # readings passed on
     bad_value: int = 0  # not a number, infinite, or beyond 2^53 steps of the resolution
-    rounded: int = 0  # passed on, rounded to a multiple of the resolution
+    rounded: int = 0  # passed on, rounded to a multiple of the resolution, or an integer to the nearest float
     bad_time: int = 0  # unreadable, before 2000, or not in the years 828 to 3111
     bad_label: int = 0  # a label cannot be filled in
     too_many_keys: int = 0  # the sensor has more series than [limits] keys
@@ -210,7 +210,12 @@ class Quality:
         """Returns (values as int64 counts of 10**scale, or as float64 if scale is None; good rows as in _drop)."""
         scale = self.sensor.scale
         if scale is None:
-            return (value if value.dtype == np.float64 else value.astype(np.float64)), good
+            if value.dtype == np.float64:
+                return value, good
+            floats = value.astype(np.float64)
+            kept = slice(None) if good is None else good
+            self.rounds(value[kept], floats[kept])
+            return floats, good
         if value.dtype.kind != "f" and scale <= 0:
             factor = 10**-scale
             most = EXACT // factor
@@ -230,6 +235,23 @@ class Quality:
             good = self._drop(~fits, good, "bad_value", value)
             steps = np.where(fits, steps, 0.0)
         return steps.astype(np.int64), good
+
+    def rounds(self, found: Sequence[Any] | Values, floats: Floats) -> None:
+        """Count and show the integers that differ from the floats read of them. Only beyond 2^53 there are such.
+
+        found: numbers, or payloads with a bare number; shape (k,), as floats. Scaled values beyond 2^53 steps are
+        refused, and others are rounded to a step.
+        """
+        if self.sensor.scale or not len(floats) or (floats.max() < EXACT and floats.min() > -EXACT):
+            return
+        rows = np.flatnonzero(np.abs(floats) >= EXACT).tolist()
+        pairs = [(whole(found[row]) if isinstance(found[row], bytes) else found[row], floats[row]) for row in rows]
+        other = [
+            int(number) for number, near in pairs if isinstance(number, int | np.integer) and _differs(number, near)
+        ]
+        if other:
+            self.count.rounded += len(other)
+            self.note("rounded", other[0], readings=len(other))
 
     def _good_times(self, time_us: Ints, good: Mask | None, latest_us: int | None) -> Mask | None:
         latest = int(time_us.max())
@@ -274,3 +296,7 @@ class Quality:
         """Removes and returns the notes since the last call."""
         notes, self._notes = self._notes, []
         return notes
+
+
+def _differs(number: int | np.integer[Any], near: float) -> bool:
+    return bool(np.isfinite(near)) and int(number) != int(near)

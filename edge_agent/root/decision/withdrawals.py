@@ -1,7 +1,8 @@
 """The reasons for which a row of results is withdrawn (docs/protocol.md). There are no others.
 
 - joined (5.4): a session, or a window between markers, is now part of a longer one that has a row. Late readings join
-  sessions, late markers join windows, and a node that was left out adds its window to that of the others.
+  sessions, late markers join windows, a node that was left out adds its window to that of the others, and a late
+  reading begins the first window between the markers of all nodes earlier (`PunctuationWindows._cut_anew`).
   Sessions: `joined`, for both roots; windows between markers: `PunctuationWindows.step` (root/punctuation_state.py).
 - cut (7.4): a late marker divides a window between the markers of all nodes into several:
   `PunctuationWindows._cut_anew`.

@@ -36,9 +36,6 @@ def made(seed: int) -> dict[str, Any]:
     given = {"queries": queries, "streams": streams, "topology": topology(random, children)}
     if random.random() < 0.5:
         policy = random.choice(["per_window", "drop", "revise"])
-        for query in queries if policy == "per_window" else ():  # no gateway knows what is open at the root
-            if query["window"]["interpretation"] == "central":
-                query["window"]["leading"] = "drop"
         given |= {
             "watermarks": {"mode": "markers", "allowed_lateness_ms": random.choice([0, 5])},
             "late_policy": policy,

@@ -74,7 +74,11 @@ class MarkedFleet(Fleet):
     def _queries(self, random: Random) -> tuple[Query, ...]:
         aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "median", "last"))
         local = [Tumbling(2 * SECOND), Sliding(3 * SECOND, 1 * SECOND), Session(1 * SECOND)]
-        between = [[Punctuation(each) for each in ("local", "bounds", "order", "central")], [Punctuation("overlap")]]
+        led = Random(f"leading {self.seed}").choice(["drop", "open"])  # also by late readings: only the root knows
+        between = [
+            [*(Punctuation(each) for each in ("local", "bounds", "order")), Punctuation("central", led)],
+            [Punctuation("overlap")],
+        ]
         by, lateness = random.choice([(), ("machine",)]), random.choice([0, 1, 2]) * SECOND
         windows: list[Any] = [random.choice(local), *random.choice(between)]
         missing = random.choice(ON_MISSING)

@@ -1,0 +1,123 @@
+"""Epochs that are declared lost, gap records that stand for frames, and frames that cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_agent.algebra.frame import LOST, Frame, Gap
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.epochs.epoch_frames import (
+    MOST_QUARANTINED,
+    RECEIPT_QUARANTINED,
+)
+from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.events import BadFrame
+from tests.support.machines.inbox_frames import GROUP, JOURNAL, born, lost_past, restarted, seqs
+
+
+def test_frames_of_an_epoch_declared_lost_still_apply_once_for_their_data() -> None:
+    """protocol 1.2."""
+    inbox = Inbox(JOURNAL)
+    seqs(inbox, "a", born(1))
+    seqs(inbox, "a", Frame(1, 2))
+    effects = inbox.take("a", born(2, LOST))
+    assert [(e.epoch, e.seq, e.stale) for e in effects] == [(1, 2, True), (2, 0, False)]
+    later = inbox.take("a", Frame(1, 1))
+    assert [(e.epoch, e.seq, e.stale) for e in later] == [(1, 1, True)]
+    assert inbox.take("a", Frame(1, 2)) == []
+
+
+def test_a_bad_body_is_settled_receipted_and_does_not_stop_the_line() -> None:
+    """protocol 3.6."""
+    inbox = Inbox(JOURNAL)
+    seqs(inbox, "a", born(1))
+    effects = inbox.take("a", BadFrame(1, 1, "not CBOR", b"x"))
+    assert [(e.frame, e.why) for e in effects] == [(None, "not CBOR")]
+    assert inbox.receipt("a", 1).upto == 2
+    assert inbox.receipt("a", 1).quarantined == (1,)
+    assert seqs(inbox, "a", Frame(1, 2)) == [(1, 2)]
+
+
+def test_one_gap_record_may_stand_for_a_run_of_frames() -> None:
+    """protocol 3.5."""
+    inbox = Inbox(JOURNAL)
+    seqs(inbox, "a", born(1))
+    assert seqs(inbox, "a", Frame(1, 4)) == []
+    run = Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 9, (), "quota", run=3),))
+    assert seqs(inbox, "a", run) == [(1, 1), (1, 4)]
+    assert inbox.receipt("a", 1).upto == 5
+
+
+def test_no_frame_waits_below_a_gap_record_that_stands_for_it() -> None:
+    """protocol 2.2, 3.5: it would take room for ever."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (2, 3, 4)] == [[], [], []]
+    assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1), (1, 4)]
+    assert not inbox.waits("a")
+
+
+def test_an_epoch_that_waits_for_one_without_a_past_follows_it_and_is_not_lost_with_the_older_ones() -> None:
+    """protocol 1.2: frames arrive in any order."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(3, (2, 0))) == []
+    effects = inbox.take("a", born(2, LOST))
+    assert [(each.epoch, each.seq, each.stale) for each in effects] == [(2, 0, False), (3, 0, False)]
+    assert inbox.current == {"a": 3}
+
+
+def test_of_an_epoch_declared_lost_nothing_counts_before_its_birth_has_come() -> None:
+    """protocol 1.2, 3.7: it may be for another journal of this parent, which counted it."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(5, 1)) == []
+    assert seqs(inbox, "a", lost_past(9, 5)) == [(9, 0)]
+    assert seqs(inbox, "a", born(5, journal=JOURNAL + 1)) == []
+    assert seqs(inbox, "a", born(5)) == [(5, 0), (5, 1)]
+
+
+def test_a_gap_record_of_an_epoch_declared_lost_passes_over_no_frame_that_may_still_come() -> None:
+    """protocol 1.2: the order of its frames no longer matters, and each counts once."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", lost_past(9)) == [(9, 0)]
+    assert seqs(inbox, "a", Frame(1, 3, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 4),))) == [(1, 3)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (1, 2, 2)] == [[(1, 1)], [(1, 2)], []]
+
+
+@pytest.mark.parametrize("why", ["it is lost", "it has more frames"])
+def test_a_birth_that_cannot_follow_the_epoch_that_it_names_is_of_another_line(why: str) -> None:
+    """protocol 1.2, 1.3, 1.4"""
+    inbox = Inbox(JOURNAL, silence_us=10)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1)]
+    if why == "it is lost":
+        assert seqs(inbox, "a", lost_past(2)) == [(2, 0)]
+    else:
+        assert seqs(inbox, "a", Frame(1, 2)) == [(1, 2)]
+    assert seqs(inbox, "a", born(3, (1, 1))) == []
+    assert inbox.rivals == {"a": (3, inbox.current["a"])}
+
+
+def test_a_refused_birth_is_told_also_after_many_bad_frames() -> None:
+    """protocol 2.4"""
+    inbox = Inbox(JOURNAL)
+    inbox.take("a", BadFrame(1, 0, "bad", b""))
+    for seq in range(1, 1_000):
+        inbox.take("a", BadFrame(1, seq, "bad", b""))
+    again = restarted(inbox)
+    for each in (inbox, again):
+        assert each.receipt("a", 1).quarantined == (0, *range(1_001 - RECEIPT_QUARANTINED, 1_000))
+        assert each.unborn("a", 1)
+        assert len(each.epochs[EpochKey("a", 1)].quarantined) <= MOST_QUARANTINED
+
+
+def test_a_gap_record_behind_the_end_of_an_epoch_stands_for_all_its_frames() -> None:
+    """protocol 1.4, 3.5: what the second line sends behind them follows."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 0))) == [(2, 0)]
+    assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (3, 5, 4)] == [[], [], [(1, 4)]]
+    assert inbox.receipt("a", 1).upto == 5
