@@ -13,6 +13,7 @@ from edge_agent.algebra.frame import (
     IN_DOUBT,
     JOURNAL_LOST,
     LATEST_US,
+    Define,
     Frame,
     Gap,
     GroupPart,
@@ -44,12 +45,11 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import MOVED_AT_ONCE
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink import journal_change
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
-from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, moved, sort_out
+from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE, Numbers, Spooled, in_doubt, moved, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.ports.spool import DamagedError
@@ -199,8 +199,9 @@ def test_what_was_never_published_goes_to_the_new_journal_as_it_is() -> None:
     assert [frame.birth.journal for frame in kept if frame.birth is not None] == [NEW]
 
 
-def test_a_damaged_birth_that_goes_to_the_new_journal_as_it_is_ends_no_process() -> None:
-    """protocol 3.7, 3.6: a record takes its place."""
+def test_a_damaged_birth_that_goes_to_the_new_journal_as_it_is_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.7, 3.6: a record takes its place. Of a merger, whose frames of earlier epochs do not move."""
+    monkeypatch.setattr(Gateway, "_is_leaf", False)
     host = at_work(published=False)
     host.do(Command("rebirth"), T0 + 6 * S)
     host.do(Tick(), T0 + 7 * S)
@@ -268,6 +269,11 @@ def test_frames_are_sorted_by_what_the_old_journal_can_have_seen() -> None:
     # the old journal had the birth and the new one would never get it
     assert sort_out([((1, 3), False), *fresh], 2) == Spooled([(1, 3)], [], [(2, 0), (2, 1)])
     assert sort_out([((2, 3), False)], 2) == Spooled([], [(2, 3)], [])
+    # the numbers of the earlier epochs are known
+    assert sort_out([*old, *fresh], 2, {1, 2}) == Spooled([(1, 0)], [(1, 1), (2, 0), (2, 1)], [])
+    assert sort_out([((1, 0), True), *fresh], 2, {1, 2}) == Spooled([(1, 0)], [], [(2, 0), (2, 1)])
+    three = [*old, *fresh, ((3, 0), False)]
+    assert sort_out(three, 3, {1, 3}) == Spooled([(1, 0), (1, 1)], [], [(2, 0), (2, 1), (3, 0)])
 
 
 def test_the_tier_above_a_lost_journal_begins_its_record_where_the_leaf_had_come_to() -> None:
@@ -412,27 +418,94 @@ def test_losses_of_a_journal_go_ahead_of_a_birth_that_waits_and_has_no_room_for_
     assert first.birth.predecessor == (ahead[-1].epoch, ahead[-1].seq)
 
 
-def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_and_leave_the_spool() -> None:
-    """protocol 1.5, 3.7: their numbers have no meaning in the present epoch, and their own one nobody will hear of."""
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_frames_never_published_of_epochs_before_a_restart_move_to_the_new_journal(restarts: int) -> None:
+    """protocol 3.7: the region was away, its disk was replaced, and meanwhile the gateway was started again."""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    sent = readings([frame for frame, marked in host.disk.frames.values() if marked])
+    for at in range(6, 6 + 5 * restarts + 5):
+        if at % 5 == 1 and at > 6:
+            host = gateway_host(host.disk, T0 + at * S)
+        read(host, T0 + at * S, 1, T0 + at * S)
+        host.do(Tick(), T0 + at * S + S // 2)
+    epochs = {epoch for epoch, _ in host.disk.frames}
+    assert len(epochs) == restarts + 1
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + (at + 1) * S)
+    host.do(LinkUp(), T0 + (at + 1) * S)
+    host.do(Tick(), T0 + (at + 20) * S)
+    spooled = [frame for frame, _ in host.disk.frames.values()]
+    assert not epochs & {frame.epoch for frame in spooled}, "all in one new epoch"
+    lost = [gap.readings for gap in gaps(spooled) if gap.reason == IN_DOUBT]
+    assert sum(max(each, 0) for each in lost) == sent > 0
+    assert lost.count(-1) == restarts, "the times of rows of a flush, as of late ones"
+    assert readings(spooled) == at + 1 - sent
+    assert not [gap for gap in gaps(spooled) if gap.reason == DAMAGED]
+    promises_follow(spooled)
+    host.machine.outbox.check()
+
+
+def promises_follow(frames: list[Frame]) -> None:
+    """No frontier comes before rows."""
+    promised = [i for i, frame in enumerate(frames) if any(part.frontier_us is not None for part in frame.groups)]
+    assert promised == [i for i in promised if i >= max(i for i, frame in enumerate(frames) if frame.readings)]
+
+
+def many_unsent(*, restarted: bool = False) -> tuple[SimulatedHost[Gateway], set[int], int]:
+    """A gateway whose frames have begun to move to a new journal. Returns it, their epochs, and how many readings.
+
+    restarted: whether it was started again while the parent was away.
+    """
     host = at_work(published=True)
     host.do(LinkDown(), T0 + 6 * S)
     seconds = 2 * MOVED_AT_ONCE + 20
     for i in range(6, seconds):
+        if restarted and i == seconds // 4:
+            host = gateway_host(host.disk, T0 + i * S)
         read(host, T0 + i * S, 1, T0 + i * S)
         host.do(Tick(), T0 + i * S + S // 2)
-    old, before = host.machine.outbox.epoch, len(host.frames)
-    host.do(Receipted(Receipt(old, NEW, 0)), T0 + seconds * S)  # the parent is back, but the link is down again
-    assert sum(epoch == old for epoch, _ in host.disk.frames) > MOVED_AT_ONCE // 2, "one commit does not move all"
+    old = {epoch for epoch, _ in host.disk.frames}
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + seconds * S)  # the link is down again
+    assert sum(epoch in old for epoch, _ in host.disk.frames) > MOVED_AT_ONCE // 2, "one commit does not move all"
+    assert len(old) == 1 + restarted
+    return host, old, seconds
+
+
+def started_again(host: SimulatedHost[Gateway], seconds: int) -> SimulatedHost[Gateway]:
     process = Gateway(NodeSettings("a"), Random(99), host.disk.restored(), host.disk.load)
     again = SimulatedHost(process, host.disk)
     again.do(Configured((SENSOR,), (QUERY,), (), ("q",)), T0 + (seconds + 1) * S)
     for i in range(2, 6):
         again.do(Tick(), T0 + (seconds + i) * S)
-    assert not any(epoch == old for epoch, _ in host.disk.frames)
-    frames = [*host.frames[before:], *again.frames]
-    lost = sum(max(gap.readings, 0) for gap in gaps(frames) if gap.reason == IN_DOUBT)
-    assert lost > MOVED_AT_ONCE // 2
-    assert readings(frames) + lost == seconds
+    return again
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_restart_goes_on_to_move_frames_and_none_is_lost(restarted: bool) -> None:
+    """protocol 1.5, 3.7: the last of them define their numbers again. No promise comes before their rows."""
+    host, old, seconds = many_unsent(restarted=restarted)
+    again = started_again(host, seconds)
+    assert not any(epoch in old for epoch, _ in host.disk.frames)
+    spooled = [frame for frame, _ in host.disk.frames.values()]
+    lost = sum(max(gap.readings, 0) for gap in gaps(spooled) if gap.reason == IN_DOUBT)
+    assert 0 < lost < 10, "those that were published"
+    assert readings(spooled) + lost == seconds
+    assert not [gap for gap in gaps(again.frames) if gap.reason in (IN_DOUBT, JOURNAL_LOST)]
+    promises_follow(spooled)
+
+
+def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_if_nothing_says_what_their_numbers_mean() -> None:
+    """protocol 1.5, 3.7: as where those that define them again are damaged; they leave the spool."""
+    host, old, seconds = many_unsent()
+    last = max((epoch, seq) for epoch, seq in host.disk.frames if epoch in old)
+    frame, marked = host.disk.frames[last]
+    assert frame.define is not None
+    host.disk.frames[last] = replace(frame, define=None), marked
+    before = readings([frame for (epoch, _), (frame, _) in host.disk.frames.items() if epoch in old])
+    again = started_again(host, seconds)
+    assert not any(epoch in old for epoch, _ in host.disk.frames)
+    lost = sum(max(gap.readings, 0) for gap in gaps(again.frames) if gap.reason == IN_DOUBT)
+    assert lost == before > MOVED_AT_ONCE // 2
 
 
 def test_a_frame_that_is_damaged_when_it_moves_to_the_new_journal_is_declared() -> None:
@@ -498,12 +571,26 @@ def test_losses_that_frames_in_doubt_declared_are_declared_with_them() -> None:
 def test_frames_that_move_take_their_late_rows_as_late_ones_and_their_losses_along() -> None:
     """protocol 3.7"""
     encoder, frames = frames_of()
-    step = moved(frames[0], encoder, list(encoder.keys), list(encoder.nodes))
+    step = moved(frames[0], Numbers.of(encoder))
     assert [(rows.late, int(rows.partials.start[0])) for each in step.groups for rows in each.rows] == [
         (False, 20 * S),
         (True, LATE_ROWS),
     ]
     assert step.gaps == (Gap((QUERY.group,), 5 * S, 6 * S, 4, ("b",), "quota", 0),)
+
+
+def test_numbers_that_nothing_defines_are_an_error_and_never_another_key() -> None:
+    """protocol 2.4, 3.7: a frame before may be damaged."""
+    encoder, frames = frames_of()
+    numbers = Numbers.of(encoder)
+    rows = frames[0].groups[0].sections[0].rows(("count", "sum"))
+    numbers.check(rows, ("count", "sum"))
+    with pytest.raises(KeyError):
+        Numbers().check(rows, ("count", "sum"))
+    with pytest.raises(ValueError, match="1 numbers are known, and 2 comes next"):
+        numbers.learn(Define(keys=(2, ("z",))))
+    numbers.learn(Define(keys=(0, ("x", "y"))))
+    assert numbers.keys == ["x", "y"]
 
 
 def test_of_very_many_ranges_in_doubt_one_record_covers_all(monkeypatch: pytest.MonkeyPatch) -> None:
