@@ -7,7 +7,7 @@ import json
 import socket
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ EXAMPLES = """\
   headwater check                         # headwater.toml here
   headwater check --connect press-1.toml  # also check that its files exist and its brokers answer
   headwater check boiler.json             # a sensor or a query, before it is published
-  headwater check root.toml region-1.toml press-1.toml  # also what concerns several: horizon, grace
+  headwater check root.toml region-1.toml press-1.toml  # also what concerns several: horizon, grace, circles
   headwater check --json *.toml
 
 exit codes: 0 no mistake; 1 no mistake, but a file or broker is missing (--connect); 2 mistakes; 3 not supported yet
@@ -114,11 +114,33 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
 
 
 def _together(verdicts: list[Verdict]) -> list[Verdict]:
-    """Add mistakes that concern several files: a gap longer than the root's horizon, and a grace that is too short."""
+    """Add mistakes that concern several files: a gap longer than the root's horizon, a grace that is too short, and
+    parents in a circle.
+    """
     every = [v.settings for v in verdicts if v.settings is not None]
     horizon_us = min((each.root.horizon_us for each in every if each.node.role == "root"), default=None)
     found = verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
-    return [_patient(verdict, every) for verdict in found]
+    parents = {each.node.id: each.uplink.in_order for each in every if each.uplink is not None}
+    return [_patient(_upward(verdict, parents), every) for verdict in found]
+
+
+def _upward(verdict: Verdict, parents: Mapping[str, Sequence[str]]) -> Verdict:
+    """Add a mistake if a parent of a node is below it (docs/protocol.md 1.5). parents: of all nodes, by their ids."""
+    own = verdict.settings
+    if own is None or own.uplink is None or own.lower is None or verdict.code == 2:
+        return verdict
+    name = own.node.id
+    ways: list[tuple[str, ...]] = [(name, first) for first in own.uplink.in_order]
+    seen = set(own.uplink.in_order)
+    for way in ways:  # the shortest first; longer ones are added meanwhile
+        if way[-1] == name:
+            at = "uplink.parents" if own.uplink.parents else "uplink.parent"
+            why = f"frames would go in a circle and never reach the root: {' to '.join(way)}"
+            return _wrong(verdict, [Problem(at, way[1], why, "remove a parent that is below this node")])
+        more = [each for each in parents.get(way[-1], ()) if each not in seen]
+        seen.update(more)
+        ways += [(*way, each) for each in more]
+    return verdict
 
 
 def _patient(verdict: Verdict, every: Sequence[Settings]) -> Verdict:

@@ -334,6 +334,27 @@ def test_a_grace_that_is_shorter_than_what_is_below_may_be_silent_is_a_mistake(
     assert len(mistakes) == bool(wrong)
 
 
+def test_regions_whose_parents_lead_back_to_them_are_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """protocol 1.5: three regions, of which each alone is right; a fourth below them is right, too."""
+    lower = '[lower]\nbroker = "mqtt://127.0.0.1:2"\n'
+    parents = {"a": ["root", "b"], "b": ["root", "c"], "c": ["a"], "d": ["a", "c"]}
+    files = []
+    for name, of in parents.items():
+        files.append(tmp_path / f"{name}.toml")
+        uplink = f'[uplink]\nbroker = "mqtt://127.0.0.1"\nparents = {json.dumps(of)}\n'
+        files[-1].write_text(_tier("region", name, f"{uplink}{lower}tiers = 1\n"))
+    for file in files:
+        assert main(["check", str(file)]) == 0
+    main(["check", *map(str, files[:2])])
+    assert "in a circle" not in capsys.readouterr().err
+    assert main(["check", *map(str, files)]) == 2
+    mistakes = [line for line in capsys.readouterr().err.splitlines() if "in a circle" in line]
+    assert [Path(line.split(":")[0]).stem for line in mistakes] == ["a", "b", "c"]
+    assert "a to b to c to a" in mistakes[0]
+
+
 def test_nothing_in_a_file_or_its_name_controls_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,6 +237,68 @@ def test_a_leaf_below_a_retired_region_that_is_retired_itself_is_forgotten(monke
     assert known.of == {}
 
 
+def drops(child: Sender, *names: str) -> Frame:
+    """A frame of a merger that no longer lists leaves, because it retired the region that had them."""
+    (frame,) = child.outbox.put(Step((GroupStep(QUERY.group, dropped=names),)))
+    return frame
+
+
+@pytest.mark.parametrize("moved_first", [False, True])
+def test_a_leaf_that_goes_to_another_merger_after_a_region_below_the_first_was_retired_is_not_missing_for_ever(
+    moved_first: bool,
+) -> None:
+    """protocol 1.5: the merger of the region reports no leave, and the leaf never comes below it again."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    one, two = Sender("one", QUERY, leaves=("h",)), Sender("two", QUERY, leaves=("i",))
+    for frame in (one.birth(), lists(one, Leaf("g", 5)), one.send(frontier_us=LEFT_AT)):
+        parent.take("one", frame, NOW)
+    for frame in (two.birth(), two.send(frontier_us=4_000 * S)):
+        parent.take("two", frame, NOW)
+    frames = [("one", drops(one, "g")), ("two", lists(two, Leaf("g", 9, 5)))]
+    losses = []
+    for child, frame in reversed(frames) if moved_first else frames:
+        parent = restarted(parent)
+        losses += [gap for applied in parent.take(child, frame, NOW) for gap in applied.losses]
+    assert losses == [Gap((QUERY.group,), LEFT_AT - LATE_US, NOW + 1, -1, ("g",), LET_GO)]
+    assert parent.children.memberships[QUERY.group].leaf_frontiers()["g"][0] == 4_000 * S
+    assert parent.children.retired_leaves.of == {}
+
+
+def test_a_leaf_whose_merger_lists_it_again_is_awaited_from_there() -> None:
+    """protocol 1.5: the region is retired no longer."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    one, two = Sender("one", QUERY, leaves=("h",)), Sender("two", QUERY, leaves=("i",))
+    for frame in (one.birth(), lists(one, Leaf("g", 5)), drops(one, "g"), lists(one, Leaf("g", 5))):
+        parent.take("one", frame, NOW)
+    parent.take("two", two.birth(), NOW)
+    (applied,) = parent.take("two", lists(two, Leaf("g", 9, 5)), NOW)
+    assert applied.losses == ()
+    assert parent.children.memberships[QUERY.group].moves.missing(Leaf("g", 9, 5))
+
+
+def test_a_leaf_that_only_serves_a_group_no_longer_is_not_remembered() -> None:
+    """protocol 1.5, 6.3: each removed query would fill the place of leaves of a retired region."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    one = Sender("one", QUERY, leaves=("h",))
+    for frame in (one.birth(), lists(one, Leaf("g", 5))):
+        parent.take("one", frame, NOW)
+    (frame,) = one.outbox.put(Step((GroupStep(Group("other", "", (), 0), leaves=(Leaf("g", 5),)),)))
+    parent.take("one", frame, NOW)
+    parent.take("one", drops(one, "g"), NOW)
+    assert parent.children.retired_leaves.of == {}
+
+
+def test_leaves_that_a_child_drops_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.5: a child may list and drop as many names as it likes; those beyond the bound are counted."""
+    monkeypatch.setattr(retired_leaves, "MOST_RETIRED", 3)
+    parent = ChildFrames(JOURNAL, 60 * S)
+    _, new = retired_region(parent, Leaf("g", 5))
+    parent.take("new", lists(new, *(Leaf(name, 1) for name in "abc")), NOW)
+    parent.take("new", drops(new, *"abc"), NOW)
+    assert parent.children.retired_leaves.of[QUERY.group].keys() == {"g", "h", "a"}
+    assert parent.children.forgotten()["moves"] == 2
+
+
 def test_the_tier_above_hears_of_a_leaf_that_came_after_its_region_was_retired() -> None:
     """protocol 1.5: a merger, which is started again in between."""
     host = SimulatedHost(Merger(NodeSettings("m"), Random(1), grace_us=60 * S))

@@ -22,11 +22,12 @@ NEVER_AGAIN_US = 10**15
 
 
 class RetiringFleet(Fleet):
-    """Two regions with two gateways each, below the root or a merger of their own. The first region burns."""
+    """Two regions with two gateways each, below the root, one merger or a merger each. The first region burns."""
 
     def __init__(self, seed: int, *, parent: str, moved_first: bool) -> None:
-        """parent: of the regions: root or mid. moved_first: the gateways are listed by the other region when the first
-        one is retired.
+        """parent: of the first region: root or mid; apart: mid too, but the other region is below another merger.
+
+        moved_first: the gateways are listed by the other region when the first one is retired.
         """
         self.parent = parent
         super().__init__(seed, Chaos(delay_us=20 * MS))
@@ -39,10 +40,11 @@ class RetiringFleet(Fleet):
         del prefix
         hosts = self.world.hosts
         self.length_us = 70 * SECOND
-        if self.parent == "mid":
-            hosts["mid"] = MergerHost(self.world, "mid", "root", self._merger)
-        for name in ("old", "new"):
-            hosts[name] = MergerHost(self.world, name, self.parent, self._merger)
+        parents = {"root": ("root", "root"), "mid": ("mid", "mid"), "apart": ("mid", "other")}[self.parent]
+        for name in sorted({*parents} - {"root"}):
+            hosts[name] = MergerHost(self.world, name, "root", self._merger)
+        for name, parent in zip(("old", "new"), parents, strict=True):
+            hosts[name] = MergerHost(self.world, name, parent, self._merger)
         for i, region in enumerate(("old", "old", "new", "new")):
             name = f"g{i}"
             self.gateways.append(name)
@@ -63,7 +65,7 @@ class RetiringFleet(Fleet):
                 assert isinstance(host, GatewayHost)
                 host.parent = "new"
                 host.down(now_us + SECOND)
-        if now_us == (self.retired_us + self.moved_us) // 2 and self.parent == "mid":
+        if now_us == (self.retired_us + self.moved_us) // 2 and self.parent != "root":
             hosts["mid"].down(now_us + SECOND)
         if now_us >= self.retired_us:
             self._retire(now_us)
@@ -107,7 +109,7 @@ class RetiringFleet(Fleet):
 
 
 @pytest.mark.parametrize("moved_first", [True, False])
-@pytest.mark.parametrize("parent", ["root", "mid"])
+@pytest.mark.parametrize("parent", ["root", "mid", "apart"])
 def test_gateways_of_a_region_that_burned_are_complete_again_below_another_one(parent: str, moved_first: bool) -> None:
     """protocol 1.5: whichever comes first, and though the parent is started again in between."""
     fleet = RetiringFleet(3, parent=parent, moved_first=moved_first)

@@ -255,9 +255,10 @@ class ChildFrames:
         memberships, unlisted = self.children.memberships, self.children.unlisted
         losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
         unlisted.damaged(effect, came, frame.gaps)
-        self.children.change(effect.node, changes)
+        elsewhere = self.children.change(effect.node, changes)
         losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
-        losses += tuple(loss_records.left_retired(self.children, effect.node, changes, received_us))
+        for child, own in ((effect.node, changes), *elsewhere):
+            losses += tuple(loss_records.left_retired(self.children, child, own, received_us))
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)

@@ -6,14 +6,15 @@ expected before it is first heard (4.5). A retired child is no longer expected (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from edge_agent.algebra.frame import Members
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState, RetiredState
 from edge_agent.machines.downlink.group_membership import GroupMembership, MemberChanges
-from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaves
+from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaf, RetiredLeaves, retired_leaves
 from edge_agent.machines.downlink.losses.unlisted import LostListing, Unlisted
 from edge_agent.machines.downlink.member import Member
 
@@ -126,13 +127,43 @@ class Children:
         """The named children that have never been heard."""
         return self.named - set(self.known) - self.retired
 
-    def change(self, node: str, changes: MemberChanges) -> None:
-        """Apply all definition sections of a frame of a child, in order."""
-        new: dict[Group, set[str]] = {}
+    def change(self, node: str, changes: MemberChanges) -> list[tuple[str, MemberChanges]]:
+        """Apply all definition sections of a frame of a child, in order.
+
+        Remembers the leaves that are in no list of the child any more though it reported no leave: something below it
+        was retired (1.5). Returns (another child, its entries of such leaves), of those that others list as moved.
+        """
+        dropped, new = self._dropped(node, changes), dict[Group, set[str]]()
         for group in {group for group, change in changes if change.leaves}:
             self.membership(group).begin_anew(node)
         for group, change in changes:
             self.membership(group).change(node, change, new.setdefault(group, set()))
+        return [each for group, leaves in dropped for each in self._listed_elsewhere(node, group, leaves)]
+
+    def _dropped(self, node: str, changes: MemberChanges) -> list[tuple[Group, list[RetiredLeaf]]]:
+        """The leaves below a child that sections of it drop without a report of their leave."""
+        out = []
+        for group, change in changes:
+            member = self.memberships[group].members.get(node) if group in self.memberships else None
+            names = {*change.dropped} - {leaf.node for leaf in change.leaves} - {node}
+            if member is not None and (found := sorted(names & member.leaves.keys())):
+                out.append((group, retired_leaves(node, member, found)))
+        return out
+
+    def _listed_elsewhere(
+        self, node: str, group: Group, dropped: list[RetiredLeaf]
+    ) -> Iterator[tuple[str, MemberChanges]]:
+        """Remember dropped leaves, except those that the child lists in another group: they left only this one.
+
+        Yields the entries of other children that list them as moved.
+        """
+        members = [each.members[node] for each in self.memberships.values() if node in each.members]
+        gone = [leaf for leaf in dropped if all(leaf.entry.node not in member.leaves for member in members)]
+        self.retired_leaves.dropped(group, gone)
+        for name in (leaf.entry.node for leaf in gone):
+            for of, member in self.memberships[group].members.items():
+                if name in member.moved:
+                    yield of, [(group, Members(0, (member.leaves[name],)))]
 
     def retire(self, node: str) -> None:
         """No longer expect a node, because configuration says that it will not come back (1.5)."""
@@ -143,7 +174,8 @@ class Children:
         for group, membership in self.memberships.items():
             member = membership.members.pop(node, None)
             if member is not None:
-                self.retired_leaves.retire(group, node, member)
+                names = [name for name in member.leaves if name != node]
+                self.retired_leaves.remember(group, retired_leaves(node, member, names))
             membership.moves.transit.pop(node, None)
             membership.moves.served.pop(node, None)
             for member in membership.members.values():

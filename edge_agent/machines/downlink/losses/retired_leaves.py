@@ -1,12 +1,13 @@
 """Remembers the leaves below retired children, because another child may list them as moved later (protocol 1.5).
 
-Nobody reports the `leave` of such a leaf, so it would stay missing for ever. A leaf is forgotten when another child
-lists it as moved, when its own child returns, because configuration no longer retires that, and when it is retired.
+The same holds for leaves that a child no longer lists, because a node below it was retired there. Nobody reports the
+`leave` of such a leaf, so it would stay missing for ever. A leaf is forgotten when another child lists it as moved,
+when its own child lists it again, as when configuration no longer retires that, and when it is retired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from edge_agent.algebra.frame import Leaf
@@ -19,11 +20,20 @@ MOST_RETIRED: Final = 100_000  # most leaves in all groups; beyond this the olde
 
 
 class RetiredLeaf(NamedTuple):
-    """A leaf below a child that was retired. entry: as the child listed it. low_us: how far its rows had come there."""
+    """A leaf below a child that was retired, or that dropped the leaf.
+
+    entry: as the child listed it. low_us: how far its rows had come there.
+    """
 
     child: str
     entry: Leaf
     low_us: int
+
+
+def retired_leaves(child: str, member: Member, leaves: Iterable[str]) -> list[RetiredLeaf]:
+    """What is known of leaves below a child. member: the child in one group, which lists them."""
+    low_us = member.lowest_us
+    return [RetiredLeaf(child, member.leaves[leaf], min(*member.times_of(leaf), low_us)) for leaf in leaves]
 
 
 class RetiredLeaves:
@@ -34,20 +44,25 @@ class RetiredLeaves:
         self.forgotten = 0  # since the process started
         self._changed = False
 
-    def retire(self, group: Group, child: str, member: Member) -> None:
-        """Remember the leaves of a member that is no longer expected."""
-        low_us, found = member.lowest_us, [each for each in member.leaves.items() if each[0] != child]
-        if not found:
+    def remember(self, group: Group, leaves: Collection[RetiredLeaf]) -> None:
+        """Remember leaves of a child that is no longer expected, or that no longer lists them."""
+        if not leaves:
             return
         known = self.of[group] = self.of.pop(group, {})  # moves it to the end, because the oldest are forgotten
-        for name, entry in found:
-            known.pop(name, None)
-            known[name] = RetiredLeaf(child, entry, min(*member.times_of(name), low_us))
+        for leaf in leaves:
+            known.pop(leaf.entry.node, None)
+            known[leaf.entry.node] = leaf
         self._changed = True
         for _ in range(sum(map(len, self.of.values())) - MOST_RETIRED):
             of = next(iter(self.of))
             self._forget(of, next(iter(self.of[of])))
             self.forgotten += 1
+
+    def dropped(self, group: Group, leaves: Sequence[RetiredLeaf]) -> None:
+        """Remember leaves that a child dropped, while there is room: a child may drop as many as it likes."""
+        room = MOST_RETIRED - sum(map(len, self.of.values()))
+        self.forgotten += max(len(leaves) - room, 0)
+        self.remember(group, leaves[:room])
 
     def gone(self, leaf: str) -> None:
         """Forget a leaf that is retired itself."""
