@@ -250,6 +250,7 @@ NODES: Final = Table(
 )
 GROWN: Final = frozenset({MESSAGES.name, BATCHES.name, NODES.name})  # had fewer columns in an earlier version
 TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
+FIRST: Final = frozenset(table.name for table in TABLES)  # created by every version: leave out later tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,22 +368,8 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
             _add_columns(spark, where, table)
 
 
-def check_whole(spark: SparkSession, where: Place) -> None:
-    """Refuse tables of which one was deleted: decisions, readings and results are right only together.
-
-    Call it before `create`. A table created empty would give rows without the readings that it had, marked complete.
-    Raises: PortError.
-    """
-    there = {table.name: _exists(spark, where, table) for table in (BATCHES, MESSAGES, RESULTS)}
-    for gone, other in ((MESSAGES, BATCHES), (RESULTS, BATCHES), (BATCHES, RESULTS)):
-        if there[other.name] and not there[gone.name] and not where.read(spark, other).isEmpty():
-            raise PortError(
-                f"the table {where.sql(gone)} is gone, and {other.name} has rows that were made with it; put it back "
-                "from a copy, or move all tables away to begin anew"
-            )
-
-
-def _exists(spark: SparkSession, where: Place, table: Table) -> bool:
+def exists(spark: SparkSession, where: Place, table: Table) -> bool:
+    """Whether a table is there."""
     if where.named:
         return bool(spark.catalog.tableExists(f"{where.root}{table.name}"))
     if where.guarded:
