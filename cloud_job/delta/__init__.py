@@ -1,6 +1,7 @@
 """The Delta tables.
 
 tables               schemas, paths, creation, appends
+table_folders        whether a folder has a table, and what a cut creation leaves there
 durable              makes the files of tables durable
 durable_versions     notes which version of each table is durable
 deleted_tables       refuses tables of which one was deleted

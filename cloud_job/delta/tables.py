@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cloud_job.delta import table_folders
 from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
@@ -349,9 +350,11 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
     Raises: PortError if a table cannot be created.
     """
     for table in tables:
-        if not where.named and (Path(where.path(table)) / "_delta_log").is_dir():
+        if not where.named and table_folders.is_table(Path(where.path(table))):
             _add_columns(spark, where, table)
             continue
+        if not where.guarded:
+            table_folders.clear(Path(where.path(table)))
         columns = ", ".join(f"`{n}` {kind} COMMENT {_quoted(text)}" for n, (kind, text) in table.columns.items())
         clustered = f" CLUSTER BY ({', '.join(f'`{c}`' for c in table.cluster)})" if table.cluster else ""
         properties = "".join(f", '{name}' = '{value}'" for name, value in table.properties.items())
@@ -376,7 +379,7 @@ def exists(spark: SparkSession, where: Place, table: Table) -> bool:
         from delta.tables import DeltaTable
 
         return DeltaTable.isDeltaTable(spark, where.path(table))
-    return (Path(where.path(table)) / "_delta_log").is_dir()
+    return table_folders.is_table(Path(where.path(table)))
 
 
 def _add_columns(spark: SparkSession, where: Place, table: Table) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cloud_job.delta import durable_versions, tables
 from cloud_job.delta.deleted_tables import check_whole
-from cloud_job.delta.tables import FIRST, TABLES, Place, Table
+from cloud_job.delta.tables import FIRST, TABLES, Place, Table, exists
 from edge_agent.errors import PortError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def spark_with(*rows: str, without: str = "") -> Any:
@@ -76,6 +80,45 @@ def test_a_note_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     durable_versions.path_of(place).mkdir()
     with pytest.raises(PortError, match=r"cannot read .*\.root\.durable"):
         check_whole(spark_with(), place)
+
+
+def killed(log: Path) -> None:
+    (log / f".{0:020d}.json.0c1f.tmp").write_bytes(b"{}\n")
+
+
+def cut(log: Path) -> None:
+    """As `torn_commits.repair` leaves a log without a whole commit."""
+    (log / f"{0:020d}.json.torn-1").touch()
+    (log / f"{9:020d}.checkpoint.parquet.torn-1").touch()
+    log.rename(log.with_name("_delta_log.torn-1"))
+
+
+@pytest.mark.parametrize("begun", [killed, cut])
+def test_a_log_without_a_commit_is_no_table(tmp_path: Path, begun: Callable[[Path], None]) -> None:
+    place = folders(tmp_path)
+    folder = Path(place.path(tables.NODES))
+    shutil.rmtree(folder)
+    (folder / "_delta_log").mkdir(parents=True)
+    begun(folder / "_delta_log")
+    assert not exists(spark_with(), place, tables.NODES)
+    assert exists(spark_with(), place, tables.LATE)
+    (folder / "_delta_log").mkdir(exist_ok=True)
+    (folder / "_delta_log" / f"{9:020d}.checkpoint.parquet").touch()  # the commits before it were deleted
+    assert exists(spark_with(), place, tables.NODES)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_table_whose_creation_was_cut_short_is_created(spark: SparkSession, tmp_path: Path) -> None:
+    """The root ended at each start, because a table was looked for in the folder."""
+    for begun in (killed, cut):
+        place = Place(str(tmp_path / begun.__name__))
+        log = Path(place.path(tables.NODES), "_delta_log")
+        log.mkdir(parents=True)
+        begun(log)
+        tables.create(spark, place, (tables.NODES,))
+        assert place.read(spark, tables.NODES).columns == list(tables.NODES.columns)
+        assert sorted(path.name for path in log.parent.parent.iterdir()) == ["nodes", "nodes.torn-1"]
 
 
 @pytest.mark.parametrize("gone", TABLES, ids=lambda table: table.name)
