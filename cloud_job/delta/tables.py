@@ -270,14 +270,18 @@ class Place:
         """Folder of a table. Only for tables that are folders."""
         return f"{self.root}/{table.name.replace('.', '/')}"
 
+    def name(self, table: Table) -> str:
+        """The table's name in a catalog, each part in backticks: a catalog may be `my-cat`. Only for named tables."""
+        return quoted_parts(f"{self.root}{table.name}")
+
     def sql(self, table: Table) -> str:
         """The table's name in SQL."""
-        return f"{self.root}{table.name}" if self.named else f"delta.`{self.path(table)}`"
+        return self.name(table) if self.named else f"delta.`{self.path(table)}`"
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The table as it is now."""
         if self.named:
-            return spark.read.table(f"{self.root}{table.name}")
+            return spark.read.table(self.name(table))
         return spark.read.format("delta").load(self.path(table))
 
     def append(self, table: Table, rows: DataFrame, step: str, number: int) -> None:
@@ -296,7 +300,7 @@ class Place:
         """Replace the rows for which `where` is true, in one commit. `where` must be true for the new rows too."""
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
         if self.named:
-            writer.saveAsTable(f"{self.root}{table.name}")
+            writer.saveAsTable(self.name(table))
         else:
             writer.save(self.path(table))
 
@@ -304,7 +308,7 @@ class Place:
         if self.guarded:
             writer = writer.option("txnAppId", f"headwater/{table.name}/{step}").option("txnVersion", number)
         if self.named:
-            committed(lambda: writer.saveAsTable(f"{self.root}{table.name}"))
+            committed(lambda: writer.saveAsTable(self.name(table)))
         else:
             committed(lambda: writer.save(self.path(table)))
 
@@ -322,6 +326,11 @@ def committed(write: Callable[[], object]) -> None:
         else:
             return
     write()
+
+
+def quoted_parts(name: str) -> str:
+    """A name of several parts, each in backticks unless it has them."""
+    return ".".join(part if part.startswith("`") else f"`{part}`" for part in name.split("."))
 
 
 def place(root: str) -> Place:
@@ -360,7 +369,7 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
         properties = "".join(f", '{name}' = '{value}'" for name, value in table.properties.items())
         try:
             if where.named:
-                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {where.root}{table.name.split('.')[0]}")
+                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted_parts(where.root + table.name.partition('.')[0])}")
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {where.sql(table)} ({columns}) USING delta{clustered} "
                 f"COMMENT {_quoted(table.meaning)} TBLPROPERTIES ('headwater.version' = '1'{properties})"
@@ -374,7 +383,7 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
 def exists(spark: SparkSession, where: Place, table: Table) -> bool:
     """Whether a table is there."""
     if where.named:
-        return bool(spark.catalog.tableExists(f"{where.root}{table.name}"))
+        return bool(spark.catalog.tableExists(where.name(table)))
     if where.guarded:
         from delta.tables import DeltaTable
 
