@@ -34,7 +34,7 @@ def test_every_statement_and_call_has_the_quoted_name() -> None:
         said.append(name)
         return SimpleNamespace(columns=list(tables.BATCHES.columns))
 
-    catalog = SimpleNamespace(tableExists=lambda name: said.append(name) or True)
+    catalog = SimpleNamespace(tableExists=lambda name: bool(read(name)))
     spark: Any = SimpleNamespace(sql=said.append, read=SimpleNamespace(table=read), catalog=catalog)
     tables.create(spark, MINE, (tables.BATCHES,))
     assert tables.exists(spark, MINE, tables.BATCHES)
