@@ -1,8 +1,10 @@
 """The Delta tables.
 
 tables               schemas, paths, creation, appends
+table_folders        whether a folder has a table, and what a cut creation leaves there
 durable              makes the files of tables durable
 durable_versions     notes which version of each table is durable
+deleted_tables       refuses tables of which one was deleted
 torn_commits         renames commits that a power cut has damaged
 lease                allows one writer at a time
 upkeep               the steps that keep the tables small while the root runs, and when they are due

@@ -42,6 +42,9 @@ class DurableTables:
             number = self._next[name]
             while (commit := folder / LOG / f"{number:020d}.json").exists():
                 _sync_commit(folder, commit)
+                if number == 0:  # a new table: the note must not outlive its folder
+                    for parent in (folder, folder.parent, Path(self._place.root)):
+                        _sync(parent)
                 number += 1
             self._next[name] = number
         if self._next != before:

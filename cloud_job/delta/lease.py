@@ -1,8 +1,8 @@
 """Ensures that only one run of the job writes the tables (docs/protocol.md 8.5).
 
 On this machine a file lock does it: the lock costs nothing, ends with its process and excludes other roots from the
-start, so that writes need no guard. The landing folder is locked too: two roots with different tables would share out
-its files, and each would lose what the other one took.
+start, so that writes need no guard. The landing folder is locked too, wherever the tables are: two roots with different
+tables would share out its files, and each would lose what the other one took.
 
 On a cluster all runs append the decision of batch n under one transaction id. Delta accepts one of these appends and
 silently ignores the others, so each run reads the accepted decision, and stops if another run wrote it.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -36,11 +37,11 @@ class Lease:
         """
         self.place, self.owner = place, owner
         self._locks: list[TextIO] = []
-        if place.guarded:
-            return
+        folder = None if place.guarded else Path(place.root)
         try:
-            self._locks.append(_locked(Path(place.root) / LOCK, "writes the tables"))
-            if landing and Path(landing).is_dir() and Path(landing).resolve() != Path(place.root).resolve():
+            if folder is not None:
+                self._locks.append(_locked(folder / LOCK, "writes the tables"))
+            if landing and Path(landing).is_dir() and (folder is None or Path(landing).resolve() != folder.resolve()):
                 self._locks += _locked_if_possible(Path(landing) / LOCK, "reads the landing files")
         except PortError:
             self.release()
@@ -65,19 +66,24 @@ def _locked(path: Path, does: str) -> TextIO:
         lock = path.open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
         except OSError:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            lock.close()
+            with suppress(OSError):  # closing writes again what could not be written
+                lock.close()
             raise
     except BlockingIOError as err:
-        raise PortError(f"another root (process {holder}) {does} in {path.parent}; stop it first") from err
+        raise PortError(f"another root (process {_holder(path)}) {does} in {path.parent}; stop it first") from err
     except OSError as err:
         raise PortError(f"cannot lock {path}: {err.strerror}; a root needs a file system with file locks") from err
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
     return lock
+
+
+def _holder(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text().strip() or "unknown"
+    return "unknown"
 
 
 def _locked_if_possible(path: Path, does: str) -> list[TextIO]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cloud_job.delta import table_folders
 from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
@@ -250,6 +251,7 @@ NODES: Final = Table(
 )
 GROWN: Final = frozenset({MESSAGES.name, BATCHES.name, NODES.name})  # had fewer columns in an earlier version
 TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
+FIRST: Final = frozenset(table.name for table in TABLES)  # created by every version: leave out later tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,14 +270,18 @@ class Place:
         """Folder of a table. Only for tables that are folders."""
         return f"{self.root}/{table.name.replace('.', '/')}"
 
+    def name(self, table: Table) -> str:
+        """The table's name in a catalog, each part in backticks: a catalog may be `my-cat`. Only for named tables."""
+        return quoted_parts(f"{self.root}{table.name}")
+
     def sql(self, table: Table) -> str:
         """The table's name in SQL."""
-        return f"{self.root}{table.name}" if self.named else f"delta.`{self.path(table)}`"
+        return self.name(table) if self.named else f"delta.`{self.path(table)}`"
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The table as it is now."""
         if self.named:
-            return spark.read.table(f"{self.root}{table.name}")
+            return spark.read.table(self.name(table))
         return spark.read.format("delta").load(self.path(table))
 
     def append(self, table: Table, rows: DataFrame, step: str, number: int) -> None:
@@ -294,7 +300,7 @@ class Place:
         """Replace the rows for which `where` is true, in one commit. `where` must be true for the new rows too."""
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
         if self.named:
-            writer.saveAsTable(f"{self.root}{table.name}")
+            writer.saveAsTable(self.name(table))
         else:
             writer.save(self.path(table))
 
@@ -302,7 +308,7 @@ class Place:
         if self.guarded:
             writer = writer.option("txnAppId", f"headwater/{table.name}/{step}").option("txnVersion", number)
         if self.named:
-            committed(lambda: writer.saveAsTable(f"{self.root}{table.name}"))
+            committed(lambda: writer.saveAsTable(self.name(table)))
         else:
             committed(lambda: writer.save(self.path(table)))
 
@@ -320,6 +326,11 @@ def committed(write: Callable[[], object]) -> None:
         else:
             return
     write()
+
+
+def quoted_parts(name: str) -> str:
+    """A name of several parts, each in backticks unless it has them."""
+    return ".".join(part if part.startswith("`") else f"`{part}`" for part in name.split("."))
 
 
 def place(root: str) -> Place:
@@ -348,15 +359,17 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
     Raises: PortError if a table cannot be created.
     """
     for table in tables:
-        if not where.named and (Path(where.path(table)) / "_delta_log").is_dir():
+        if not where.named and table_folders.is_table(Path(where.path(table))):
             _add_columns(spark, where, table)
             continue
+        if not where.guarded:
+            table_folders.clear(Path(where.path(table)))
         columns = ", ".join(f"`{n}` {kind} COMMENT {_quoted(text)}" for n, (kind, text) in table.columns.items())
         clustered = f" CLUSTER BY ({', '.join(f'`{c}`' for c in table.cluster)})" if table.cluster else ""
         properties = "".join(f", '{name}' = '{value}'" for name, value in table.properties.items())
         try:
             if where.named:
-                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {where.root}{table.name.split('.')[0]}")
+                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted_parts(where.root + table.name.partition('.')[0])}")
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {where.sql(table)} ({columns}) USING delta{clustered} "
                 f"COMMENT {_quoted(table.meaning)} TBLPROPERTIES ('headwater.version' = '1'{properties})"
@@ -367,29 +380,15 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
             _add_columns(spark, where, table)
 
 
-def check_whole(spark: SparkSession, where: Place) -> None:
-    """Refuse tables of which one was deleted: decisions, readings and results are right only together.
-
-    Call it before `create`. A table created empty would give rows without the readings that it had, marked complete.
-    Raises: PortError.
-    """
-    there = {table.name: _exists(spark, where, table) for table in (BATCHES, MESSAGES, RESULTS)}
-    for gone, other in ((MESSAGES, BATCHES), (RESULTS, BATCHES), (BATCHES, RESULTS)):
-        if there[other.name] and not there[gone.name] and not where.read(spark, other).isEmpty():
-            raise PortError(
-                f"the table {where.sql(gone)} is gone, and {other.name} has rows that were made with it; put it back "
-                "from a copy, or move all tables away to begin anew"
-            )
-
-
-def _exists(spark: SparkSession, where: Place, table: Table) -> bool:
+def exists(spark: SparkSession, where: Place, table: Table) -> bool:
+    """Whether a table is there."""
     if where.named:
-        return bool(spark.catalog.tableExists(f"{where.root}{table.name}"))
+        return bool(spark.catalog.tableExists(where.name(table)))
     if where.guarded:
         from delta.tables import DeltaTable
 
         return DeltaTable.isDeltaTable(spark, where.path(table))
-    return (Path(where.path(table)) / "_delta_log").is_dir()
+    return table_folders.is_table(Path(where.path(table)))
 
 
 def _add_columns(spark: SparkSession, where: Place, table: Table) -> None:

@@ -69,7 +69,7 @@ def _first_torn(place: Place, table: Table, durable: int) -> int:
     folder = Path(place.path(table))
     numbers = _numbers(folder)
     first, later, changes = numbers[-1] + 1 if numbers else 0, set[str](), 0
-    if first <= durable and (folder / LOG).is_dir():  # a table without a folder was deleted: tables.check_whole
+    if first <= durable and (folder / LOG).is_dir():  # a table without a folder was deleted: deleted_tables.py
         raise PortError(
             f"the table {folder} ends before version {durable}, which it had reached: it is an older copy; put all "
             f"tables back from the same copy, or delete {durable_versions.path_of(place)} to use them as they are"

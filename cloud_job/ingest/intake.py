@@ -100,6 +100,8 @@ class Intake:
             self._bad(Received("", self.now_us, b""), "envelope", self.left_out[name].why)
             return
         try:
+            if not content:
+                raise WireError("landing file cut short: it is empty, and a lander writes none without records")
             for record in landing.iterate(content):
                 self._guarded(record)
         except WireError as err:

@@ -6,6 +6,8 @@ ignores file times. It skips files that the last decision names; the job deletes
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 import time
@@ -18,6 +20,7 @@ from cloud_job.spark.job import Job
 from edge_agent.errors import PortError
 from edge_agent.wire.landing import SUFFIX
 
+log = logging.getLogger("headwater.root")
 MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch; the driver needs about three times as much memory for it
 POLL_S: Final = 0.5  # longest interval between two listings of a folder without new files
 
@@ -44,6 +47,7 @@ class LandingLoop:
         self._between = between
         self.folder = _folder(job.settings.landing)
         self._stopping = threading.Event()
+        self._others: frozenset[str] = frozenset()  # names of landing files that are no regular files
 
     def stop(self) -> None:
         """End after the current batch; may be called from a signal handler."""
@@ -89,19 +93,37 @@ class LandingLoop:
         return len(files)
 
     def _names(self) -> list[str]:
-        """Names of the new files, sorted; this is also the order in which they were written."""
+        """Names of the new files, sorted; this is also the order in which they were written.
+
+        What is no regular file, nor a link to one, is left and logged once: reading a pipe could block for ever.
+        """
         try:
             with os.scandir(self.folder) as entries:  # `Path.glob` is silent about a folder that is gone
-                found = [each.name for each in entries if each.name.endswith(SUFFIX) and not each.name.startswith(".")]
+                there = [each for each in entries if each.name.endswith(SUFFIX) and not each.name.startswith(".")]
+                found = {each.name: _is_file(each) for each in there}
         except OSError as err:
             raise PortError(f"cannot list the landing files in {self.folder}: {err.strerror}") from err
-        return sorted(name for name in found if not self.job.took(name))
+        others = frozenset(name for name, regular in found.items() if not regular)
+        for name in sorted(others - self._others):
+            log.warning("landing.not_a_file", extra={"file": str(self.folder / name)})
+        self._others = others
+        return sorted(name for name in found.keys() - others if not self.job.took(name))
 
     def _content(self, name: str) -> bytes:
         try:
             return (self.folder / name).read_bytes()
         except OSError as err:
             raise PortError(f"cannot read landing file {self.folder / name}: {err.strerror}") from err
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a regular file or a link to one. Raises: OSError if the disk cannot say it."""
+    try:
+        return entry.is_file()
+    except OSError as err:
+        if err.errno == errno.ELOOP:  # links that name each other
+            return False
+        raise
 
 
 def _folder(landing: str) -> Path:

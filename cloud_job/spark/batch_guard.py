@@ -7,7 +7,8 @@ If a batch raises, the run of the job ends and another run begins from the last 
   their content is declared lost (docs/protocol.md 3.6).
 - A batch that fails for another reason is repeated, then processed file by file. A file that fails alone is left out.
 - If a decision was written and cannot be carried out, its parts that raise are left out (possible_work.py).
-- If the cause is outside the data (a disk, a network, the JVM), the process ends and systemd starts it again.
+- If the cause is outside the data (a disk, a store, a network, a cluster, the JVM), the process ends and systemd
+  starts it again.
 - After a start that was killed, files are processed one by one. If five starts in a row were killed during one file, or
   ended because the JVM did, that file is moved to the folder `aside`.
 """

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cloud_job.delta import tables, torn_commits
+from cloud_job.delta.deleted_tables import check_whole
 from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.late_and_quarantine import late, parts_of, quarantined
 from cloud_job.delta.lease import Lease
@@ -107,7 +108,7 @@ class Job:
         """
         self._lease = Lease(self.place, self.owner, self.settings.landing)
         torn_commits.repair(self.place)
-        tables.check_whole(self.spark, self.place)
+        check_whole(self.spark, self.place)
         self._durable = DurableTables(self.place)  # before `create`: a table that was deleted has no version any more
         tables.create(self.spark, self.place)
         self._durable.sync()

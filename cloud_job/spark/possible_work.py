@@ -7,6 +7,7 @@ this.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -46,11 +47,44 @@ WORLD: Final = (  # texts of errors from the JVM whose cause is outside the data
     "DELTA_CONCURRENT",  # after all tries
     *GONE,
 )
+LOST: Final = "ExecutorLost"  # a process of a cluster has ended
+STORES: Final = (  # texts of errors of files, stores, catalogs and clusters; not looked for in errors of Python workers
+    LOST,
+    "java.io.",
+    "java.nio.file.",
+    "org.apache.hadoop.",
+    "org.apache.parquet.",
+    "[FAILED_READ_FILE",
+    "[PATH_NOT_FOUND]",
+    "[TABLE_OR_VIEW_NOT_FOUND]",
+    "[DELTA_",  # of the log, the protocol, other commits; but see OF_DATA
+    "com.amazonaws.",
+    "software.amazon.awssdk.",
+    "com.google.cloud.",
+    "GoogleJsonResponseException",
+    "com.azure.",
+    "com.microsoft.azure.",
+    'Operation failed: "',  # Azure
+    "io.unitycatalog.",
+    "Status Code: ",
+    "401 Unauthorized",
+    "429 Too Many Requests",
+    "SparkContext was shut down",
+    "StatusCode.UNAVAILABLE",
+)
+PYTHON: Final = ("PythonException", "Python worker exited unexpectedly")  # our own code has failed in a worker
+FRAME: Final = re.compile(r"\s+(at |\.\.\. \d+ more)")  # of the JVM's stack, which names packages in any error
 OF_DATA: Final = (  # Spark's conditions whose texts contain values of the data, which may look like texts of WORLD
     "[DUPLICATED_MAP_KEY]",
     "[CAST_INVALID_INPUT]",
     "[CAST_OVERFLOW]",
     "[ARITHMETIC_OVERFLOW]",
+    "[DELTA_CAST_OVERFLOW",
+    "[DELTA_EXCEED_CHAR_VARCHAR",
+    "[DELTA_MULTIPLE_SOURCE_ROW",
+    "[DELTA_NOT_NULL",
+    "[DELTA_REPLACE_WHERE_MISMATCH]",
+    "[DELTA_VIOLATE",
 )
 PIECES: Final = ("closing", "revising", "islands", "ordering", "beyond", "refused")  # fields of Work: entries get rows
 MOST_TRIES: Final = 100  # per field; entries that have not succeeded by then are left out
@@ -162,11 +196,17 @@ def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
 
 
 def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) -> None:
-    """Raise the error again if its cause is outside the data: a disk, a network, the JVM. cause: what it wraps."""
+    """Raise the error again if its cause is outside the data: a disk, a store, a network, a cluster, the JVM.
+
+    cause: an exception of our own code that it wraps; its text is not judged, because it may contain any value.
+    """
     if isinstance(cause or error, PortError | OSError):
         raise error
-    message = str(error)
-    if any(text in message for text in WORLD) and not any(text in message for text in OF_DATA):
+    if cause is not None:
+        return
+    message = "\n".join(line for line in str(error).splitlines() if not FRAME.match(line))
+    texts = WORLD if any(text in message for text in PYTHON) else (*WORLD, *STORES)
+    if any(text in message for text in texts) and not any(text in message for text in OF_DATA):
         raise error
 
 
@@ -176,8 +216,8 @@ def jvm_is_gone(error: Exception) -> bool:
 
 
 def jvm_has_died(error: Exception) -> bool:
-    """Whether the JVM has ended or has no memory: the data may be the cause, as of a process that was killed."""
-    return jvm_is_gone(error) or MEMORY in str(error)
+    """Whether a JVM has ended or has no memory: the data may be the cause, as of a process that was killed."""
+    return jvm_is_gone(error) or any(text in str(error) for text in (MEMORY, LOST))
 
 
 def text_of(error: Exception) -> str:

@@ -99,7 +99,7 @@ def _target(spark: SparkSession, place: Place) -> DeltaTable:
     from delta.tables import DeltaTable
 
     if place.named:
-        return DeltaTable.forName(spark, f"{place.root}{RESULTS.name}").alias("t")
+        return DeltaTable.forName(spark, place.name(RESULTS)).alias("t")
     return DeltaTable.forPath(spark, place.path(RESULTS)).alias("t")
 
 

@@ -115,6 +115,8 @@ class Journal:
                 if (copy := _unsealed((self.folder / SECOND_COPY).read_bytes())) is not None:
                     return copy
             for path in reversed(sorted(self.folder.glob(f"*{landing.SUFFIX}"))[-NEWEST_FILES:]):
+                if not path.is_file():  # a folder, or a pipe, which would block
+                    continue
                 with suppress(WireError, StopIteration, FileNotFoundError):  # the root may have deleted it just now
                     topic, _, payload = next(landing.iterate(path.read_bytes()))
                     if topic == landing.TICK_TOPIC:

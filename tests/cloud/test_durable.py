@@ -64,6 +64,19 @@ def test_a_commit_is_on_the_disk_with_its_data_before_its_log_and_once(
         assert note.stat().st_ino == before
 
 
+def test_the_folders_of_a_new_table_are_on_the_disk_before_the_note_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut could take the table and leave the note: the root would take it for deleted."""
+    place = Place(str(tmp_path))
+    durable, disk = DurableTables(place), Disk(monkeypatch)
+    wanted = commit(place, 0, "a.parquet")
+    folder = Path(place.path(tables.RESULTS))
+    durable.sync()
+    note = durable_versions.path_of(place)
+    assert disk.synced == [*wanted, folder, folder.parent, tmp_path, note.with_name(f"{note.name}.part")]
+
+
 def test_the_newest_durable_version_of_each_table_is_noted(tmp_path: Path) -> None:
     """Found at the start, and after each step."""
     place = Place(str(tmp_path))

@@ -54,6 +54,16 @@ def test_counts_that_no_bigint_holds_are_quarantined(sections: list[tuple[int, i
     assert 64 * 5 in intake.table().column("readings").to_pylist(), "the frame after it counts"
 
 
+def test_an_empty_file_is_quarantined_like_a_damaged_one(caplog: pytest.LogCaptureFixture) -> None:
+    """A lander writes at least its own record: the file has lost its content, and left no trace."""
+    intake = Intake(Decider(_JOURNAL, 60 * S), {}, 0, "owner", NOW_US)
+    intake.read(b"", "00000001.cborseq")
+    assert intake.unread == 1
+    (reason,) = intake.table().column("reason").to_pylist()
+    assert reason.startswith("00000001.cborseq: landing file cut short: it is empty")
+    assert [record.message for record in caplog.records] == ["landing.damaged", "message.quarantined"]
+
+
 def test_counts_that_a_bigint_holds_are_stored() -> None:
     intake = read(counted(1, (0, 2**56)))
     assert intake.unread == 0

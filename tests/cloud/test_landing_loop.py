@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -59,6 +60,23 @@ def test_files_are_taken_in_the_order_of_their_names_and_once_ends_with_those_th
     loop(job, once=True, max_bytes=15).run()
     assert job.batches == [["1.cborseq", "2.cborseq"], ["3.cborseq"]]
     assert job.finished == 1
+
+
+def test_what_is_no_regular_file_is_left_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder or a link to nothing ended each start, and a pipe blocked the root for ever."""
+    job = TakingJob(str(tmp_path))
+    (tmp_path / "1.cborseq").mkdir()
+    os.mkfifo(tmp_path / "2.cborseq")
+    (tmp_path / "3.cborseq").symlink_to("nothing")
+    (tmp_path / "4.cborseq").symlink_to("4.cborseq")
+    land(tmp_path, "5", "7.cborseq")
+    (tmp_path / "6.cborseq").symlink_to("5")
+    running = loop(job, once=True)
+    for _ in range(2):
+        running.run()
+    assert job.batches == [["6.cborseq", "7.cborseq"]]
+    told = [(record.message, Path(vars(record)["file"]).name) for record in caplog.records]
+    assert told == [("landing.not_a_file", f"{number}.cborseq") for number in range(1, 5)]
 
 
 def test_an_empty_folder_is_looked_at_now_and_then(tmp_path: Path) -> None:

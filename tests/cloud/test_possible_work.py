@@ -22,6 +22,60 @@ from edge_agent.root.decision.work import RefusedFrame, TooLate, WindowRange, Wo
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots
 
+STORE_TEXTS = (
+    (
+        "org.apache.hadoop.fs.azurebfs.contracts.exceptions.AbfsRestOperationException: Operation failed: "
+        '"The server is currently unable to receive requests. Please retry your request.", 503, GET, ServerBusy'
+    ),
+    (
+        "org.apache.hadoop.fs.azurebfs.contracts.exceptions.AbfsRestOperationException: Operation failed: "
+        '"This request is not authorized to perform this operation.", 403, GET, AuthorizationPermissionMismatch'
+    ),
+    'Operation failed: "Too many requests", 429, GET, https://acc.dfs.core.windows.net/c/x',
+    "com.google.cloud.hadoop.repackaged.gcs.com.google.api.client.googleapis.json.GoogleJsonResponseException: 429",
+    "GoogleJsonResponseException: 503 Backend Error",
+    "software.amazon.awssdk.services.s3.model.S3Exception: We encountered an internal error. (Status Code: 500)",
+    "software.amazon.awssdk.services.s3.model.S3Exception: The provided token has expired. (Status Code: 400)",
+    "org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block: BP-1",
+    "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/srv/bronze/part-0.parquet at 512 exp: 1 got: 2",
+    "java.io.FileNotFoundException: File file:/srv/bronze/part-0.parquet does not exist",
+    "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:///srv/x.parquet.",
+    (
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///srv/x.parquet. SQLSTATE: KD001\n"
+        "Caused by: java.lang.RuntimeException: file:/srv/x.parquet is not a Parquet file."
+    ),
+    (
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most "
+        "recent failure: ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"
+    ),
+    "org.apache.spark.SparkException: Job 4 cancelled because SparkContext was shut down",
+    "io.unitycatalog.client.ApiException: 401 Unauthorized",
+    "[DELTA_PROTOCOL_CHANGED] ProtocolChangedException: The protocol version of the Delta table has been changed.",
+    "[DELTA_METADATA_CHANGED] MetadataChangedException",
+    "[DELTA_TABLE_NOT_FOUND] Delta table `/srv/tables/ops/nodes` doesn't exist.",
+    (
+        "pyspark.errors.exceptions.connect.SparkConnectGrpcException: <_MultiThreadedRendezvous of RPC that terminated "
+        "with: status = StatusCode.UNAVAILABLE"
+    ),
+)
+STACK = (
+    "\tat java.base/java.io.ObjectInputStream.readObject(ObjectInputStream.java:1)\n"
+    "\tat org.apache.hadoop.fs.FileSystem.open(FileSystem.java:1)\n\t... 3 more"
+)
+DATA_TEXTS = (
+    (
+        f"org.apache.spark.SparkException: Job aborted due to stage failure\n{STACK}\n"
+        f"Caused by: java.lang.NullPointerException\n{STACK}"
+    ),
+    "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\nKeyError: 'a=java.io.,b=[DELTA_'",
+    "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException",
+    "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] boom",
+    "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`.",
+    '[CAST_INVALID_INPUT] The value \'java.io.\' of the type "STRING" cannot be cast to "BIGINT".',
+    "[DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE] Cannot perform Merge as multiple source rows matched.",
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: key.",
+)
+
 
 def span(number: int, name: str = "q") -> WindowRange:
     at = START + number * SECOND
@@ -85,6 +139,33 @@ def test_what_lies_in_the_world_is_no_window_s_fault() -> None:
     ):
         with pytest.raises(RuntimeError):
             possible_work.raise_if_of_the_world(RuntimeError(f"An error occurred while calling o1.save.\n: {text}"))
+
+
+@pytest.mark.parametrize("text", STORE_TEXTS)
+def test_errors_of_files_and_stores_are_no_window_s_fault(text: str) -> None:
+    """Windows were left out, and frames quarantined, because of a disk, a cloud store or a cluster."""
+    error = RuntimeError(f"An error occurred while calling o1.save.\n: {text}")
+    with pytest.raises(RuntimeError):
+        possible_work.raise_if_of_the_world(error)
+
+
+@pytest.mark.parametrize("text", DATA_TEXTS)
+def test_errors_of_rows_are_of_the_data(text: str) -> None:
+    """Otherwise one row would end the root at each start."""
+    possible_work.raise_if_of_the_world(RuntimeError(f"An error occurred while calling o1.save.\n: {text}"))
+
+
+def test_an_error_of_our_own_code_with_a_record_is_judged_by_its_type() -> None:
+    """Its text may contain any value of a child."""
+    cause = KeyError("java.io.IOException: No space left on device")
+    possible_work.raise_if_of_the_world(RuntimeError(f"cannot be handled: {cause}"), cause)
+    with pytest.raises(RuntimeError):
+        possible_work.raise_if_of_the_world(RuntimeError("cannot be handled"), OSError("Input/output error"))
+
+
+def test_a_file_may_be_why_executors_are_lost() -> None:
+    """As of starts that were killed: after five of them it is moved aside."""
+    assert possible_work.jvm_has_died(RuntimeError("Job aborted: ExecutorLostFailure (executor 1 exited)"))
 
 
 def test_a_key_that_reads_like_an_error_of_the_world_is_of_the_data() -> None:

@@ -309,7 +309,7 @@ def test_a_table_that_ends_before_its_durable_version_is_an_older_copy(results: 
 
 
 def test_a_table_without_a_log_is_deleted_or_new_and_no_older_copy(results: Path) -> None:
-    """`tables.check_whole` judges those that were deleted."""
+    """`deleted_tables` judges those that were deleted."""
     place = noted(results, 24)
     shutil.rmtree(results)
     assert repair(place) == 0

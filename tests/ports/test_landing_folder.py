@@ -148,6 +148,16 @@ def test_without_its_second_copy_the_id_is_in_the_newest_whole_landing_file(tmp_
     assert journal_id(tmp_path) != known  # nothing is left that says it
 
 
+def test_what_is_named_like_a_landing_file_and_is_none_is_not_read_for_the_id(tmp_path: Path) -> None:
+    """A folder ended each start, and a pipe blocked the lander for ever."""
+    known = journal_id(tmp_path)
+    LandingFolder(tmp_path).write(1, [landing.encode_tick(1, known, [], connected=True)])
+    lose(tmp_path, SECOND_COPY)
+    (tmp_path / f"99999999999999998{landing.SUFFIX}").mkdir()
+    os.mkfifo(tmp_path / f"99999999999999999{landing.SUFFIX}")
+    assert journal_id(tmp_path) == known
+
+
 @pytest.mark.parametrize("bit", [None, 0, 70, 100])
 def test_a_damaged_journal_and_second_copy_cost_the_id_only_if_no_file_has_it(tmp_path: Path, bit: int | None) -> None:
     """protocol 3.8 (j): nor is a copy with one changed bit taken for good."""

@@ -1,0 +1,56 @@
+"""Names of tables in a catalog, as Spark is given them (no Spark but a stand-in)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cloud_job.delta import tables
+from cloud_job.delta.tables import Place
+
+MINE = Place("my-cat.", named=True, guarded=True)
+
+
+@pytest.mark.parametrize(
+    ("root", "wanted"),
+    [
+        ("my-cat.", "`my-cat`.`ops`.`late`"),
+        ("main.", "`main`.`ops`.`late`"),
+        ("`my-cat`.", "`my-cat`.`ops`.`late`"),
+        ("hw_", "`hw_ops`.`late`"),
+    ],
+)
+def test_each_part_of_a_name_is_quoted(root: str, wanted: str) -> None:
+    """`headwater check` passes my-cat, and the root ended with an error of the parser."""
+    assert tables.place(root).sql(tables.LATE) == wanted
+
+
+def test_every_statement_and_call_has_the_quoted_name() -> None:
+    said: list[str] = []
+
+    def read(name: str) -> Any:
+        said.append(name)
+        return SimpleNamespace(columns=list(tables.BATCHES.columns))
+
+    catalog = SimpleNamespace(tableExists=lambda name: bool(read(name)))
+    spark: Any = SimpleNamespace(sql=said.append, read=SimpleNamespace(table=read), catalog=catalog)
+    tables.create(spark, MINE, (tables.BATCHES,))
+    assert tables.exists(spark, MINE, tables.BATCHES)
+    schema, table, *names = said
+    assert schema == "CREATE SCHEMA IF NOT EXISTS `my-cat`.`ops`"
+    assert table.startswith("CREATE TABLE IF NOT EXISTS `my-cat`.`ops`.`batches` (")
+    assert names == ["`my-cat`.`ops`.`batches`"] * 2
+
+
+def test_rows_are_written_to_the_quoted_name() -> None:
+    said: list[str] = []
+    writer: Any = SimpleNamespace(saveAsTable=said.append)
+    for name in ("format", "mode", "option"):
+        setattr(writer, name, lambda *_args: writer)
+    rows: Any = SimpleNamespace(write=writer)
+    MINE.append(tables.LATE, rows, "rows", 1)
+    MINE.overwrite(tables.LATE, rows, 1)
+    MINE.replace(tables.LATE, rows, "number = 1")
+    assert said == ["`my-cat`.`ops`.`late`"] * 3
