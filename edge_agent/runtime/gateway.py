@@ -137,7 +137,10 @@ class GatewayLoop(NodeLoop):
                 self._leaves_filters = self._changed = True
         if self._changed:
             self._configure(now_us)
-        if (failing := self.sensors.failing) != self.status.failing_sensors:
+        failing = self.sensors.failing | (
+            self._outages.failing(self.sensors.local) if self._outages is not None else {}
+        )
+        if failing != self.status.failing_sensors:
             self.status.failing_sensors, self._reported = failing, False
         if not self._reported:
             self._report(now_us)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from edge_agent.config import topics
 from edge_agent.config.node_file.settings import load
 from edge_agent.machines.events import Commit
 from edge_agent.ports.mqtt.link import Down, Messages, Report, Up
@@ -69,6 +71,7 @@ class Gateway:
             now += 1
             broker.local.arrives += [reports[now]] if now in reports else []
 
+        self.published = broker.published
         process.each_turn = each_turn
         process.run(turns)
         return [gap for gap in self.gaps[before:] if gap[0] != "began"]
@@ -132,3 +135,29 @@ def test_what_was_missed_before_the_first_connection_is_declared_after_another_s
     assert gateway.live(20, {3: REFUSED}) == []
     start = gateway.turn(gateway.clock.us)
     assert gateway.live(20, {2: FORGOTTEN}) == [("stopped", 0, start + 2)]
+
+
+def test_a_local_broker_that_is_away_is_an_alarm_of_its_sensors_until_it_is_up_for_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status said that all was well."""
+    gateway = Gateway(tmp_path, monkeypatch, 1)
+    gateway.live(60, {1: KEPT, 3: LOST, 10: KEPT, 12: LOST, 14: REFUSED, 40: KEPT})
+    why = {"sensor s": "no connection to the local broker: Connection refused"}
+    assert alarms(gateway) == [{}, why]
+    state = json.loads(dict(gateway.published)[topics.state("g")])
+    assert (
+        state["items"]["sensor/s"]["warnings"][0]["why"]
+        == "fails: no connection to the local broker: Connection refused"
+    )
+    gateway.live(60, {})
+    assert alarms(gateway) == [{}, {"sensor s": "no connection to the local broker: no answer"}]
+    gateway.live(160, {20: KEPT})
+    assert alarms(gateway) == [{}, {"sensor s": "no connection to the local broker: no answer"}, {}]
+
+
+def alarms(gateway: Gateway) -> list[dict[str, str]]:
+    """The alarms that the gateway showed while it was online, each once in a row."""
+    cards = [json.loads(payload) for topic, payload in gateway.published if topic == topics.status("g")]
+    shown = [card.get("alarms", {}) for card in cards if card["online"]]
+    return [each for before, each in zip([None, *shown], shown, strict=False) if each != before]

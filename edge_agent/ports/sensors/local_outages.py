@@ -27,9 +27,11 @@ class LocalOutages:
         """saved: `save` of the process before. committed_us: its last commit; None: the spool is new."""
         self._clock = clock
         self._notice_us = LATE_NOTICES * keepalive_s * 1_000_000
-        since_us, self._forgotten = json.loads(saved) if saved else (None, False)  # (time or null, loss not declared)
-        self._since_us: int | None = committed_us if since_us is None else since_us
-        self._down_us: int | None = clock.boot_us() if self._since_us is None else None  # since boot
+        since_us: int | None
+        self._forgotten: bool  # the process before met a broker without the session, and did not declare the loss
+        since_us, self._forgotten = json.loads(saved) if saved else (None, False)
+        self._since_us = committed_us if since_us is None else since_us
+        self._down_us = clock.boot_us() if self._since_us is None else None  # since boot
         self._up = False
         self._undated = False  # a loss waits in memory for a clock that is known
         self._lost_us = self._heard_us = clock.boot_us()  # since boot
