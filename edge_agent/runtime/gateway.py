@@ -282,9 +282,7 @@ class GatewayLoop(NodeLoop):
             self._at_another_broker(now_us)
         if connection is self.local and self._outages is not None:
             self.sensors.session(report.session_present)
-            loss = self._outages.up(self.sensors.local, session=report.session_present)
-            if loss is not None:
-                self.feed(loss, now_us)
+            self._outages.up(session=report.session_present)
         super()._on_up(connection, report, now_us)
 
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
@@ -300,9 +298,12 @@ class GatewayLoop(NodeLoop):
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
         self._ack_local(self.sensors.acknowledge(tokens))
 
-    def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
-        if connection is self.local:
-            self.sensors.confirmed(tokens)
+    def _confirmed(self, connection: Connection, tokens: tuple[int, ...], now_us: int) -> None:
+        if connection is not self.local or self._outages is None:
+            return
+        self.sensors.confirmed(tokens)
+        if not tokens and (loss := self._outages.hears(self.sensors.local)) is not None:
+            self.feed(loss, now_us)
 
     def _ack_local(self, tokens: list[int]) -> None:
         if tokens and self.local is not None:

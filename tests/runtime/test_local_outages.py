@@ -11,7 +11,7 @@ import pytest
 from edge_agent.config import topics
 from edge_agent.config.node_file.settings import load
 from edge_agent.machines.events import Commit
-from edge_agent.ports.mqtt.link import Down, Messages, Report, Up
+from edge_agent.ports.mqtt.link import Confirmed, Down, Messages, Report, Up
 from edge_agent.ports.spool import Spool
 from tests.hostile.stand_ins import TEXTS, TURN_S, Broker, Connected, Process
 from tests.support.fakes import BEGIN_US
@@ -41,6 +41,7 @@ class Gateway:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
         self.folder, self.qos, self.clock = folder, qos, ScriptedClock()
         self.gaps: list[tuple[str, int, int]] = []
+        self.cut_short: tuple[int, ...] = ()  # turns of connections that end before the broker reads the subscriptions
         commit = Spool.commit
 
         def noted(spool: Spool, what: Commit) -> None:
@@ -69,7 +70,9 @@ class Gateway:
         def each_turn() -> None:
             nonlocal now
             now += 1
-            broker.local.arrives += [reports[now]] if now in reports else []
+            report = reports.get(now)
+            broker.local.arrives += [] if report is None else [report]
+            broker.local.arrives += [Confirmed(())] if isinstance(report, Up) and now not in self.cut_short else []
 
         self.published = broker.published
         process.each_turn = each_turn
@@ -112,6 +115,15 @@ def test_after_a_start_the_loss_begins_at_the_last_commit(tmp_path: Path, monkey
     start = gateway.turn(gateway.clock.us)
     assert gateway.live(10, {2: FORGOTTEN}) == [("stopped", end, start + 2)]
     assert gateway.live(10, {2: KEPT}) == []
+
+
+def test_a_connection_that_ended_before_the_subscriptions_were_read_has_heard_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one then finds the session that this one began."""
+    gateway = Gateway(tmp_path, monkeypatch, 1)
+    gateway.cut_short = (20,)
+    assert gateway.live(40, {1: KEPT, 8: HEARD, 10: LOST, 20: FORGOTTEN, 21: LOST, 30: KEPT}) == [("stopped", 8, 30)]
 
 
 @pytest.mark.parametrize("lost", [True, False])

@@ -28,11 +28,11 @@ class LocalOutages:
         self._clock = clock
         self._notice_us = LATE_NOTICES * keepalive_s * 1_000_000
         since_us: int | None
-        self._forgotten: bool  # the process before met a broker without the session, and did not declare the loss
+        self._forgotten: bool  # the broker had lost the session since then, which is not declared yet
         since_us, self._forgotten = json.loads(saved) if saved else (None, False)
         self._since_us = committed_us if since_us is None else since_us
         self._down_us = clock.boot_us() if self._since_us is None else None  # since boot
-        self._up = False
+        self._up = self._hears = False  # connected; and the broker has read the subscriptions
         self._undated = False  # a loss waits in memory for a clock that is known
         self._lost_us = self._heard_us = clock.boot_us()  # since boot
         self._up_us = 0  # since boot
@@ -42,12 +42,16 @@ class LocalOutages:
         """Messages have arrived, so the connection is alive."""
         self._heard_us = self._clock.boot_us()
 
-    def up(self, sensors: Iterable[Sensor], *, session: bool) -> Unheard | None:
-        """Note that the connection is up. session: the broker kept the session. Returns the loss to declare, if any."""
+    def up(self, *, session: bool) -> None:
+        """Note that the connection is up. session: the broker kept the session."""
+        self._up, self._up_us = True, self._clock.boot_us()
+        self._forgotten = self._forgotten or not session
+
+    def hears(self, sensors: Iterable[Sensor]) -> Unheard | None:
+        """Note that the broker has read the subscriptions of this connection. Returns the loss to declare, if any."""
         at_us, down_us, since_us = self._clock.boot_us(), self._down_us, self._since_us
-        kept = session and not self._forgotten
-        names = tuple(sensor.id for sensor in sensors if not (kept and sensor.rereadable))
-        self._up, self._forgotten, self._up_us, self._heard_us = True, False, at_us, at_us
+        names = tuple(sensor.id for sensor in sensors if self._forgotten or not sensor.rereadable)
+        self._hears, self._forgotten, self._heard_us = True, False, at_us
         if not names:
             return None
         self._undated = self._undated or not self._clock.synced
@@ -56,10 +60,12 @@ class LocalOutages:
     def down(self, why: str, *, was_up: bool) -> None:
         """Note that the connection was lost, or could not be made. why: one line for the operator."""
         self._why = why
-        if was_up:  # a broker whose host lost its power is missed late: what it had by then is lost from then on
+        if was_up:
             self._up, self._lost_us = False, self._clock.boot_us()
+        if was_up and self._hears:
+            self._hears, self._since_us = False, None
+            # a broker whose host lost its power is missed late: it may have come back long ago
             self._down_us = max(self._heard_us, self._lost_us - self._notice_us)
-            self._since_us = None
 
     def save(self) -> str:
         """The outage that no committed gap record declares yet, as text for the next commit; '' if there is none."""
@@ -67,7 +73,9 @@ class LocalOutages:
             self._undated = False  # the commit that asks for this text contains its record
             if self._since_us is None and self._down_us is not None:
                 self._since_us = self._clock.now_us() - (self._clock.boot_us() - self._down_us)
-        return "" if self._up and not self._undated else json.dumps([self._since_us, self._undated])
+        if self._hears and not self._undated:
+            return ""
+        return json.dumps([self._since_us, self._undated or self._forgotten])
 
     def failing(self, sensors: Iterable[Sensor]) -> dict[str, str]:
         """Sensor -> why it gets no messages, if the broker has been away for a while or was so in the last minute."""
