@@ -624,6 +624,14 @@ def test_the_gateway_reaches_its_own_broker_whatever_address_it_has(address: str
     assert f"listener 1883 {address}" in config.splitlines()
 
 
+def test_the_gateway_may_read_what_its_own_broker_says_of_itself() -> None:
+    """`#` does not match `$SYS/broker/uptime`: a sensor on it received nothing, without a word."""
+    acl = texts(f'{SMALL}[local_broker]\npassword = "longenough"\n')["/run/headwater/mosquitto/acl"]
+    of_agent, of_devices = acl.split("\n\n")
+    assert of_agent.splitlines() == ["user headwater", "topic read #", "topic read $SYS/#"]
+    assert "$SYS" not in of_devices
+
+
 def test_what_the_gateway_s_user_left_in_place_of_a_spool_does_not_stop_the_boot(tmp_path: Path) -> None:
     """A pipe: to open it lasts until somebody writes. The unit has an end of its own, for what nobody thought of."""
     file, root = tmp_path / "gateway.toml", tmp_path / "root"
