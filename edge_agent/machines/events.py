@@ -63,6 +63,18 @@ class Gathering:
 
 
 @dataclass(frozen=True, slots=True)
+class Unheard:
+    """Readings of these sensors, until now, may be lost: the broker of their devices did not keep them for this node.
+
+    since_us: the last commit before, by a clock that was known; None: the loss began for_us ago.
+    """
+
+    sensors: tuple[str, ...]
+    since_us: int | None
+    for_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The last `Commit` is durable. spool_bytes: the size of the spool on disk after the commit."""
 
@@ -234,6 +246,7 @@ Event = (
     | Configured
     | Read
     | Gathering
+    | Unheard
     | Committed
     | Refused
     | Relieved

@@ -135,7 +135,8 @@ def _broker(table: LocalBrokerTable, password: str) -> list[MachineFile]:
     ]
     if table.address == "0.0.0.0":  # noqa: S104 - one listener serves loopback too; one on `::` is for IPv6 only
         config.remove("listener 1883 127.0.0.1")
-    acl = f"user {AGENT_USER}\ntopic read #\n\nuser {table.user}\ntopic readwrite #\n"
+    # `#` does not match topics of the broker itself, which a sensor may measure
+    acl = f"user {AGENT_USER}\ntopic read #\ntopic read $SYS/#\n\nuser {table.user}\ntopic readwrite #\n"
     return [
         MachineFile(f"{RUN}/mosquitto/mosquitto.conf", "\n".join(config)),
         MachineFile(f"{RUN}/mosquitto/acl", acl, SECRET, "mosquitto"),

@@ -20,15 +20,16 @@ from edge_agent.config.in_force.registry import MAX_STATE_BYTES, DefinitionRegis
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, Problem, advice
-from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REFUSED, REGISTRY, SOURCE
+from edge_agent.machines.checkpoint.slots import COMMITTED, POSITIONS_OF, REFUSED, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.gateway.gateway_standing import standing
 from edge_agent.ports.memory import trim
 from edge_agent.ports.mqtt.connection import Connection
-from edge_agent.ports.mqtt.link import Up
+from edge_agent.ports.mqtt.link import Down, Up
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sensors.file_access import FileAccess, paths_of
+from edge_agent.ports.sensors.local_outages import LocalOutages
 from edge_agent.ports.sensors.node_sensors import Sensors
 from edge_agent.ports.sensors.quality import REFUSALS
 from edge_agent.runtime.action_executor import RuntimeParts
@@ -39,7 +40,9 @@ from edge_agent.runtime.status_and_commands import OperatorCommand, marker_of
 
 log = logging.getLogger("headwater")
 
-FILTERS: Final = ""  # beside sensors in POSITIONS_OF, and no id of a sensor: the filters in the session at `local`
+# beside sensors in POSITIONS_OF, and no ids of sensors: the filters in the session at `local`, and LocalOutages.save
+FILTERS: Final = ""
+OUTAGE: Final = "?"
 
 
 class GatewayLoop(NodeLoop):
@@ -79,6 +82,11 @@ class GatewayLoop(NodeLoop):
         # filters on the local broker, at first those of the last run: the session still has them
         self._subscribed = _names(self._known_sources.pop(FILTERS, ""))
         self._saved_filters = set(self._subscribed)
+        self._outages: LocalOutages | None = None
+        self._saved_outage = self._known_sources.pop(OUTAGE, "")
+        if local is not None:
+            keepalive_s, committed_us = local.link.keepalive_s, COMMITTED.read(restored)
+            self._outages = LocalOutages(self.clock, keepalive_s, self._saved_outage, committed_us)
         # whether the sensors of the last run are known, so that a filter without a sensor can be left
         self._leaves_filters = cached is not None or not self._subscribed
         self._changed = False  # definitions came that are not in force yet
@@ -129,7 +137,10 @@ class GatewayLoop(NodeLoop):
                 self._leaves_filters = self._changed = True
         if self._changed:
             self._configure(now_us)
-        if (failing := self.sensors.failing) != self.status.failing_sensors:
+        failing = self.sensors.failing | (
+            self._outages.failing(self.sensors.local) if self._outages is not None else {}
+        )
+        if failing != self.status.failing_sensors:
             self.status.failing_sensors, self._reported = failing, False
         if not self._reported:
             self._report(now_us)
@@ -259,7 +270,8 @@ class GatewayLoop(NodeLoop):
         return self.sensors.poll(now_us, everything=True)
 
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        if connection is self.local:
+        if connection is self.local and self._outages is not None:
+            self._outages.heard()
             self.sensors.feed(messages, now_us)
             self.feed(Gathering(), now_us)
         else:
@@ -268,9 +280,15 @@ class GatewayLoop(NodeLoop):
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         if connection is self.up:
             self._at_another_broker(now_us)
-        if connection is self.local:
+        if connection is self.local and self._outages is not None:
             self.sensors.session(report.session_present)
+            self._outages.up(session=report.session_present)
         super()._on_up(connection, report, now_us)
+
+    def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
+        if connection is self.local and self._outages is not None:
+            self._outages.down(report.why, was_up=report.was_up)
+        super()._on_down(connection, report, now_us)
 
     def _at_another_broker(self, now_us: int) -> None:
         self._sent_state, self._reported = b"", False  # it may not have our state
@@ -280,9 +298,12 @@ class GatewayLoop(NodeLoop):
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
         self._ack_local(self.sensors.acknowledge(tokens))
 
-    def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
-        if connection is self.local:
-            self.sensors.confirmed(tokens)
+    def _confirmed(self, connection: Connection, tokens: tuple[int, ...], now_us: int) -> None:
+        if connection is not self.local or self._outages is None:
+            return
+        self.sensors.confirmed(tokens)
+        if not tokens and (loss := self._outages.hears(self.sensors.local)) is not None:
+            self.feed(loss, now_us)
 
     def _ack_local(self, tokens: list[int]) -> None:
         if tokens and self.local is not None:
@@ -294,12 +315,15 @@ class GatewayLoop(NodeLoop):
     def _slots(self) -> dict[str, object]:
         slots = self.fleet.slots() | REFUSED.write(self._refused)
         filters = self._subscribed.union(() if self.local is None else self.local.leaving)
-        if not self._unsaved and filters == self._saved_filters:
+        outage = "" if self._outages is None else self._outages.save()
+        if not self._unsaved and filters == self._saved_filters and outage == self._saved_outage:
             return slots
-        self._unsaved, self._saved_filters = False, filters
+        self._unsaved, self._saved_filters, self._saved_outage = False, filters, outage
         waiting = {name: source for name, source in self._known_sources.items() if name in self._positions}
         if filters:
             waiting[FILTERS] = json.dumps(sorted(filters))
+        if outage:
+            waiting[OUTAGE] = outage
         return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(waiting | self._sources)
 
     def book(self) -> dict[str, object]:

@@ -230,7 +230,7 @@ class Loop(ABC, Generic[E, A]):
     def _taken(self, connection: Connection, report: Taken, now_us: int) -> None:
         """Handle the broker's answer to a publish."""
 
-    def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
+    def _confirmed(self, connection: Connection, tokens: tuple[int, ...], now_us: int) -> None:
         """Handle the confirmation that a broker has read the acknowledgements with these tokens."""
 
     def _lacks(self, connection: Connection) -> bool:
@@ -266,7 +266,7 @@ class Loop(ABC, Generic[E, A]):
                     log.warning("link.down", extra={"broker": broker, "why": report.why, "retry_s": retry_s})
                     self._on_down(connection, report, now_us)
                 case Confirmed(tokens):
-                    self._confirmed(connection, tokens)
+                    self._confirmed(connection, tokens, now_us)
                 case Subscribed():
                     refused = [name for name, code in report.results if code >= REFUSED_CODE]
                     for name in refused:

@@ -224,3 +224,11 @@ def test_what_becomes_too_long_for_the_gateway_is_a_mistake(
     assert main(["image", "check", str(file)]) == 2
     assert "gateway.toml: the gateway cannot read what is made of it: " in capsys.readouterr().err
     assert apply(file, tmp_path / "root").errors[0].startswith("gateway.toml: the gateway cannot read")
+
+
+def test_the_gateway_may_read_what_its_own_broker_says_of_itself() -> None:
+    """`#` does not match `$SYS/broker/uptime`: a sensor on it received nothing, without a word."""
+    acl = texts(f'{SMALL}[local_broker]\npassword = "longenough"\n')["/run/headwater/mosquitto/acl"]
+    of_agent, of_devices = acl.split("\n\n")
+    assert of_agent.splitlines() == ["user headwater", "topic read #", "topic read $SYS/#"]
+    assert "$SYS" not in of_devices

@@ -28,7 +28,18 @@ from edge_agent.machines.checkpoint.slots import (
     GroupSlots,
     slot_name,
 )
-from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
+from edge_agent.machines.events import (
+    Action,
+    ClockChanged,
+    Configured,
+    Event,
+    Mark,
+    Note,
+    Quarantine,
+    Read,
+    Restored,
+    Unheard,
+)
 from edge_agent.machines.gateway.group_frontier import advanced_us, promise_anew, sensors_of
 from edge_agent.machines.gateway.group_state import GroupState, moved_queries
 from edge_agent.machines.gateway.held_readings import HeldReadings
@@ -85,6 +96,11 @@ class Gateway(Node):
                 return self._read(event, now_us)
             case Configured():
                 return self._configure(event, now_us)
+            case Unheard(names):
+                heard = [(self._of_source(name), self.sources[name]) for name in names if name in self.sources]
+                self.undated.unheard(heard, event, now_us, self.clock)
+                self._dirty = True
+                return []
             case Mark(marker):
                 for group, state in self.groups.items():
                     if isinstance(group.cut, PunctuationCut) and not group.cut.marker_source:
@@ -124,6 +140,7 @@ class Gateway(Node):
     def _stepped(self, by_us: int) -> None:
         for source in self.sources.values():
             source.heard_us += by_us
+            source.began_us += by_us if source.began_us > NEVER_US else 0
 
     def _clock_changed(self, event: ClockChanged) -> None:
         """Once the clock is known, give their times to readings of this boot and to gap records that waited."""
@@ -206,7 +223,7 @@ class Gateway(Node):
         for sensor in event.sensors:
             known = self.sources.get(sensor.id)
             if known is None:
-                known = self.sources[sensor.id] = Source(sensor, now_us)
+                known = self.sources[sensor.id] = Source(sensor, now_us, began_us=now_us)
                 state = SOURCE.read(self._restored, sensor.id)
                 if state is not None:
                     known.restore(state)
@@ -347,6 +364,7 @@ class Gateway(Node):
         return Step(steps, gaps=self._losses())
 
     def _losses(self) -> tuple[Gap, ...]:
+        self._gaps += self.undated.take_unheard(self.clock, self.settings.node)
         gaps, self._gaps = tuple(self._gaps), []
         return gaps
 

@@ -25,6 +25,7 @@ class Source:
     heard_us: node time of the last reading. newest_us: newest event time. own_clock, clock_us: the sensor has a clock
     of its own, and its time. mark_us: no reading below this event time follows, by the source's own promise (a
     watermark of a recording); if set, it alone decides. readings: how many were taken. buffered: readings in batches.
+    began_us: node time when listening to it began; NEVER_US: in an earlier process.
     """
 
     sensor: Sensor
@@ -41,6 +42,7 @@ class Source:
     changes: ValueChanges = field(default_factory=ValueChanges)
     buffered: int = 0
     stored: SourceState | None = None  # as the last commit wrote it
+    began_us: int = NEVER_US
 
     def take(self, read: Read, now_us: int) -> None:
         """Buffer the readings of an event, so that many small batches are sliced as one."""
@@ -125,6 +127,7 @@ class Source:
 
     def restore(self, state: SourceState) -> None:
         self.newest_us, self.position = state.newest_us, state.position
+        self.began_us = NEVER_US
         self.ended, self.readings = state.ended, state.readings
         self.changes = ValueChanges(dict(state.changes))
         if state.clock_us is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edge_agent.algebra.frame import BEGAN, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import UNDATED, UndatedState
-from edge_agent.machines.events import ClockChanged
+from edge_agent.machines.events import ClockChanged, Unheard
 from edge_agent.machines.gateway.source import Source
 
 
@@ -19,6 +19,8 @@ class UndatedRecords:
         self._boot = ""
         self._began: list[tuple[Group, int]] = []  # (group, time since boot)
         self._stopped: list[tuple[tuple[Group, ...], int, int]] = []  # (groups, time of last commit, time since boot)
+        # groups -> (from, upto), since boot: losses at the local broker. Those until the next commit are one.
+        self._unheard: dict[tuple[Group, ...], tuple[int, int]] = {}
         self._changed = False
 
     def listening(self, group: Group, source: Source, clock: ClockChanged, node: str) -> tuple[Gap, ...]:
@@ -39,6 +41,31 @@ class UndatedRecords:
             self._stopped.append((groups, committed_us, now_us - clock.offset_us))
             return ()
         return (_stopped(groups, committed_us, now_us, node),)
+
+    def unheard(
+        self, heard: Iterable[tuple[tuple[Group, ...], Source]], event: Unheard, now_us: int, clock: ClockChanged
+    ) -> None:
+        """Note that readings of these sources may be lost. heard: (groups of a source, the source)."""
+        for groups, source in heard:
+            since_us = now_us - event.for_us if event.since_us is None else event.since_us
+            if not groups or max(since_us, source.began_us) == now_us:
+                continue  # nobody uses it, or it is heard from its beginning on
+            if event.since_us is not None and not clock.known:
+                self._stopped.append((groups, since_us, now_us - clock.offset_us))
+                continue
+            low_us, high_us = sorted((max(since_us, source.began_us) - clock.offset_us, now_us - clock.offset_us))
+            before_us, upto_us = self._unheard.get(groups, (low_us, high_us))
+            self._unheard[groups] = min(before_us, low_us), max(upto_us, high_us)
+
+    def take_unheard(self, clock: ClockChanged, node: str) -> tuple[Gap, ...]:
+        """Remove and return the records of readings that may be lost at the local broker; () without a known clock."""
+        if not clock.known:
+            return ()
+        spans, self._unheard = self._unheard, {}
+        return tuple(
+            _stopped(groups, clock.offset_us + from_us, clock.offset_us + upto_us, node)
+            for groups, (from_us, upto_us) in spans.items()
+        )
 
     def gaps(self, offset_us: int, node: str) -> list[Gap]:
         """Remove and return all waiting records with their times. offset_us: node time minus time since boot."""

@@ -1,6 +1,7 @@
 """Sensors of a node: one driver per file, each with its record DRIVER (edge_agent/config/definitions/drivers.py).
 
 - mqtt: messages of the local broker; one object for all sensors of the node
+- local_outages: when no connection to the local broker was up, so that readings may have been lost
 - host: cpu, memory, load and thermal zones of the machine itself
 - file: replays a recorded file, CSV or JSON lines
 - simulated: random readings from a seed

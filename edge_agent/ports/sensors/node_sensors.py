@@ -62,6 +62,7 @@ class Sensors:
         self._asleep: dict[str, tuple[Sensor, object, int]] = {}  # failed: (sensor, position, next try)
         self._next_us: dict[str, int] = {}  # sensor id -> next poll; polling hundreds in every turn would cost more
         self._mqtt: MqttSensors | None = None
+        self.local: tuple[Sensor, ...] = ()  # sensors whose readings come over the local broker
         self._notes: list[Note] = []
 
     # --- configuration -------------------------------------------------------------------------------------------
@@ -74,6 +75,7 @@ class Sensors:
         wanted = {sensor.id: sensor for sensor in sensors}
         held = self.poll(self._clock.now_us(), everything=True)
         local = [sensor for sensor in wanted.values() if DRIVERS[sensor.driver].local]
+        self.local = tuple(local)
         if local and self._mqtt is None:
             self._mqtt = DRIVERS[local[0].driver].start(self._clock)
             self._mqtt.most_series = self._most_series
