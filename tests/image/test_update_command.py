@@ -27,7 +27,7 @@ from edge_agent.ports.spool import Spool
 from edge_agent.provisioning.machine_files import UPDATE_KEYS, machine_files
 from edge_agent.provisioning.updates import bundle
 from edge_agent.provisioning.updates.bundle import pack, unpack
-from edge_agent.provisioning.updates.version_folder import VersionFolder
+from edge_agent.provisioning.updates.version_folder import SPARE_BYTES, Disk, VersionFolder
 from edge_agent.provisioning.updates.versions import MOST_STARTS, ServiceState
 from tests.image.gateway_files import SMALL
 
@@ -320,6 +320,40 @@ def test_on_a_full_disk_the_version_in_force_starts_and_no_trial_begins(
         assert machine.runs() == VERSION
     said = capsys.readouterr().err
     assert "the start is not counted: state.json.part: No space left on device" in said
+
+
+def test_an_installation_that_fails_leaves_no_part_of_a_version(
+    machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device", "main.pyc")
+
+    payload, versions = pack_by(machine.key, agent), machine.folder / "folder" / "versions"
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "compile", lambda self, folder: full(folder))
+        assert machine.install(payload) == 3
+    assert "main.pyc: No space left on device" in capsys.readouterr().err
+    assert list(versions.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "free_bytes", lambda self, folder: SPARE_BYTES)
+        assert machine.install(payload) == 3
+    assert "folder: No space left on device: 8 MB wanted, 8 MB free" in capsys.readouterr().err
+    assert list(versions.iterdir()) == []
+
+
+def test_what_a_kill_left_of_an_installation_is_gone_after_a_start(machine: Machine, agent: Path) -> None:
+    left = machine.folder / "folder" / "versions" / f"{VERSION}.part"
+    for command in (machine.runs, lambda: machine.install(pack_by(machine.key, agent, "0.0.1"))):
+        left.mkdir(parents=True, exist_ok=True)
+        (left / "x.py").touch()
+        command()
+        assert not left.exists()
+
+
+def test_a_write_that_fails_names_its_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="left") as error:
+        Disk().write(Path("/dev/full"), b"x")
+    assert error.value.filename == "/dev/full"
 
 
 def test_the_gateway_may_start_while_a_version_is_tried_out(

@@ -139,6 +139,7 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
         raise ConfigError(f"{new.version} needs Python {least}: flash a newer image")
     allowed = Allowed(args.downgrade, args.again, args.one_way)
     with store.locked():
+        store.sweep()
         versions = store.read()
         if args.if_new and not is_news(versions, new, own()):
             print(f"{new.version}: nothing new")
@@ -212,6 +213,7 @@ def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
     from edge_agent.provisioning.updates.versions import IMAGE, choose, stopped
 
     with store.locked():
+        store.sweep()
         before = stopped(store.read()) if store.was_stopped() else store.read()
         forms = {own().spool, *(each.spool for each in before.installed.values())}
         spool = _spool_form() if len(forms) > 1 else None  # None: all versions have the same form
