@@ -678,6 +678,18 @@ def test_another_node_id_on_a_card_with_a_spool_is_not_applied(tmp_path: Path) -
     assert apply(file, root).lines == ()
 
 
+def test_the_node_of_a_spool_is_known_from_its_first_start_on(tmp_path: Path) -> None:
+    """The power may go before SQLite takes over its log, which the boot does not read."""
+    root, after = tmp_path / "root", tmp_path / "after"
+    spool = SpoolFile(root / "var/lib/headwater/spool.db", "g1")
+    spool.path.parent.mkdir(parents=True)
+    spool.open()
+    shutil.copytree(root, after)
+    spool.close()
+    (tmp_path / "gateway.toml").write_text(SMALL.replace("g1", "g2"))
+    assert 'but the spool on the card is of "g1"' in "\n".join(apply(tmp_path / "gateway.toml", after).lines)
+
+
 def test_another_node_id_without_a_last_good_file_is_applied_and_said(tmp_path: Path) -> None:
     """Network and SSH of the file are then in force, for who comes to repair it."""
     file, root = tmp_path / "gateway.toml", tmp_path / "root"
