@@ -387,6 +387,30 @@ def test_a_version_that_another_command_deletes_meanwhile_is_not_admitted(
     assert machine.runs() == "image"
 
 
+def test_a_version_that_is_refused_leaves_the_trial_as_it_is(machine: Machine, agent: Path) -> None:
+    machine.install(pack_by(machine.key, agent))
+    assert machine.runs() == VERSION
+    (agent / "__main__.py").write_text("raise SystemExit(2)")
+    assert machine.install(pack_by(machine.key, agent, "9.9.10")) == 2
+    assert machine.runs() == VERSION
+    assert machine.install(pack_by(machine.key, agent)) == 2, "its own files are replaced"
+    assert machine.runs() == "image"
+
+
+def test_a_version_on_the_card_does_not_undo_a_downgrade(machine: Machine, agent: Path) -> None:
+    def in_force(payload: bytes, *words: str) -> str:
+        assert machine.install(payload, *words) == 0
+        machine.service = ServiceState(True, parent_answers(version := machine.runs()), 5.0)
+        assert machine.do("watch") == 0
+        return version
+
+    card = pack_by(machine.key, agent)
+    assert in_force(card, "--if-new") == VERSION
+    assert in_force(pack_by(machine.key, agent, "9.9.3"), "--downgrade") == "9.9.3"
+    assert in_force(card, "--if-new") == "9.9.3"
+    assert in_force(pack_by(machine.key, agent, "9.9.10"), "--if-new") == "9.9.10"
+
+
 def test_without_a_key_in_gateway_toml_nothing_is_installed(
     machine: Machine, agent: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,13 +145,15 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
             print(f"{new.version}: nothing new")
             return 0
         admit(versions, new, own(), allowed)
-        store.prune(replace(versions, trial=None))
+        store.prune(versions)
         store.add(bundle)
     try:  # without the lock: this may take longer than systemd waits for a start, which needs the lock
         _rehearse(store.path(new.version))
     except BaseException as err:
         with store.locked():
             versions = store.read()
+            if versions.trial == new.version:  # it replaced the files of the trial
+                versions = replace(versions, trial=None)
             if args.if_new and isinstance(err, ConfigError):  # else it would be unpacked again at every boot
                 versions = replace(versions, failed=(*versions.failed, new.version))
             store.prune(versions)
@@ -159,7 +161,10 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
     with store.locked():
         if new.version not in store.present():
             raise PortError(f"{new.version}: another `headwater update` ran meanwhile; run this again")
-        store.write(admit(store.read(), new, own(), allowed))
+        versions = admit(store.read(), new, own(), allowed)
+        if args.if_new:
+            versions = replace(versions, from_card=(*versions.from_card, new.version))
+        store.write(versions)
     print(f"{new.version} is installed, on trial; `headwater update status` shows the result")
     if not args.if_new:  # --if-new is used at boot, before the gateway starts
         _systemctl("restart", "--no-block", UNIT)

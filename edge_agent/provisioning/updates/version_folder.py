@@ -103,6 +103,7 @@ class VersionFolder:
                 chosen=str(found["chosen"]),
                 starts=int(found["starts"]),
                 failed=tuple(str(each) for each in found["failed"]),
+                from_card=tuple(str(each) for each in found.get("from_card", ())),  # not of an earlier version
             )
         except (OSError, ValueError, KeyError, TypeError):
             return Versions(installed=there)
