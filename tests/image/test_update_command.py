@@ -106,6 +106,13 @@ def test_a_signed_file_outside_the_agent_is_refused(
         unpack(pack_by(tmp_path / "key", agent), checks(public))
 
 
+def test_a_file_that_every_gateway_refuses_is_not_signed(tmp_path: Path, agent: Path) -> None:
+    make_key(tmp_path / "key")
+    (agent / ".main.py.swp").touch()
+    with pytest.raises(ConfigError, match=r"main\.py\.swp: every gateway refuses"):
+        pack_by(tmp_path / "key", agent)
+
+
 def test_a_link_in_a_signed_file_is_refused(tmp_path: Path, agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as out:
