@@ -273,6 +273,27 @@ def test_a_table_without_an_address_of_the_authority_is_not_taken_for_whole(
         parse_gateway_file((SMALL.replace("mqtt:", "mqtts:") + table).encode())
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            fixed("10.0.0.2/24", "10.0.0.1").replace("mqtt://10.0.0.1", "mqtt://broker.example"),
+            "may not find broker.example;",
+        ),
+        (fixed("10.0.0.2/24", "10.0.0.1"), ""),
+        (fixed("10.0.0.2/24", "10.0.0.1") + 'dns = ["10.0.0.1"]\n', ""),
+        (SMALL, ""),
+    ],
+)
+def test_names_without_name_servers_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "gateway.toml").write_text(text)
+    assert main(["image", "check", str(tmp_path / "gateway.toml")]) == 0
+    err = capsys.readouterr().err
+    assert said in err if said else not err
+
+
 def test_configure_puts_a_checked_file_on_an_image(
     image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
