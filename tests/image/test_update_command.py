@@ -407,7 +407,7 @@ def test_a_version_that_is_refused_leaves_the_trial_as_it_is(machine: Machine, a
 def test_a_version_on_the_card_does_not_undo_a_downgrade(machine: Machine, agent: Path) -> None:
     def in_force(payload: bytes, *words: str) -> str:
         assert machine.install(payload, *words) == 0
-        machine.service = ServiceState(True, parent_answers(version := machine.runs()), 5.0)
+        machine.service = ServiceState(True, parent_answers(version := machine.runs()), 100.0)
         assert machine.do("watch") == 0
         return version
 
