@@ -155,7 +155,7 @@ class Authority:
             raise RefusedError("wanted a request with a key of the curve P-256")
         now, serial = _now(), x509.random_serial_number()
         until = min(now + life, end_of(self.certificate))
-        if until <= now:
+        if end_of(self.certificate) <= now:
             raise RefusedError("the authority is over; `headwater ca init` makes another one")
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])
         builder = (

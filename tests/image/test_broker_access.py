@@ -187,7 +187,7 @@ def test_a_node_may_publish_every_topic_of_the_protocol(site: SimpleNamespace, c
     for topic in (topics.frames, topics.answer):
         assert node.publish(topic("g1", "x-1")) == TAKEN
     for topic in (topics.status, topics.state, topics.books):
-        assert node.publish(topic("g1"), retain=True) == TAKEN
+        assert node.publish(topic("g1")) == TAKEN
 
 
 FORBIDDEN: Final = {
