@@ -184,10 +184,9 @@ def test_a_node_speaks_below_its_own_id_and_hears_what_is_for_it(
 
 def test_a_node_may_publish_every_topic_of_the_protocol(site: SimpleNamespace, connect: Callable[..., Client]) -> None:
     node = connect(site.issue("g1"))
-    for topic in (topics.frames, topics.answer):
-        assert node.publish(topic("g1", "x-1")) == TAKEN
-    for topic in (topics.status, topics.state, topics.books):
-        assert node.publish(topic("g1")) == TAKEN
+    below = [topics.status("g1"), topics.state("g1"), topics.books("g1")]
+    for topic in (topics.frames("g1", "region-1"), *below, topics.answer("g1", "shift-3")):
+        assert node.publish(topic) == TAKEN
 
 
 FORBIDDEN: Final = {
