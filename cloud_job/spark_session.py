@@ -70,7 +70,7 @@ def start(
     try:
         from pyspark.sql import SparkSession
     except ImportError as err:
-        raise PortError("pyspark is not installed; run: pip install 'headwater[cloud]'") from err
+        raise PortError("pyspark is not installed; in a checkout of Headwater: pip install '.[cloud]'") from err
     if on_databricks():
         return _for_rows(SparkSession.builder.appName(app).getOrCreate())
     check_java()

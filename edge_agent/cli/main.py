@@ -79,6 +79,7 @@ EXTRAS: Final = {  # library -> the extra that installs it
     "matplotlib": "demo",
     "cryptography": "ca",
 }
+OF_DEBIAN: Final = ("cryptography", "matplotlib")  # those that Debian has new enough
 
 
 class Verb(Protocol):
@@ -110,9 +111,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PortError as err:
         return complain(str(err), UNAVAILABLE)
     except ModuleNotFoundError as err:
-        if (extra := EXTRAS.get((err.name or "").partition(".")[0])) is None:
+        library = (err.name or "").partition(".")[0]
+        if (extra := EXTRAS.get(library)) is None:
             raise
-        return complain(f"{words[0]} needs {err.name}: pip install 'headwater[{extra}]'", UNAVAILABLE)
+        debian = f", or on Debian: apt install python3-{library}" if library in OF_DEBIAN else ""
+        hint = f"in a checkout of Headwater: pip install '.[{extra}]'{debian}"
+        return complain(f"{words[0]} needs {err.name}; {hint}", UNAVAILABLE)
     except BrokenPipeError:
         _drop_output()
         return BROKEN_PIPE

@@ -34,6 +34,10 @@ from edge_agent.identity.device import sync_names
 LIFE: Final = datetime.timedelta(days=90)  # of a node's certificate: limits the use of a stolen one
 TOKEN_LIFE: Final = datetime.timedelta(minutes=15)
 CA_LIFE: Final = datetime.timedelta(days=20 * 365)  # longer than gateways last: replacing it means visiting each
+PLAUSIBLE: Final = (
+    datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC),
+    datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC),
+)
 BACKDATED: Final = datetime.timedelta(hours=1)  # certificates are valid from so long ago, because clocks differ
 MAX_REQUEST_BYTES: Final = 16_384  # a request with a P-256 key has 400 bytes
 MOST_RENEWALS: Final = 5  # of one name within a day: an answer may be lost, but nobody collects certificates
@@ -78,6 +82,12 @@ class Authority:
             raise ConfigError(f"{folder}/ca.key: wanted a key of the curve P-256; restore the file from a backup")
         if not (folder / "ca.db").exists():  # an empty one would forget whose certificates may be renewed or revoked
             raise ConfigError(f"{folder}/ca.db is missing, which lists the certificates; restore it from a backup")
+        since, until, now = _utc(self.certificate, "not_valid_before"), end_of(self.certificate), _now()
+        if not since <= now < until:
+            raise ConfigError(
+                f"{folder}: the authority is valid from {since:%Y-%m-%d} to {until:%Y-%m-%d}, and the clock of this "
+                f"machine says {now:%Y-%m-%d %H:%M}; set the clock, or make another authority with `headwater ca init`"
+            )
         self._key = key
 
     @classmethod
@@ -91,8 +101,10 @@ class Authority:
             raise PortError(f"{folder}: {err.strerror}") from err
         if exists:
             raise ConfigError(f"{folder} has an authority, whose certificates would be void; name another folder")
-        key = ec.generate_private_key(ec.SECP256R1())
         who, now = _name(name), _now()
+        if not PLAUSIBLE[0] <= now < PLAUSIBLE[1]:
+            raise ConfigError(f"the clock of this machine says {now:%Y-%m-%d}: set it, because certificates have dates")
+        key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
             x509.CertificateBuilder()
             .subject_name(who)
@@ -142,7 +154,9 @@ class Authority:
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
             raise RefusedError("wanted a request with a key of the curve P-256")
         now, serial = _now(), x509.random_serial_number()
-        until = min(now + life, self.certificate.not_valid_after_utc)
+        until = min(now + life, end_of(self.certificate))
+        if end_of(self.certificate) <= now:
+            raise RefusedError("the authority is over; `headwater ca init` makes another one")
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])
         builder = (
             x509.CertificateBuilder()
@@ -178,7 +192,8 @@ class Authority:
     def enrol(self, token: str, request: bytes) -> bytes:
         """Issue a certificate for a token.
 
-        The same key may use the token again while it is valid, because an answer may be lost. Raises: RefusedError.
+        The same key may use the token again while it is valid, because an answer may be lost; this counts as a renewal.
+        Raises: RefusedError.
         """
         csr = _request(request)
         digest = hashlib.sha256(_public(csr)).hexdigest()
@@ -189,6 +204,8 @@ class Authority:
             name, _, key = row
             if key not in {None, digest}:
                 raise RefusedError(f"the token of {name} was used by another device")
+            if key is not None:
+                _count_renewal(db, name)
             # In one transaction with the look-up, so that only one of two concurrent devices can use the token.
             db.execute("update tokens set key = ? where hash = ?", (digest, _hash(token)))
             return self._sign(db, csr, name)
@@ -205,12 +222,8 @@ class Authority:
             ).fetchone()
             if row is None or row[1] is not None or int(serial, 16) in self._listed():
                 raise RefusedError("the certificate is revoked or of another authority; enrol again with a new token")
-            name, now = str(row[0]), _now()
-            db.execute("delete from renewals where at < ?", (_text(now - datetime.timedelta(days=1)),))
-            (count,) = db.execute("select count(*) from renewals where name = ?", (name,)).fetchone()
-            if count >= MOST_RENEWALS:
-                raise RefusedError(f"{name} got {count} renewals within a day; wait a day, or enrol with a new token")
-            db.execute("insert into renewals values (?, ?)", (name, _text(now)))
+            name = str(row[0])
+            _count_renewal(db, name)
             return self._sign(db, csr, name)
 
     # --- revoking ---------------------------------------------------------------------------------------------------
@@ -236,7 +249,7 @@ class Authority:
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
             .last_update(now - BACKDATED)
-            .next_update(self.certificate.not_valid_after_utc)
+            .next_update(end_of(self.certificate))
         )
         with self._db() as db:  # held until the file is written, so that no older list replaces a newer one
             gone = self._listed()
@@ -263,7 +276,7 @@ class Authority:
             crl = x509.load_pem_x509_crl((self.folder / "crl.pem").read_bytes())
             if not crl.is_signature_valid(self._key.public_key()):
                 return {}
-            return {each.serial_number: each.revocation_date_utc for each in crl}
+            return {each.serial_number: _utc(each, "revocation_date") for each in crl}
         except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):  # `ca.db` alone counts then
             return {}
         except OSError as err:
@@ -298,6 +311,16 @@ class Authority:
             raise PortError(f"{file}: {err}; is the disk full, or is the file another user's?") from err
 
 
+def _count_renewal(db: sqlite3.Connection, name: str) -> None:
+    """Count a certificate that no new token asked for. Raises: RefusedError beyond MOST_RENEWALS within a day."""
+    now = _now()
+    db.execute("delete from renewals where at < ?", (_text(now - datetime.timedelta(days=1)),))
+    (count,) = db.execute("select count(*) from renewals where name = ?", (name,)).fetchone()
+    if count >= MOST_RENEWALS:
+        raise RefusedError(f"{name} got {count} renewals within a day; wait a day, or enrol with a new token")
+    db.execute("insert into renewals values (?, ?)", (name, _text(now)))
+
+
 def _issued(db: sqlite3.Connection) -> list[Issued]:
     rows = db.execute("select serial, name, until, revoked from issued order by name, until").fetchall()
     return [Issued(serial, name, _time(until), _time(gone) if gone else None) for serial, name, until, gone in rows]
@@ -320,6 +343,18 @@ def write(file: Path, content: bytes, mode: int = 0o644) -> None:
         os.fsync(out.fileno())
     scratch.replace(file)
     sync_names(file.parent)
+
+
+def end_of(certificate: x509.Certificate) -> datetime.datetime:
+    """The end of a certificate's validity."""
+    return _utc(certificate, "not_valid_after")
+
+
+def _utc(of: object, name: str) -> datetime.datetime:
+    """A time of a certificate or list. Before version 42 (Debian bookworm has 38) cryptography gave no time zone."""
+    aware = getattr(of, f"{name}_utc", None)
+    time: datetime.datetime = getattr(of, name).replace(tzinfo=datetime.UTC) if aware is None else aware
+    return time
 
 
 def _request(request: bytes) -> x509.CertificateSigningRequest:

@@ -16,6 +16,7 @@ DIALECTS: Final = ("2.0", "2.1")
 ACL_PLUGIN: Final = "mosquitto_acl_file.so"  # of 2.1: replaces the setting `acl_file`, which 3.0 will drop
 QUEUE_BYTES: Final = 256 * 1024 * 1024  # per disconnected client; senders keep all frames until they are receipted
 IN_FLIGHT: Final = 200  # unacknowledged messages to one client, unless its Receive Maximum is lower
+NODE_TOPICS: Final = ("f/+", "status", "state", "books", "cmd/+")  # that a node publishes, below its own id
 PACKET_BYTES: Final = 1024 * 1024  # far above the size of frames; the default of Mosquitto 2.0 is 256 MB
 
 
@@ -118,13 +119,15 @@ def _acl(file: Path, dialect: str, plugins: Path) -> list[str]:
 def acl(access: Access) -> str:
     """The text of the access list.
 
-    A node may write below its own id and read messages to itself or to all nodes. Parents may also write to all nodes,
-    because they number definitions. Operators have the permissions for `status`, `audit`, `peek`, definitions and
-    commands, but may not write frames.
+    A node may write the topics of its own id and read messages to itself or to all nodes. Below its id there are no
+    other topics for it: nobody reads them, and retained messages would fill the broker. Parents may also write to all
+    nodes, because they number definitions. Operators have the permissions for `status`, `audit`, `peek`, definitions
+    and commands, but may not write frames.
     """
     down, every = f"{topics.PREFIX}/down", f"{topics.PREFIX}/{topics.ALL}"
     up = f"{topics.PREFIX}/up"
-    nodes = f"pattern write {up}/%u/#\npattern read {down}/%u/#\npattern read {every}/#\n"
+    own = "".join(f"pattern write {up}/%u/{topic}\n" for topic in NODE_TOPICS)
+    nodes = f"{own}pattern read {down}/%u/#\npattern read {every}/#\n"
     parts = [f"# Every node, %u being the name in its certificate.\n{nodes}"]
     everything = f"topic read {up}/#\ntopic readwrite {down}/#\ntopic readwrite {every}/#\n"
     parts += [f"# A parent of nodes on this broker.\nuser {name}\n{everything}" for name in access.parents]

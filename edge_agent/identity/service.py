@@ -24,7 +24,7 @@ from typing import Any, Final
 from cryptography import x509
 
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.identity.authority import MAX_REQUEST_BYTES, Authority, RefusedError
+from edge_agent.identity.authority import MAX_REQUEST_BYTES, Authority, RefusedError, end_of
 
 log = logging.getLogger("headwater.ca")
 
@@ -79,7 +79,10 @@ class EnrolmentService(ThreadingHTTPServer):
         if datetime.datetime.now(datetime.UTC) >= self._renew_at:
             try:
                 self._renew()
-            except PortError as err:  # the certificate may still be valid, and the next connection tries again
+            except (
+                PortError,
+                RefusedError,
+            ) as err:  # the certificate may still be valid, and the next connection tries again
                 log.error("certificate.failed", extra={"why": str(err)})
         try:
             super().process_request(request, client_address)
@@ -208,4 +211,4 @@ def _context(authority: Authority, hosts: tuple[str, ...]) -> tuple[ssl.SSLConte
         file.touch(0o600)
         file.write_bytes(key + certificate)
         context.load_cert_chain(file)
-    return context, x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return context, end_of(x509.load_pem_x509_certificate(certificate))

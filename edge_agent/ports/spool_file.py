@@ -189,6 +189,8 @@ class SpoolFile(SqliteFile):
             meta[LOST] = "a spool was set aside"
         db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         db.execute("COMMIT")
+        with suppress(sqlite3.OperationalError):  # the first boot reads the node, as root, and so without the log
+            self.start_log_anew()
         self.trust()
         sync_folder(self.path.parent)
 

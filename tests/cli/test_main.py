@@ -60,7 +60,10 @@ def test_a_missing_library_of_the_cloud_names_the_extra_that_brings_it(
     missing = ModuleNotFoundError("No module named 'deltalake'", name="deltalake")
     monkeypatch.setattr(front, "load", lambda name: Failing(missing))
     front.main(["query"])
-    assert "pip install 'headwater[cloud]'" in capsys.readouterr().err
+    assert "in a checkout of Headwater: pip install '.[cloud]'" in capsys.readouterr().err
+    missing = ModuleNotFoundError("No module named 'cryptography'", name="cryptography")
+    front.main(["ca"])
+    assert "pip install '.[ca]', or on Debian: apt install python3-cryptography" in capsys.readouterr().err
 
 
 def test_a_missing_module_of_our_own_is_a_bug_and_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

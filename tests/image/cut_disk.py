@@ -54,6 +54,8 @@ class CutDisk(Disk):
         self._undo = None
 
     def remove(self, folder: Path) -> None:
+        if 0 < self.at <= self.steps:  # the power is off: nobody cleans up
+            return
         files = [each for each in folder.rglob("*") if each.is_file()]
         for file in self._random.sample(files, len(files) // 2):
             file.unlink()

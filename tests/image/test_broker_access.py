@@ -182,6 +182,13 @@ def test_a_node_speaks_below_its_own_id_and_hears_what_is_for_it(
     assert node.heard == [topics.ack("g1"), topics.definition("query", "q1")]
 
 
+def test_a_node_may_publish_every_topic_of_the_protocol(site: SimpleNamespace, connect: Callable[..., Client]) -> None:
+    node = connect(site.issue("g1"))
+    below = [topics.status("g1"), topics.state("g1"), topics.books("g1")]
+    for topic in (topics.frames("g1", "region-1"), *below, topics.answer("g1", "shift-3")):
+        assert node.publish(topic) == TAKEN
+
+
 FORBIDDEN: Final = {
     "frames of another node": topics.frames("g2", "region-1"),
     "status of another node": topics.status("g2"),
@@ -191,6 +198,9 @@ FORBIDDEN: Final = {
     "a sensor for itself": topics.definition("sensor", "s1", "g1"),
     "a command to all": topics.commands_to_all(),
     "another topic": "elsewhere/x",
+    "another topic below its own id": "hw/1/up/g1/x",
+    "a topic below its frames": topics.frames("g1", "region-1/x"),
+    "a topic below its status": topics.status("g1") + "/x",
 }
 
 

@@ -149,3 +149,5 @@ def test_what_needs_spark_runs_with_its_python_and_sparks_workers_find_the_code(
             [sys.executable, command, "root"], env={"PYTHONPATH": before}, capture_output=True, text=True, check=True
         )
         assert done.stdout == path + "\n"
+    for words in (["replay", "x.json", "--root", "spark"], ["replay", "--root=spark", "x.json"]):
+        assert ask(sys.executable, command, *words).startswith("/usr/lib/headwater")

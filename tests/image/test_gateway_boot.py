@@ -246,3 +246,15 @@ def test_a_damaged_spool_does_not_stop_a_file(tmp_path: Path, content: bytes) ->
     spool.write_bytes(content)
     file.write_text(SMALL)
     assert apply(file, tmp_path / "root").lines == ()
+
+
+def test_the_node_of_a_spool_is_known_from_its_first_start_on(tmp_path: Path) -> None:
+    """The power may go before SQLite takes over its log, which the boot does not read."""
+    root, after = tmp_path / "root", tmp_path / "after"
+    spool = SpoolFile(root / "var/lib/headwater/spool.db", "g1")
+    spool.path.parent.mkdir(parents=True)
+    spool.open()
+    shutil.copytree(root, after)
+    spool.close()
+    (tmp_path / "gateway.toml").write_text(SMALL.replace("g1", "g2"))
+    assert 'but the spool on the card is of "g1"' in "\n".join(apply(tmp_path / "gateway.toml", after).lines)

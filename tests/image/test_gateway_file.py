@@ -232,3 +232,24 @@ def test_the_gateway_may_read_what_its_own_broker_says_of_itself() -> None:
     of_agent, of_devices = acl.split("\n\n")
     assert of_agent.splitlines() == ["user headwater", "topic read #", "topic read $SYS/#"]
     assert "$SYS" not in of_devices
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            fixed("10.0.0.2/24", "10.0.0.1").replace("mqtt://10.0.0.1", "mqtt://broker.example"),
+            "may not find broker.example;",
+        ),
+        (fixed("10.0.0.2/24", "10.0.0.1"), ""),
+        (fixed("10.0.0.2/24", "10.0.0.1") + 'dns = ["10.0.0.1"]\n', ""),
+        (SMALL, ""),
+    ],
+)
+def test_names_without_name_servers_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "gateway.toml").write_text(text)
+    assert main(["image", "check", str(tmp_path / "gateway.toml")]) == 0
+    err = capsys.readouterr().err
+    assert said in err if said else not err

@@ -14,16 +14,20 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Final
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.identity import authority as authority_module
 from edge_agent.identity import service as service_module
-from edge_agent.identity.authority import Authority
+from edge_agent.identity.authority import MOST_RENEWALS, Authority, RefusedError, _utc
 from edge_agent.identity.device import Device
 from edge_agent.identity.service import MOST_AT_ONCE, OWN_NAME, EnrolmentService
 
@@ -421,6 +425,51 @@ def test_wrong_use_of_an_authority_is_one_line(
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "broker", "broker-1.example", "*.example", "xn--bcher-kva.de"])
 def test_a_server_may_have_any_address_and_name(authority: Authority, host: str) -> None:
     assert authority.key_pair("b1", (host,))
+
+
+def test_times_are_those_of_utc_with_every_version_of_cryptography() -> None:
+    """Until version 42 the attributes had no time zone; 42 warns of them, and a later one may drop them."""
+    end = datetime.datetime(2030, 1, 2, tzinfo=datetime.UTC)
+    assert _utc(SimpleNamespace(not_valid_after=end.replace(tzinfo=None)), "not_valid_after") == end
+    assert _utc(SimpleNamespace(not_valid_after_utc=end), "not_valid_after") == end
+
+
+@pytest.mark.parametrize(
+    "words", [["issue", "ca", "b1"], ["token", "ca", "g1"], ["serve", "ca", "--host", "x"], ["revoke", "ca", "g1"]]
+)
+def test_an_authority_that_is_over_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(authority_module, "_now", lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+        Authority.create(Path("ca"), "Fleet")
+    for now in (datetime.datetime(2050, 1, 1, tzinfo=datetime.UTC), datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)):
+        monkeypatch.setattr(authority_module, "_now", lambda now=now: now)
+        assert main(["ca", *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "valid from 2025-12-31 to 2045-12-27" in line
+
+
+def test_no_authority_is_made_with_a_clock_that_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(authority_module, "_now", lambda: datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
+    assert main(["ca", "init", str(tmp_path / "ca")]) == 2
+    assert "the clock of this machine says 2000-01-01" in capsys.readouterr().err
+    assert not (tmp_path / "ca").exists()
+
+
+def test_one_token_gives_the_same_key_a_few_certificates_only(authority: Authority) -> None:
+    key, token = ec.generate_private_key(ec.SECP256R1()), authority.token("g1", datetime.timedelta(days=7))
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "g1")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    text = request.public_bytes(serialization.Encoding.PEM)
+    for _ in range(1 + MOST_RENEWALS):
+        authority.enrol(token, text)
+    with pytest.raises(RefusedError, match="renewals within a day"):
+        authority.enrol(token, text)
+    assert len([each for each in authority.issued() if each.name == "g1"]) == 1 + MOST_RENEWALS
 
 
 def test_a_folder_that_cannot_be_opened_is_one_line(

@@ -118,6 +118,12 @@ def test_the_broker_of_sensors_waits_for_its_address() -> None:
         assert re.search(rf"(?m)^-?net\.{family}\.ip_nonlocal_bind = 1$", kernel)
 
 
+def test_wifi_is_started_again_without_limit() -> None:
+    unit, _, service = (SYSTEM / "iwd.service.d/10-headwater.conf").read_text().partition("[Service]")
+    assert "StartLimitIntervalSec=0" in unit.splitlines()
+    assert "Restart=on-failure" in service.splitlines()
+
+
 def test_a_machine_that_cannot_start_tries_again() -> None:
     """systemd's emergency shell waits for ever; on a gateway nobody is there, and no password works."""
     drop_in = (SYSTEM / "emergency.service.d/10-headwater.conf").read_text()

@@ -27,7 +27,7 @@ from edge_agent.ports.spool import Spool
 from edge_agent.provisioning.machine_files import UPDATE_KEYS, machine_files
 from edge_agent.provisioning.updates import bundle
 from edge_agent.provisioning.updates.bundle import pack, unpack
-from edge_agent.provisioning.updates.version_folder import VersionFolder
+from edge_agent.provisioning.updates.version_folder import SPARE_BYTES, Disk, VersionFolder
 from edge_agent.provisioning.updates.versions import MOST_STARTS, ServiceState
 from tests.image.gateway_files import SMALL
 
@@ -104,6 +104,13 @@ def test_a_signed_file_outside_the_agent_is_refused(
     public = make_key(tmp_path / "key")
     with pytest.raises(ConfigError, match="not a file of the agent"):
         unpack(pack_by(tmp_path / "key", agent), checks(public))
+
+
+def test_a_file_that_every_gateway_refuses_is_not_signed(tmp_path: Path, agent: Path) -> None:
+    make_key(tmp_path / "key")
+    (agent / ".main.py.swp").touch()
+    with pytest.raises(ConfigError, match=r"main\.py\.swp: every gateway refuses"):
+        pack_by(tmp_path / "key", agent)
 
 
 def test_a_link_in_a_signed_file_is_refused(tmp_path: Path, agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,6 +329,40 @@ def test_on_a_full_disk_the_version_in_force_starts_and_no_trial_begins(
     assert "the start is not counted: state.json.part: No space left on device" in said
 
 
+def test_an_installation_that_fails_leaves_no_part_of_a_version(
+    machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device", "main.pyc")
+
+    payload, versions = pack_by(machine.key, agent), machine.folder / "folder" / "versions"
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "compile", lambda self, folder: full(folder))
+        assert machine.install(payload) == 3
+    assert "main.pyc: No space left on device" in capsys.readouterr().err
+    assert list(versions.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "free_bytes", lambda self, folder: SPARE_BYTES)
+        assert machine.install(payload) == 3
+    assert "folder: No space left on device: 8 MB wanted, 8 MB free" in capsys.readouterr().err
+    assert list(versions.iterdir()) == []
+
+
+def test_what_a_kill_left_of_an_installation_is_gone_after_a_start(machine: Machine, agent: Path) -> None:
+    left = machine.folder / "folder" / "versions" / f"{VERSION}.part"
+    for command in (machine.runs, lambda: machine.install(pack_by(machine.key, agent, "0.0.1"))):
+        left.mkdir(parents=True, exist_ok=True)
+        (left / "x.py").touch()
+        command()
+        assert not left.exists()
+
+
+def test_a_write_that_fails_names_its_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="left") as error:
+        Disk().write(Path("/dev/full"), b"x")
+    assert error.value.filename == "/dev/full"
+
+
 def test_the_gateway_may_start_while_a_version_is_tried_out(
     machine: Machine, agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +392,30 @@ def test_a_version_that_another_command_deletes_meanwhile_is_not_admitted(
     assert machine.install(pack_by(machine.key, agent)) == 3
     assert "another `headwater update` ran meanwhile; run this again" in capsys.readouterr().err
     assert machine.runs() == "image"
+
+
+def test_a_version_that_is_refused_leaves_the_trial_as_it_is(machine: Machine, agent: Path) -> None:
+    machine.install(pack_by(machine.key, agent))
+    assert machine.runs() == VERSION
+    (agent / "__main__.py").write_text("raise SystemExit(2)")
+    assert machine.install(pack_by(machine.key, agent, "9.9.10")) == 2
+    assert machine.runs() == VERSION
+    assert machine.install(pack_by(machine.key, agent)) == 2, "its own files are replaced"
+    assert machine.runs() == "image"
+
+
+def test_a_version_on_the_card_does_not_undo_a_downgrade(machine: Machine, agent: Path) -> None:
+    def in_force(payload: bytes, *words: str) -> str:
+        assert machine.install(payload, *words) == 0
+        machine.service = ServiceState(True, parent_answers(version := machine.runs()), 100.0)
+        assert machine.do("watch") == 0
+        return version
+
+    card = pack_by(machine.key, agent)
+    assert in_force(card, "--if-new") == VERSION
+    assert in_force(pack_by(machine.key, agent, "9.9.3"), "--downgrade") == "9.9.3"
+    assert in_force(card, "--if-new") == "9.9.3"
+    assert in_force(pack_by(machine.key, agent, "9.9.10"), "--if-new") == "9.9.10"
 
 
 def test_without_a_key_in_gateway_toml_nothing_is_installed(

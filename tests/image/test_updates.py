@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -178,6 +177,18 @@ def test_a_version_on_the_card_is_installed_once() -> None:
     assert not is_news(with_two(), V3, OF_IMAGE), "on trial"
     assert not is_news(give_up(with_two(), "0.3.0"), V3, OF_IMAGE), "given up"
     assert not is_news(healthy(start(with_two())), V2, OF_IMAGE), "older"
+    assert not is_news(Versions(from_card=("0.2.0",)), V2, OF_IMAGE), "installed from the card before"
+
+
+def test_a_version_older_than_a_new_image_is_no_news_and_a_downgrade() -> None:
+    """The image is flashed over an older installed version, which is then void."""
+    versions = healthy(start(admit(Versions(), V2, OF_IMAGE)))
+    image, between = Installed("0.5.0", FORM), Installed("0.4.0", FORM)
+    assert not is_news(versions, between, image)
+    with pytest.raises(ConfigError, match=r"older than 0\.5\.0"):
+        admit(versions, between, image)
+    told = admit(versions, between, image, Allowed(downgrade=True))
+    assert start(told, image=image).chosen == "0.4.0"
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -229,7 +240,7 @@ def install(store: VersionFolder, bundle: Bundle, allowed: Allowed) -> None:
     """What `headwater update install` does to the disk."""
     versions = store.read()
     admit(versions, bundle.manifest.installed(), OF_IMAGE, allowed)
-    left = store.prune(replace(versions, trial=None))
+    left = store.prune(versions)
     store.add(bundle)
     store.write(admit(left, bundle.manifest.installed(), OF_IMAGE, allowed))
 

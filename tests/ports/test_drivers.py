@@ -201,7 +201,7 @@ def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
     sensors = Sensors(clock)
     sensors.configure([parse_sensor("g", {"driver": "plant_gauge", "path": str(gauge)})], {})
     (note,) = sensors.notes()
-    assert "pip install 'headwater[drivers]'" in str(note.fields["why"])
+    assert "pip install '.[drivers]'" in str(note.fields["why"])
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from edge_agent.cli.main import complain
 from edge_agent.config.checking.foreign_json import printable
-from edge_agent.config.node_file.gateway_file import NAME, parse_gateway_file
+from edge_agent.config.node_file.gateway_file import NAME, parse_gateway_file, unresolved
 from edge_agent.errors import ConfigError, PortError
 
 HELP = "Work with the gateway image: put a checked gateway.toml on an image or a card, or apply it (on the gateway)."
@@ -61,6 +62,9 @@ def main(args: argparse.Namespace) -> int:
     file = parse_gateway_file(payload, str(args.config))
     machine_files(file, "")  # as at boot: what cannot be written there is refused here
     node = file.settings.node.id
+    if hosts := unresolved(file):
+        names = printable(", ".join(hosts))
+        complain(f"{args.config}: a fixed address without dns: the gateway may not find {names}; add dns = [...]")
     if args.what == "check":
         print(printable(f"{args.config}: gateway {node}, all right"))
         return 0

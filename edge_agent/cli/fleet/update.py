@@ -139,18 +139,21 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
         raise ConfigError(f"{new.version} needs Python {least}: flash a newer image")
     allowed = Allowed(args.downgrade, args.again, args.one_way)
     with store.locked():
+        store.sweep()
         versions = store.read()
         if args.if_new and not is_news(versions, new, own()):
             print(f"{new.version}: nothing new")
             return 0
         admit(versions, new, own(), allowed)
-        store.prune(replace(versions, trial=None))
+        store.prune(versions)
         store.add(bundle)
     try:  # without the lock: this may take longer than systemd waits for a start, which needs the lock
         _rehearse(store.path(new.version))
     except BaseException as err:
         with store.locked():
             versions = store.read()
+            if versions.trial == new.version:  # it replaced the files of the trial
+                versions = replace(versions, trial=None)
             if args.if_new and isinstance(err, ConfigError):  # else it would be unpacked again at every boot
                 versions = replace(versions, failed=(*versions.failed, new.version))
             store.prune(versions)
@@ -158,7 +161,10 @@ def _install(store: VersionFolder, args: argparse.Namespace) -> int:
     with store.locked():
         if new.version not in store.present():
             raise PortError(f"{new.version}: another `headwater update` ran meanwhile; run this again")
-        store.write(admit(store.read(), new, own(), allowed))
+        versions = admit(store.read(), new, own(), allowed)
+        if args.if_new:
+            versions = replace(versions, from_card=(*versions.from_card, new.version))
+        store.write(versions)
     print(f"{new.version} is installed, on trial; `headwater update status` shows the result")
     if not args.if_new:  # --if-new is used at boot, before the gateway starts
         _systemctl("restart", "--no-block", UNIT)
@@ -212,6 +218,7 @@ def _choose(store: VersionFolder, args: argparse.Namespace) -> int:
     from edge_agent.provisioning.updates.versions import IMAGE, choose, stopped
 
     with store.locked():
+        store.sweep()
         before = stopped(store.read()) if store.was_stopped() else store.read()
         forms = {own().spool, *(each.spool for each in before.installed.values())}
         spool = _spool_form() if len(forms) > 1 else None  # None: all versions have the same form

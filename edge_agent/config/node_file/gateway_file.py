@@ -338,6 +338,27 @@ def _machine(ours: Mapping[str, Any], report: Report) -> None:
         )
 
 
+def unresolved(file: GatewayFile) -> tuple[str, ...]:
+    """The hosts that the gateway may be unable to find: named, with a fixed address and without name servers.
+
+    No mistake: a router may announce name servers over IPv6.
+    """
+    if file.network is None or file.network.address is None or file.network.dns:
+        return ()
+    urls = [file.settings.uplink.broker if file.settings.uplink else None, file.enrol.url if file.enrol else None]
+    hosts = [urlsplit(url).hostname for url in urls if url is not None]
+    hosts += file.time.servers if file.time else ()
+    return tuple(dict.fromkeys(host for host in hosts if host and not _is_address(host)))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _unreachable(address: str, router: str) -> str:
     """Why a machine with this address cannot reach this router; '' if it can."""
     own, other = ip_interface(address), ip_address(router)

@@ -29,7 +29,7 @@ def start(sensor: Sensor, position: object, clock: Clock) -> SensorDriver:
     try:
         started: SensorDriver = driver.start(sensor, position, clock)
     except ModuleNotFoundError as err:
-        hint = f": pip install 'headwater[{driver.extra}]'" if driver.extra else ""
+        hint = f"; in a checkout of Headwater: pip install '.[{driver.extra}]'" if driver.extra else ""
         raise ConfigError(f"driver {driver.name!r} needs the Python package {err.name}{hint}") from err
     return started
 

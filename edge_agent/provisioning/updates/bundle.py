@@ -54,7 +54,10 @@ class Bundle:
 def pack(
     package: Path, version: str, spool: SpoolForm, python: tuple[int, int], sign: Callable[[bytes], bytes]
 ) -> bytes:
-    """Pack the agent in the folder `package` into a signed file. Equal sources give an equal packed folder."""
+    """Pack the agent in the folder `package` into a signed file. Equal sources give an equal packed folder.
+
+    Raises: ConfigError for a version or a file that gateways refuse.
+    """
     order_of(version)
     packed = _packed(package)
     manifest = Manifest(version, spool, python, len(packed), hashlib.sha256(packed).hexdigest())
@@ -100,6 +103,8 @@ def _packed(package: Path) -> bytes:
         for path in sorted(package.rglob("*")):
             name = f"{PACKAGE}/{path.relative_to(package).as_posix()}"
             if path.is_file() and "__pycache__" not in path.parts:
+                if not NAME.fullmatch(name):
+                    raise ConfigError(f"{path}: every gateway refuses a file with such a name; delete it")
                 member = tarfile.TarInfo(name)
                 content = path.read_bytes()
                 member.size = len(content)

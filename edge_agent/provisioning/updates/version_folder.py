@@ -5,13 +5,14 @@
     versions/0.2.0/       a complete version; it is unpacked as 0.2.0.part, and renamed once it is durable
 
 A step writes a file or folder, makes it durable and renames it. A power cut may leave a `.part`, which is never read
-and which the next installation deletes. If state.json cannot be read, the copy in the image runs, or the newest
+and which the next start of the gateway deletes. If state.json cannot be read, the copy in the image runs, or the newest
 version if only that can read the spool.
 """
 
 from __future__ import annotations
 
 import compileall
+import errno
 import fcntl
 import json
 import os
@@ -28,6 +29,8 @@ from edge_agent.provisioning.updates.versions import IMAGE, VERSION, Installed, 
 
 ABOUT: Final = "about.json"  # in the folder of each version: its entry of state.json
 PART: Final = ".part"
+SPARE_BYTES: Final = 8 * 1024 * 1024  # left free by an installation: two logs of a spool
+BLOCK_BYTES: Final = 4096
 
 
 class Disk:
@@ -35,7 +38,8 @@ class Disk:
 
     def write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(0o755, parents=True, exist_ok=True)
-        path.write_bytes(content)
+        with _naming(path):
+            path.write_bytes(content)
 
     def compile(self, folder: Path) -> None:
         """Write byte-code beside the sources, because the gateway's user cannot. It does not depend on file times."""
@@ -47,9 +51,13 @@ class Disk:
         for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
             handle = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fsync(handle)
+                with _naming(each):
+                    os.fsync(handle)
             finally:
                 os.close(handle)
+
+    def free_bytes(self, folder: Path) -> int:
+        return shutil.disk_usage(folder).free
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename, replacing an existing file. The new name is durable when this returns."""
@@ -95,6 +103,7 @@ class VersionFolder:
                 chosen=str(found["chosen"]),
                 starts=int(found["starts"]),
                 failed=tuple(str(each) for each in found["failed"]),
+                from_card=tuple(str(each) for each in found.get("from_card", ())),  # not of an earlier version
             )
         except (OSError, ValueError, KeyError, TypeError):
             return Versions(installed=there)
@@ -116,20 +125,36 @@ class VersionFolder:
         self._put(self._state, json.dumps(table, indent=1).encode())
 
     def add(self, bundle: Bundle) -> None:
-        """Unpack a version beside the others, completely or not at all. Raises: OSError."""
+        """Unpack a version beside the others, completely or not at all. Raises: OSError.
+
+        A disk that is full would stop the gateway, which could commit no readings: so nothing remains of a failure.
+        """
         target = self.path(bundle.manifest.version)
         part = target.with_name(target.name + PART)
         self._disk.remove(part)
-        for name, content in bundle.files.items():
-            self._disk.write(part / name, content)
-        self._disk.write(part / ABOUT, json.dumps(list(bundle.manifest.installed())).encode())
-        self._disk.compile(part)
-        self._disk.settle(part)
+        wanted_bytes = _size_bytes(bundle) + SPARE_BYTES
+        if (free_bytes := self._disk.free_bytes(self.folder)) < wanted_bytes:
+            why = f"{os.strerror(errno.ENOSPC)}: {wanted_bytes / 1e6:.0f} MB wanted, {free_bytes / 1e6:.0f} MB free"
+            raise OSError(errno.ENOSPC, why, str(self.folder))
+        try:
+            for name, content in bundle.files.items():
+                self._disk.write(part / name, content)
+            self._disk.write(part / ABOUT, json.dumps(list(bundle.manifest.installed())).encode())
+            self._disk.compile(part)
+            self._disk.settle(part)
+        except BaseException:
+            self._disk.remove(part)
+            raise
         if target.exists():  # the same version was given up and is tried again
             old = target.with_name(f"{target.name}.old{PART}")
             self._disk.remove(old)
             self._disk.rename(target, old)
         self._disk.rename(part, target)
+
+    def sweep(self) -> None:
+        """Delete what a kill or a power cut left of an installation. Call it with the lock."""
+        for each in (self.folder / "versions").glob(f"*{PART}"):
+            self._disk.remove(each)
 
     def prune(self, versions: Versions) -> Versions:
         """Delete versions that are no longer needed. Returns `versions` without them. Raises: OSError."""
@@ -173,6 +198,21 @@ class VersionFolder:
         self._disk.write(scratch, content)
         self._disk.settle(scratch)
         self._disk.rename(scratch, path)
+
+
+def _size_bytes(bundle: Bundle) -> int:
+    """What a version takes on the disk, at most: its sources, and byte-code of about the same size."""
+    return sum(2 * (len(content) + BLOCK_BYTES) for content in bundle.files.values())
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in an error of the disk: those of writing do not."""
+    try:
+        yield
+    except OSError as err:
+        err.filename = err.filename or str(path)
+        raise
 
 
 def _installed(found: Any) -> Installed:

@@ -44,7 +44,7 @@ class Versions:
     """The versions of a gateway, by name; IMAGE is the copy in the image.
 
     current: in force. before: in force before `current`. trial: on trial, or None. chosen: started last, `starts` times
-    since it was healthy. failed: given up.
+    since it was healthy. failed: given up. from_card: installed from the card's first partition, each only once.
     """
 
     installed: Mapping[str, Installed] = field(default_factory=dict)
@@ -54,6 +54,7 @@ class Versions:
     chosen: str = IMAGE
     starts: int = 0
     failed: tuple[str, ...] = ()
+    from_card: tuple[str, ...] = ()
 
 
 class Allowed(NamedTuple):
@@ -89,6 +90,7 @@ def order_of(version: str) -> tuple[int, ...]:
 
 def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed = NOTHING) -> Versions:
     """Accept a new version; its trial begins at the next start. Raises: ConfigError with the reason against it."""
+    versions = _without_outdated(versions, image)
     running = _of(versions, image, versions.current)
     if new.version == running.version:
         raise ConfigError(f"{new.version} is in force already")
@@ -109,9 +111,13 @@ def admit(versions: Versions, new: Installed, image: Installed, allowed: Allowed
 
 
 def is_news(versions: Versions, new: Installed, image: Installed) -> bool:
-    """Whether to install a version found on the card: it is newer than `current`, not given up and not on trial."""
+    """Whether to install a version found on the card: it is newer than `current`, not given up and not on trial.
+
+    It must not have been installed from there before either: the operator may have gone back from it since.
+    """
+    versions = _without_outdated(versions, image)
     running = _of(versions, image, versions.current)
-    known = new.version in versions.failed or new.version == versions.trial
+    known = new.version in (*versions.failed, *versions.from_card, versions.trial)
     return not known and order_of(new.version) > order_of(running.version)
 
 
