@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -100,15 +100,8 @@ class MarkedFleet(Fleet):
             if row.revision != (final[place].revision + 1 if place in final else 0):
                 out.append(f"revision {row.revision} of {place} comes out of turn")
             final[place] = row
-        ordered = {q.id for q in self.queries if q.window == Punctuation("order")}
-        late = {  # a gateway that was first heard when windows had merged: it takes part from the next on
-            key[0]
-            for key, marked in root.root.state.markers.windows.items()
-            if any({node for node, _, _ in picks} < set(self.gateways) for picks, _ in marked.shown.values())
-        }
-        final = {place: row for place, row in final.items() if place[0] not in ordered & late}
         shown = {(r.query, r.node, r.key, r.start, r.end): r for r in final.values() if not r.withdrawn}
-        want = {place: row for place, row in self.rows_wanted().items() if place[0] not in ordered & late}
+        want = self.rows_wanted({key.query: of.joined for key, of in root.root.state.markers.windows.items()})
         out += [f"missing {place}" for place in want if place not in shown]
         out += [f"extra {place}" for place in shown if place not in want]
         for place in want.keys() & shown.keys():
@@ -124,8 +117,11 @@ class MarkedFleet(Fleet):
         by_end = isinstance(window, Punctuation) and window.by_end
         return row.query, row.node, row.key, row.start, row.end if by_end else 0
 
-    def rows_wanted(self) -> dict[Place, dict[str, float | None]]:
-        """The oracle's rows over all readings."""
+    def rows_wanted(self, joined: Mapping[str, Mapping[str, int]]) -> dict[Place, dict[str, float | None]]:
+        """The oracle's rows over all readings.
+
+        joined: query -> gateway that was first heard when windows had merged -> the first window that it is a part of.
+        """
         readings = {
             node: [
                 central_computer.Reading(
@@ -147,7 +143,7 @@ class MarkedFleet(Fleet):
             for node, own in readings.items()
         }
         for query in self.queries[1:]:
-            out |= marker_windows.results(query, children)
+            out |= marker_windows.results(query, children, joined.get(query.id))
         return out
 
 
