@@ -100,7 +100,9 @@ class MarkedFleet(Fleet):
             if row.revision != (final[place].revision + 1 if place in final else 0):
                 out.append(f"revision {row.revision} of {place} comes out of turn")
             final[place] = row
-        shown = {(r.query, r.node, r.key, r.start, r.end): r for r in final.values() if not r.withdrawn}
+        apart = self._never_whole(root)
+        rows = (row for row in final.values() if not row.withdrawn and (row.query, row.start, row.end) not in apart)
+        shown = {(r.query, r.node, r.key, r.start, r.end): r for r in rows}
         want = self.rows_wanted({key.query: of.joined for key, of in root.root.state.markers.windows.items()})
         out += [f"missing {place}" for place in want if place not in shown]
         out += [f"extra {place}" for place in shown if place not in want]
@@ -110,6 +112,22 @@ class MarkedFleet(Fleet):
                 out.append(f"{place}: want {want[place]}, got {dict(row.values)}")
             if not row.complete or (row.node and row.coverage.expected != (row.node,)):
                 out.append(f"{place}: coverage {row.coverage}")
+        return out
+
+    def _never_whole(self, root: RootHost) -> set[tuple[str, int, int]]:
+        """Windows by number (query, start, end) that were shown without a gateway which has no window of this number.
+
+        It stood still at that time, and the query skips such gateways.
+        """
+        marks = {
+            node: {item.time_us for item in stream if isinstance(item, Marking)} for node, stream in self.truth.items()
+        }
+        out = set()
+        for key, of in root.root.state.markers.windows.items():
+            for number, place in of.numbered.items():
+                away = marks.keys() - {node for node, _, _ in of.shown[place][0]} if place in of.shown else ()
+                if any(of.joined.get(node, 0) + max(len(marks[node]) - 1, 0) <= number for node in away):
+                    out.add((key.query, *place[1:]))
         return out
 
     def _place(self, row: Row) -> Place:
