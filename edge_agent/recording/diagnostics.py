@@ -15,13 +15,13 @@ from edge_agent.algebra.windows import TYPES, Window
 from edge_agent.config.checking.checker import short
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.checking.quantities import EPOCH
-from edge_agent.recording.streams import EXACT, MARKS, ChildStream
+from edge_agent.recording.streams import EXACT, MARKS, ChildStream, is_far
 
 MOST: Final = 10**300  # values beyond it are skipped (machines/slicing/reading_filter.py)
 
 
 def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
-    """Warns about items that are left out because their first element is a text but not a mark."""
+    """Warns about items that are left out: their first element is a text but not a mark, or a time too far from 0."""
     unit = next(name for name, us in UNITS_US.items() if us == unit_us)
     for child, stream in raw.items():
         odd = [at for at, item in enumerate(stream) if type(item[0]) is str and item[0] not in MARKS]
@@ -30,6 +30,11 @@ def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
             first = f"the first is [{odd[0]}], {short(repr(text))}"
             hint = f"times are plain numbers in {unit}{_number(text, unit_us)}; marks are {' and '.join(MARKS)}"
             yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, neither time nor mark: {first}; {hint}"
+        far = [at for at, item in enumerate(stream) if is_far(item[0], unit_us)]
+        if far:
+            first = f"the first is [{far[0]}], {short(repr(stream[far[0]][0]))}"
+            why = "more than a thousand years from 0"
+            yield f"streams.{short(child)}: {_many(len(far), 'reading')} left out, {why}: {first}; correct the times"
 
 
 def rounded(raw: Mapping[str, Sequence[Any]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from edge_agent.errors import ConfigError
 
 KEY: Final = "key"  # name of the label for the key of a recording
 MARKS: Final = ("wm", "p")  # first element of watermark and marker items
-FAR_US: Final = 2**55  # a thousand years: later times are refused, later watermarks mean the end
+FAR_US: Final = 2**55  # a thousand years: readings beyond are left out, markers refused, watermarks mean the end
 EXACT: Final = 2**53  # integers up to this are exact in every aggregate
 WIDEST: Final = 2**61 - 1  # largest integer of the wire format (wire/columns/series.py)
 MOST_SQUARES: Final = 10**38  # a larger sum has no result (docs/protocol.md 7.1)
@@ -61,7 +61,7 @@ def read_streams(
                 raise ConfigError(
                     f"streams.{child}[{at}]: wanted [time, key, value] or a mark, got {short(repr(item))}"
                 )
-    values = [item[2] for stream in items.values() for item in stream if type(item[0]) is not str]
+    values = [stream[at][2] for stream in items.values() for at in _readings(stream, unit_us)]
     scale = 0 if _exact(values, squared=squared) else None
     series: dict[str, int] = {}
     streams = [columns(child, stream, unit_us, series, scale) for child, stream in items.items()]
@@ -77,9 +77,9 @@ def _exact(values: Sequence[Any], *, squared: bool) -> bool:
 
 
 def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, int], scale: int | None) -> ChildStream:
-    readings = [at for at, item in enumerate(items) if type(item[0]) is not str]
+    readings = _readings(items, unit_us)
     marks = [at for at, item in enumerate(items) if item[0] == "wm"]
-    times = [_time(items[at][0], unit_us, child, at) for at in readings]
+    times = [_us(items[at][0], unit_us, child, at) for at in readings]
     codes = [series.setdefault(_label(items[at][1], child, at), len(series)) for at in readings]
     values = [_number(items[at][2], child, at) if scale is None else _integer(items[at][2]) for at in readings]
     mark_us = [max(-FAR_US, min(FAR_US, _us(items[at][1], unit_us, child, at))) for at in marks]
@@ -93,6 +93,16 @@ def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, in
         np.array(marks, np.int64),
         tuple((at, _marker(items[at], unit_us, child, at)) for at in range(len(items)) if items[at][0] == "p"),
     )
+
+
+def _readings(items: Sequence[Any], unit_us: int) -> list[int]:
+    """Positions of the readings, except those that `is_far` leaves out."""
+    return [at for at, item in enumerate(items) if type(item[0]) is not str and not is_far(item[0], unit_us)]
+
+
+def is_far(time: object, unit_us: int) -> bool:
+    """Whether a time is more than a thousand years from 0, as the times of broken clocks may be."""
+    return isinstance(time, int | float) and abs(time * unit_us) >= FAR_US
 
 
 def _marker(item: Sequence[Any], unit_us: int, child: str, at: int) -> Marker:

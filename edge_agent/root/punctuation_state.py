@@ -4,7 +4,8 @@ Rules (docs/protocol.md), by interpretation:
 
 - local, bounds: a window is complete when the frontier has reached its end (4.4).
 - order: the i-th windows of all nodes form one window as soon as every node has sent its window. If the query allows,
-  nodes that are left out are not waited for.
+  nodes that are left out are not waited for. A node counts from the first window that it serves the revision for; its
+  own numbers go on from one revision to the next. The first window of a node that joins later is the next of all nodes.
 - overlap: windows that overlap or touch form one window, complete when the bound of their markers is above its end
   (5.1).
 - central: the markers of all nodes cut one stream. A window is complete when every node's frontier has passed its end
@@ -50,16 +51,19 @@ class PunctuationWindows:
     """The windows of one query revision.
 
     known: node of the group -> (start, end) of windows without rows so far -> number at the node. made: the last number
-    of each node. next: number of the next window of all nodes. shown: windows with rows -> the parts and coverage of
-    these rows. touched: shown windows whose rows must be computed again. lacking: shown windows with missing gateways.
-    revised_us: time of the last revision. floors: node of the rows -> windows that end by then are forgotten; '' also
-    for nodes without their own. merged: the markers of all nodes (interpretation central). numbered: number -> shown
-    window that lacks a node. withdrawn: windows whose rows are withdrawn.
+    of each node. next: number of the next window of all nodes. first: node -> its own number of its first
+    window of this revision. joined: node -> number of this window among those of all nodes. shown: windows with rows ->
+    the parts and coverage of these rows. touched: shown windows whose rows must be computed again. lacking: shown
+    windows with missing gateways. revised_us: time of the last revision. floors: node of the rows -> windows that end
+    by then are forgotten; '' also for nodes without their own. merged: the markers of all nodes (interpretation
+    central). numbered: number -> shown window that lacks a node. withdrawn: windows whose rows are withdrawn.
     """
 
     known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     next: int = 0
+    first: dict[str, int] = field(default_factory=dict)
+    joined: dict[str, int] = field(default_factory=dict)
     shown: dict[Place, tuple[tuple[Pick, ...], Coverage]] = field(default_factory=dict)
     touched: set[Place] = field(default_factory=set)
     lacking: set[Place] = field(default_factory=set)
@@ -135,13 +139,17 @@ class PunctuationWindows:
         revising: dict[Place, None] = {}
         gone = self._cut_anew(members, due=due) if read_as == {"central"} else []
         gone += self._over(key, decision)
+        numbers = {place: number for number, place in self.numbered.items()}
         for place, picks, instead in self._complete(key, members):
             if instead and not due:
                 self.touched |= {old for old in instead if old in self.shown}
                 continue
             for old in instead:
                 self._drop(old)
-            self._show(JointWindow(place, picks, coverage_of(key, (place, picks), members, gaps), within))
+            number = next((numbers[old] for old in instead if old in numbers), self.next)
+            numbers[place] = number
+            expected = self._expected(members, picks, number) if read_as == {"order"} else members
+            self._show(JointWindow(place, picks, coverage_of(key, (place, picks), expected, gaps), within))
             # rows of windows that may be joined are identified by their start, others by both bounds
             same = [old for old in instead if old == place or (read_as == {"overlap"} and old[1] == place[1])]
             (revising if same or place in self.withdrawn else closing)[place] = None
@@ -151,7 +159,8 @@ class PunctuationWindows:
         self.withdrawn = (self.withdrawn | {*gone}) - self.shown.keys()
         for place in sorted((self.touched | self.lacking) - closing.keys() - revising.keys()) if due else ():
             picks, before = self.shown[place]
-            coverage = coverage_of(key, (place, picks), members, gaps)
+            expected = self._expected(members, picks, numbers.get(place, -1)) if read_as == {"order"} else members
+            coverage = coverage_of(key, (place, picks), expected, gaps)
             if coverage != before or place in self.touched:
                 self._show(JointWindow(place, picks, coverage, within))
                 revising[place] = None
@@ -207,6 +216,7 @@ class PunctuationWindows:
         """Yields the windows that are complete, in order of time."""
         read_as = interpretations(members)
         if read_as == {"order"}:
+            self._count_from(key, members)
             yield from self._returned(key, members)
             yield from self._ordered(key, members)
             return
@@ -248,9 +258,49 @@ class PunctuationWindows:
             self._drop(place)
         return stale
 
+    def _count_from(self, key: QueryKey, members: Members) -> None:
+        """Find the number of each node's first window of this revision.
+
+        Its number is 0 at a node that has served the revision from the beginning. At others it is found once the
+        node's frontier has reached the end of such a window, because rows may arrive out of order.
+        """
+        for node, (_, view) in members.items():
+            if node in self.first:
+                continue
+            self.joined.setdefault(node, self.next)
+            serving, known = view.serving[key], self.known.get(node, {})
+            numbers = [n for window, n in known.items() if window[1] <= view.frontier_us and serving.covers(*window)]
+            if serving.start_from_us is None:
+                self.first[node] = 0
+            elif numbers:
+                self.first[node] = min(numbers)
+
+    def _common(self, node: str, number: int) -> int:
+        """The number among all nodes' windows of a node's window; -1 if the node does not take part with it."""
+        after = number - self.first.get(node, number + 1)
+        return after + self.joined.get(node, 0) if after >= 0 else -1
+
+    def _expected(self, members: Members, picks: Sequence[Pick], number: int) -> Members:
+        """The nodes that are expected in a window of all nodes: those it consists of, and those that joined by then."""
+        here = {node for node, _, _ in picks}
+        return {node: of for node, of in members.items() if node in here or self.joined.get(node, 0) <= number}
+
+    def leave(self, node: str) -> None:
+        """Forget a node that is gone for good. If its name returns, it joins anew."""
+        for of in (self.known, self.made, self.first, self.joined):
+            of.pop(node, None)
+
+    def _awaited(self, node: str, number: int) -> bool:
+        """Whether a node's window may still become part of a window of all nodes. number: -1 if it has none."""
+        common = self._common(node, number)
+        return number >= 0 and (node not in self.first or common >= self.next or common in self.numbered)
+
     def _ordered(self, key: QueryKey, members: Members) -> Iterator[Complete]:
         """Yields windows by number while every node has sent the next one, or is left out and the query allows that."""
-        own = {node: {number: window for window, number in self.known.get(node, {}).items()} for node in members}
+        own = {
+            node: {self._common(node, number): window for window, number in self.known.get(node, {}).items()}
+            for node in members
+        }
         while True:
             here = {
                 node: windows[self.next]
@@ -272,6 +322,7 @@ class PunctuationWindows:
         """Yields shown windows that lacked a node, once the window of that node has come."""
         for node, (_, view) in members.items() if self.numbered else ():
             for window, number in sorted(self.known.get(node, {}).items(), key=lambda one: one[1]):
+                number = self._common(node, number)
                 old = self.numbered.get(number)
                 if old is None or window[1] > view.frontier_us or not view.serving[key].covers(*window):
                     continue
@@ -311,7 +362,7 @@ class PunctuationWindows:
         self.floors = {node: max(us, self.floor_us(node)) for node, us in floors.items()}
         for node, windows in self.known.items():
             floor_us = self.floor_us(node)
-            self.known[node] = {w: number for w, number in windows.items() if w[1] > floor_us or number >= 0}
+            self.known[node] = {w: n for w, n in windows.items() if w[1] > floor_us or self._awaited(node, n)}
         for place in [p for p in self.shown if p[2] <= self.floor_us(p[0]) and p not in self.touched]:
             self._drop(place)
         self.withdrawn = {place for place in self.withdrawn if place[2] > self.floor_us(place[0])}
@@ -323,6 +374,8 @@ class PunctuationWindows:
             "known": [[node, [[*window, number] for window, number in of.items()]] for node, of in self.known.items()],
             "made": dict(self.made),
             "next": self.next,
+            "first": dict(self.first),
+            "joined": dict(self.joined),
             "shown": [
                 [list(place), [list(pick) for pick in picks], list(cover.expected), [list(m) for m in cover.missing]]
                 for place, (picks, cover) in self.shown.items()
@@ -348,6 +401,9 @@ class PunctuationWindows:
             {node: {(start, end): number for start, end, number in windows} for node, windows in state["known"]},
             dict(state["made"]),
             state["next"],
+            # older versions counted from 0 at every node; if that gave no window yet, the first one is looked for now
+            dict(state.get("first", dict.fromkeys(state["made"] if state["next"] else (), 0))),
+            dict(state.get("joined", {})),
             touched={(node, start, end) for node, start, end in state["touched"]},
             revised_us=state["revised"],
             floors=dict(state["floors"]) if "floors" in state else {"": state["floor"]},  # of older versions: one

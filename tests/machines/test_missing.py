@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
@@ -31,6 +32,7 @@ class Bench:
     interpretation: str
     on_missing: str
     marked: PunctuationWindows = field(default_factory=PunctuationWindows)
+    from_us: int | None = None  # the first window start that the query serves
 
     def __post_init__(self) -> None:
         window = Punctuation(self.interpretation)
@@ -47,7 +49,7 @@ class Bench:
         self, *, stuck: str = "", due_us: int = LATEST_US, unheard: tuple[str, ...] = (), **leaves: int
     ) -> WindowChanges:
         """leaves: how far each is."""
-        serving = {KEY: Serving(*KEY)}
+        serving = {KEY: Serving(*KEY, self.from_us)}
         counted = [us for leaf, us in leaves.items() if leaf not in stuck] or [NEVER_US]
         views = {"": GroupView(min(counted), LeafTimes.of(leaves), serving, {}, unheard=unheard)}
         if not self.shared:
@@ -191,6 +193,90 @@ def test_the_windows_of_a_node_keep_their_numbers_whatever_comes_first() -> None
     bench.number("a", 0, 10, 20)
     bench.number("a", 2, 30, 40)
     assert spans(bench.step(a=50).closing) == [(10, 20), (20, 30), (30, 40)]
+
+
+def test_windows_by_number_begin_with_the_first_of_each_node_that_the_query_serves() -> None:
+    """protocol 6.3: the numbers of a node go on from one revision to the next."""
+    bench = Bench("order", "wait", from_us=100)
+    bench.number("a", 8, 110, 120)  # a merger may pass it on before the next
+    bench.number("a", 7, 100, 110)
+    bench.number("a", 6, 80, 100)
+    bench.number("b", 3, 90, 104)
+    bench.number("b", 4, 104, 140)
+    assert bench.step(a=105, b=105) == WindowChanges()
+    assert spans(bench.step(a=120, b=140).closing) == [(100, 140)]
+    bench.number("b", 5, 140, 150)
+    assert spans(bench.step(a=150, b=150).closing) == [(110, 150)]
+    bench.step(a=2 * HORIZON_US, b=2 * HORIZON_US)
+    assert bench.marked.known == {"a": {}, "b": {}}, "what is not served is forgotten"
+
+
+def test_a_number_that_does_not_come_is_waited_for_and_moves_no_other() -> None:
+    bench = Bench("order", "wait", from_us=100)
+    for number in (7, 8, 9):
+        bench.number("a", number, 30 + number * 10, 40 + number * 10)
+    bench.number("b", 3, 100, 110)
+    bench.number("b", 5, 120, 130)
+    assert spans(bench.step(a=200, b=200).closing) == [(100, 110)]
+    bench.number("b", 4, 110, 120)
+    assert spans(bench.step(a=200, b=200).closing) == [(110, 120), (120, 130)]
+
+
+def test_a_node_that_joins_later_takes_part_from_the_next_window_on() -> None:
+    """Its first windows are no part of those with rows, which are complete without it, also if they are revised."""
+    bench = Bench("order", "wait")
+    for number in (0, 1, 2):
+        bench.number("a", number, 10 + number * 10, 20 + number * 10)
+    assert spans(bench.step(a=30).closing) == [(10, 20), (20, 30)]
+    assert bench.step(a=40, b=25) == WindowChanges()
+    bench.number("b", 0, 20, 28)
+    assert spans(bench.step(a=40, b=30).closing) == [(20, 40)]
+    bench.marked.touch("a", np.array([12]), np.array([13]))
+    (revised,) = bench.step(a=40, b=30).revising
+    assert (revised.place, missing(revised), revised.coverage.expected) == (("", 10, 20), [], ("a",))
+
+
+def test_a_late_node_that_is_left_out_is_named_from_its_first_window_on() -> None:
+    """protocol 4.7"""
+    bench = Bench("order", "skip")
+    bench.number("a", 0, 10, 20)
+    bench.number("c", 0, 10, 20)
+    bench.step(a=20, c=5, stuck="c")
+    bench.number("a", 1, 20, 30)
+    found = bench.step(a=30, b=5, c=20, stuck="bc")
+    assert [(spans((joint,)), missing(joint)) for joint in found.revising] == [([(10, 20)], [])]
+    assert [(spans((joint,)), missing(joint)) for joint in found.closing] == [([(20, 30)], ["b", "c"])]
+    bench.number("c", 1, 20, 30)
+    found = bench.step(a=30, b=5, c=30, stuck="b")
+    assert [(spans((joint,)), missing(joint)) for joint in found.revising] == [([(20, 30)], ["b"])]
+
+
+def test_a_node_that_returns_after_it_was_forgotten_joins_anew() -> None:
+    """protocol 1.5: it may have lost its disk and count from 0 again."""
+    bench = Bench("order", "wait")
+    for number in (0, 1):
+        bench.number("a", number, 10 + number * 10, 20 + number * 10)
+    bench.number("b", 0, 10, 20)
+    assert spans(bench.step(a=30, b=20).closing) == [(10, 20)]
+    bench.marked.leave("b")
+    assert spans(bench.step(a=30).closing) == [(20, 30)]
+    bench.number("a", 2, 30, 40)
+    bench.number("b", 0, 32, 44)
+    assert spans(bench.step(a=40, b=44).closing) == [(30, 44)]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_state_of_an_older_version_goes_on_with_its_numbers(rows: int) -> None:
+    """It counted from 0 at every node. If that has given no row yet, it never would."""
+    bench = Bench("order", "wait", from_us=None if rows else 100)
+    for number in range(rows):
+        bench.number("a", number, 90, 100)
+        assert len(bench.step(a=100).closing) == 1
+    bench.number("a", 1 if rows else 7, 100, 110)
+    state = bench.marked.snapshot()
+    del state["first"], state["joined"]
+    bench.marked = PunctuationWindows.restore(state)
+    assert spans(bench.step(a=110).closing) == [(100, 110)]
 
 
 def passed_the_horizon(what: Callable[[Bench], None]) -> WindowChanges:

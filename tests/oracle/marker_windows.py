@@ -56,8 +56,13 @@ def cut(query: Query, children: Sequence[Child]) -> list[Span]:
     return out
 
 
-def results(query: Query, children: Mapping[str, Child]) -> dict[Row, dict[str, float | None]]:
-    """Every row of a query over all children."""
+def results(
+    query: Query, children: Mapping[str, Child], joined: Mapping[str, int] | None = None
+) -> dict[Row, dict[str, float | None]]:
+    """Every row of a query over all children.
+
+    joined: child -> number of the window of all children that its own first one is a part of; others: 0.
+    """
     window = query.window
     assert isinstance(window, Punctuation)
     own = {name: spans(query, child) for name, child in children.items()}
@@ -69,8 +74,9 @@ def results(query: Query, children: Mapping[str, Child]) -> dict[Row, dict[str, 
             for span in sorted({span for found in own.values() for span in found}):
                 merged.append(("", span, [(name, span) for name, found in own.items() if span in found]))
         case "order":
-            for i in range(min(map(len, own.values()))):
-                ith = [(name, found[i]) for name, found in own.items()]
+            since = dict.fromkeys(own, 0) | dict(joined or {})
+            for i in range(min(since[name] + len(found) for name, found in own.items())):
+                ith = [(name, found[i - since[name]]) for name, found in own.items() if i >= since[name]]
                 bounds = (min(span[0] for _, span in ith), max(span[1] for _, span in ith))
                 merged.append(("", bounds, ith))
         case "central":

@@ -89,6 +89,19 @@ def test_the_ith_windows_are_one_only_as_far_as_every_child_has_one() -> None:
     assert by_place(told) == {("q", "", "null", 0, 50): 9, ("q", "", "null", 10, 60): 2}
 
 
+@pytest.mark.parametrize("interpretation", ["bounds", "order"])
+def test_a_query_that_is_added_beside_another_begins_with_the_first_window_that_it_has_whole(
+    interpretation: str,
+) -> None:
+    """protocol 6.3: the gateway goes on numbering its windows; those of the new query begin anew."""
+    items = [item for us in range(10, 170, 20) for item in (["p", us], [us + 1, "k", 1])]
+    asked = {"id": "old", "window": {"type": "punctuation", "interpretation": interpretation}, "aggregate": "sum"}
+    new = {**asked, "id": "new", "aggregate": "count", "added_after_items": 9}
+    got = by_place(answered({"queries": [asked, new], "streams": {"a": items}}))
+    wanted = {("old", us): 1 for us in range(10, 150, 20)} | {("new", us): 1 for us in range(90, 150, 20)}
+    assert got == {(query, "", "k", us, us + 20): value for (query, us), value in wanted.items()}
+
+
 def test_markers_of_all_children_cut_one_stream() -> None:
     """protocol 7.4: as one central computer would have it; equal markers are one boundary."""
     streams = {

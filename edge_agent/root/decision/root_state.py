@@ -296,6 +296,9 @@ class RootState:
             groups = (of for of, view in decision.groups.items() if of not in ended and key in view.serving)
             if all((of, key) in left for of in groups):
                 self.markers.windows.pop(key, None)
+        for group, key in gone:
+            if group in ended and key in self.markers.windows:
+                self.markers.windows[key].leave(group.node)
 
     def forget_query(self, key: QueryKey) -> None:
         """Forget a definition that nothing refers to any more."""

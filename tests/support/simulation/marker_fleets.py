@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -104,15 +104,10 @@ class MarkedFleet(Fleet):
             if row.revision != (final[place].revision + 1 if place in final else 0):
                 out.append(f"revision {row.revision} of {place} comes out of turn")
             final[place] = row
-        ordered = {q.id for q in self.queries if q.window == Punctuation("order")}
-        late = {  # a gateway that was first heard when windows had merged: it takes part from the next on
-            key[0]
-            for key, marked in root.root.state.markers.windows.items()
-            if any({node for node, _, _ in picks} < set(self.gateways) for picks, _ in marked.shown.values())
-        }
-        final = {place: row for place, row in final.items() if place[0] not in ordered & late}
-        shown = {(r.query, r.node, r.key, r.start, r.end): r for r in final.values() if not r.withdrawn}
-        want = {place: row for place, row in self.rows_wanted().items() if place[0] not in ordered & late}
+        apart = self._never_whole(root)
+        rows = (row for row in final.values() if not row.withdrawn and (row.query, row.start, row.end) not in apart)
+        shown = {(r.query, r.node, r.key, r.start, r.end): r for r in rows}
+        want = self.rows_wanted({key.query: of.joined for key, of in root.root.state.markers.windows.items()})
         out += [f"missing {place}" for place in want if place not in shown]
         out += [f"extra {place}" for place in shown if place not in want]
         for place in want.keys() & shown.keys():
@@ -123,13 +118,32 @@ class MarkedFleet(Fleet):
                 out.append(f"{place}: coverage {row.coverage}")
         return out
 
+    def _never_whole(self, root: RootHost) -> set[tuple[str, int, int]]:
+        """Windows by number (query, start, end) that were shown without a gateway which has no window of this number.
+
+        It stood still at that time, and the query skips such gateways.
+        """
+        marks = {
+            node: {item.time_us for item in stream if isinstance(item, Marking)} for node, stream in self.truth.items()
+        }
+        out = set()
+        for key, of in root.root.state.markers.windows.items():
+            for number, place in of.numbered.items():
+                away = marks.keys() - {node for node, _, _ in of.shown[place][0]} if place in of.shown else ()
+                if any(of.joined.get(node, 0) + max(len(marks[node]) - 1, 0) <= number for node in away):
+                    out.add((key.query, *place[1:]))
+        return out
+
     def _place(self, row: Row) -> Place:
         window = next(query.window for query in self.queries if query.id == row.query)
         by_end = isinstance(window, Punctuation) and window.by_end
         return row.query, row.node, row.key, row.start, row.end if by_end else 0
 
-    def rows_wanted(self) -> dict[Place, dict[str, float | None]]:
-        """The oracle's rows over all readings."""
+    def rows_wanted(self, joined: Mapping[str, Mapping[str, int]]) -> dict[Place, dict[str, float | None]]:
+        """The oracle's rows over all readings.
+
+        joined: query -> gateway that was first heard when windows had merged -> the first window that it is a part of.
+        """
         readings = {
             node: [
                 central_computer.Reading(
@@ -151,7 +165,7 @@ class MarkedFleet(Fleet):
             for node, own in readings.items()
         }
         for query in self.queries[1:]:
-            out |= marker_windows.results(query, children)
+            out |= marker_windows.results(query, children, joined.get(query.id))
         return out
 
 
