@@ -41,7 +41,7 @@ class DamagedError(PortError):
 
 
 class MalformedError(PortError):
-    """The file is damaged, so trying again cannot help. The process must end; the next start sets the file aside."""
+    """The file is damaged, so trying again cannot help. The loop must end; the next `Spool.open` sets the file aside."""
 
 
 class Spool:
@@ -334,8 +334,12 @@ class Spool:
         return self._malformed(found)
 
     def raw(self, epoch: int, seq: int) -> bytes | None:
-        """The stored payload of a frame, even if damaged, for the quarantine; None if there is no such frame."""
-        row = self._file.db.execute("SELECT payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)).fetchone()
+        """The stored payload of a frame, even if damaged, for the quarantine; None if there is none. Raises: PortError"""
+        query = "SELECT payload FROM frames WHERE epoch = ? AND seq = ?"
+        try:
+            row = self._file.db.execute(query, (epoch, seq)).fetchone()
+        except sqlite3.Error as err:
+            raise self._failed(err, "cannot be read") from err
         return None if row is None else bytes(row[0])
 
     def unsent(self) -> Iterator[tuple[int, int]]:

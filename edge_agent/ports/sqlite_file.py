@@ -163,6 +163,13 @@ def from_outside(err: Exception) -> bool:
     return isinstance(err, sqlite3.OperationalError) and code & 0xFF in OUTSIDE
 
 
+def from_disk(err: Exception) -> bool:
+    """Whether an error is of the disk, the system or a damaged file, and of nothing that was to be written."""
+    code = getattr(err, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    damaged = isinstance(err, sqlite3.DatabaseError) and code & 0xFF in MALFORMED
+    return isinstance(err, PortError) or damaged or from_outside(err)
+
+
 def sync_folder(folder: Path) -> None:
     """Fsync a folder: a new or renamed file is durable only when its folder is."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

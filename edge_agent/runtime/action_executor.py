@@ -177,7 +177,7 @@ class ActionExecutor:
         try:
             self._spool.commit(commit)
         except MalformedError:
-            raise  # ends the process; the next one begins a new spool
+            raise  # ends the loop; the next one begins a new spool (guard.py)
         except PortError as err:
             log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._stuck = (commit, now_us + RETRY_US)
