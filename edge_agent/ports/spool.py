@@ -41,7 +41,7 @@ class DamagedError(PortError):
 
 
 class MalformedError(PortError):
-    """The file is damaged, so trying again cannot help. The loop must end; the next `Spool.open` sets the file aside."""
+    """The file is damaged, so trying again cannot help. The loop ends, and the next `open` sets the file aside."""
 
 
 class Spool:
@@ -334,7 +334,7 @@ class Spool:
         return self._malformed(found)
 
     def raw(self, epoch: int, seq: int) -> bytes | None:
-        """The stored payload of a frame, even if damaged, for the quarantine; None if there is none. Raises: PortError"""
+        """The stored payload of a frame, maybe damaged, for the quarantine; None: no such frame. Raises: PortError."""
         query = "SELECT payload FROM frames WHERE epoch = ? AND seq = ?"
         try:
             row = self._file.db.execute(query, (epoch, seq)).fetchone()
