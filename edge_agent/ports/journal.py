@@ -47,7 +47,7 @@ class Journal:
             except (UnusableError, sqlite3.DatabaseError, WireError, UnicodeDecodeError) as err:
                 if from_outside(err):
                     raise PortError(f"cannot use the journal {folder / NAME}: {err}") from err
-                aside = self._file.set_aside("unusable")
+                aside = self._file.set_aside("unusable", str(err))
                 log.error("journal.unusable", extra={"why": str(err), "kept_as": str(aside)})
                 self._open()
         except (UnusableError, sqlite3.Error, OSError) as err:
