@@ -121,7 +121,8 @@ class Journal:
                         journal = landing.tick(payload).journal
                         return {**(about or self._about(journal)), "journal": journal}
         except OSError as err:
-            raise PortError(f"cannot read the landing folder {self.folder}: {err.strerror}") from err
+            named = err.filename or self.folder  # one file of the folder may be what cannot be read
+            raise PortError(f"cannot read {named} of the landing folder {self.folder}: {err.strerror}") from err
         return None
 
     def _write_second_copy(self) -> None:

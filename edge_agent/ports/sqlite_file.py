@@ -66,12 +66,14 @@ class SqliteFile:
         return self._db
 
     def take(self) -> None:
-        """Lock out other processes. Raises: PortError if one uses the file, or the folder cannot be written."""
+        """Lock out other processes. Raises: PortError if one uses the file, or folder or lock cannot be written."""
         try:
             self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = self._locked()
         except OSError as err:
+            if os.path.exists(self._lock_path):  # noqa: PTH110 - it raises nothing
+                raise PortError(f"cannot use {self._lock_path}, the lock of {self.what}: {err.strerror}") from err
             raise PortError(f"cannot write the folder {self.path.parent} of {self.what}: {err.strerror}") from err
 
     def _locked(self) -> int:

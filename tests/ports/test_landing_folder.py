@@ -311,7 +311,9 @@ def test_a_lander_whose_folder_cannot_be_read_begins_no_journal_with_another_id(
     (tmp_path / NAME).unlink()
     (tmp_path / SECOND_COPY).unlink()
     (tmp_path / SECOND_COPY).mkdir()  # reading it fails, as on a bad disk
-    with pytest.raises(PortError, match="cannot read the landing folder"):
+    with pytest.raises(
+        PortError, match=rf"cannot read {tmp_path / SECOND_COPY} of the landing folder {tmp_path}: Is a"
+    ):
         Journal(tmp_path, "root")
 
 

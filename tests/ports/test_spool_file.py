@@ -49,6 +49,13 @@ def test_a_path_through_a_file_is_one_clear_line(tmp_path: Path) -> None:
         reopened(tmp_path / "var" / "spool.db").open()
 
 
+def test_a_folder_in_place_of_the_lock_is_named(path: Path) -> None:
+    lock = path.with_name("spool.db.lock")
+    lock.mkdir(parents=True)
+    with pytest.raises(PortError, match=rf"cannot use {lock}, the lock of the spool {path}: Is a directory"):
+        reopened(path).open()
+
+
 def damage_header(path: Path) -> None:
     path.write_bytes(b"this is no database at all" * 400)
 
