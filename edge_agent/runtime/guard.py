@@ -57,7 +57,7 @@ class Guard:
 
     def __init__(self, quarantine: QuarantineFile) -> None:
         self.quarantine, self.refusals = quarantine, Refusals()
-        self.starts = StartRecord(quarantine.path.with_name(NAME))
+        self.starts = StartRecord(quarantine.path.with_name(NAME), begun=False)
         self._began_s: float | None = time.monotonic()  # None: the start is over
         self.without_definitions = False  # start without those of the last run; the broker sends them again
         self.restarts = 0
@@ -199,6 +199,7 @@ class Service:
     def _serve(self, until: Callable[[Any], bool] | None) -> None:
         while not self._stopping:
             loop = self._loop = self._make(self._guard)
+            self._guard.starts.begin()  # not before: the process that has the lock of the spool has its own record
             loop.guard = self._guard
             loop.stopping |= self._stopping  # `stop` came while the loop was being made
             try:
