@@ -2,7 +2,8 @@
 
 Code logs events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`, and no line per
 reading or window. Of lines with equal event, level and node or sensor, 5 per 30 s are written; the first line after
-these 30 s has the number that was left out. Errors are always written.
+these 30 s has the number that was left out. Errors are equal only if all their texts are, such as the reason: a new
+one is always written. Of an error that goes on, as on a full disk, one line per 30 s follows the first 5.
 """
 
 from __future__ import annotations
@@ -50,28 +51,40 @@ class Logfmt(logging.Formatter):
 
 
 class Thin(logging.Filter):
-    """Passes BURST lines per PERIOD_S with the same event, level and sensor or node. Errors always pass."""
+    """Passes BURST lines per PERIOD_S with the same event, level and sensor or node.
+
+    Of errors with the same texts too, and one per PERIOD_S as long as more come.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._now = now
-        self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
+        self._seen: dict[tuple[object, ...], tuple[float, int, int]] = {}  # begin of the period, lines, most lines
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write this line."""
-        if record.levelno >= logging.ERROR:
-            return True
-        about = getattr(record, "sensor", getattr(record, "node", ""))
-        key = (record.msg, record.levelno, about)
+        is_error = record.levelno >= logging.ERROR
+        key = (record.msg, record.levelno, _texts(record) if is_error else _about(record))
         now = self._now()
-        began, count = self._seen.get(key, (now, 0))
+        began, count, most = self._seen.get(key, (now, 0, BURST))
         if now - began >= PERIOD_S:
-            record.left_out = max(0, count - BURST)
-            began, count = now, 0
+            record.left_out = max(0, count - most)
+            goes_on = is_error and count > most and now - began < 2 * PERIOD_S
+            began, count, most = now, 0, 1 if goes_on else BURST
         if len(self._seen) >= MAX_EVENTS:
             self._seen.clear()
-        self._seen[key] = (began, count + 1)
-        return count < BURST
+        self._seen[key] = (began, count + 1, most)
+        return count < most
+
+
+def _about(record: logging.LogRecord) -> object:
+    return getattr(record, "sensor", getattr(record, "node", ""))
+
+
+def _texts(record: logging.LogRecord) -> int:
+    """A hash of the texts of a record, such as its reason, topic or file, and of the arguments of its message."""
+    fields = ((name, value) for name, value in vars(record).items() if name not in PLAIN and isinstance(value, str))
+    return hash((record.getMessage(), *fields))
 
 
 def setup(level: str = "info", stream: TextIO | None = None) -> None:

@@ -55,7 +55,9 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def folder_of(args: argparse.Namespace) -> str:
-    """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one."""
+    """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one, or it is ''."""
+    if args.tables == "":  # as from a variable of a shell that is not set
+        raise ConfigError("--tables is empty: name the folder of the tables, or leave the option out")
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         return str(named if "://" in named else Path(named).absolute())

@@ -47,7 +47,7 @@ class Journal:
             except (UnusableError, sqlite3.DatabaseError, WireError, UnicodeDecodeError) as err:
                 if from_outside(err):
                     raise PortError(f"cannot use the journal {folder / NAME}: {err}") from err
-                aside = self._file.set_aside("unusable")
+                aside = self._file.set_aside("unusable", str(err))
                 log.error("journal.unusable", extra={"why": str(err), "kept_as": str(aside)})
                 self._open()
         except (UnusableError, sqlite3.Error, OSError) as err:
@@ -123,7 +123,8 @@ class Journal:
                         journal = landing.tick(payload).journal
                         return {**(about or self._about(journal)), "journal": journal}
         except OSError as err:
-            raise PortError(f"cannot read the landing folder {self.folder}: {err.strerror}") from err
+            named = err.filename or self.folder  # one file of the folder may be what cannot be read
+            raise PortError(f"cannot read {named} of the landing folder {self.folder}: {err.strerror}") from err
         return None
 
     def _write_second_copy(self) -> None:

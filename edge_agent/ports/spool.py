@@ -8,6 +8,7 @@ read. Operations on the whole file are in spool_file.py.
 from __future__ import annotations
 
 import hashlib
+import logging
 import sqlite3
 import zlib
 from collections import Counter, OrderedDict
@@ -27,6 +28,8 @@ from edge_agent.ports.spool_file import LOST, SpoolFile
 from edge_agent.ports.sqlite_file import WAL_BYTES, UnusableError, from_outside
 from edge_agent.wire import snapshot
 
+log = logging.getLogger("headwater")
+
 MANY_FRAMES: Final = 100_000  # with more frames `bytes` is taken from the pages in use: a sum reads the whole file
 RECENT_BYTES: Final = 2 * 1024 * 1024  # cache of frames just committed, because they are published next
 
@@ -41,7 +44,7 @@ class DamagedError(PortError):
 
 
 class MalformedError(PortError):
-    """The file is damaged, so trying again cannot help. The process must end; the next start sets the file aside."""
+    """The file is damaged, so trying again cannot help. The loop ends, and the next `open` sets the file aside."""
 
 
 class Spool:
@@ -91,9 +94,15 @@ class Spool:
             except (UnusableError, sqlite3.DatabaseError, UnicodeDecodeError) as err:
                 if from_outside(err):
                     raise
-                aside = self._file.set_aside(err.word if isinstance(err, UnusableError) else "corrupt")
-                self.notes.append(Note("spool.set_aside", {"file": str(aside), "why": str(err)}))
-            return self._read()
+                aside = self._file.set_aside(err.word if isinstance(err, UnusableError) else "corrupt", str(err))
+                told = {"file": str(aside), "why": str(err)}
+            try:
+                restored = self._read()
+            except BaseException:
+                log.warning("spool.set_aside", extra=told)  # nobody will log the notes
+                raise
+            self.notes.insert(0, Note("spool.set_aside", told))
+            return restored
         except (UnusableError, sqlite3.Error, OSError) as err:
             self.close()
             raise PortError(f"cannot use the spool {self.path}: {err}") from err
@@ -334,8 +343,12 @@ class Spool:
         return self._malformed(found)
 
     def raw(self, epoch: int, seq: int) -> bytes | None:
-        """The stored payload of a frame, even if damaged, for the quarantine; None if there is no such frame."""
-        row = self._file.db.execute("SELECT payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)).fetchone()
+        """The stored payload of a frame, maybe damaged, for the quarantine; None: no such frame. Raises: PortError."""
+        query = "SELECT payload FROM frames WHERE epoch = ? AND seq = ?"
+        try:
+            row = self._file.db.execute(query, (epoch, seq)).fetchone()
+        except sqlite3.Error as err:
+            raise self._failed(err, "cannot be read") from err
         return None if row is None else bytes(row[0])
 
     def unsent(self) -> Iterator[tuple[int, int]]:

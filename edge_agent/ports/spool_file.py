@@ -124,10 +124,10 @@ class SpoolFile(SqliteFile):
             self.db.execute("DELETE FROM slot_names")
             self.db.execute("INSERT INTO slot_names SELECT name, name FROM slots")
 
-    def set_aside(self, word: str) -> Path:
+    def set_aside(self, word: str, why: str = "") -> Path:
         """Rename the file. The next `open` creates a new one, with a note that the past is lost."""
         self._aside = True
-        return super().set_aside(word)
+        return super().set_aside(word, why)
 
     def allocate_pages(self) -> None:
         """Allocate the pages that the open transaction added, before COMMIT. Raises: OSError if the disk is full."""

@@ -20,6 +20,8 @@ WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkp
 PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default
 CHECKED_BYTES: Final = 32 * 1024 * 1024  # larger files are not checked; a slow card reads this in 2 s
 TAILS: Final = ("-wal", "-shm", "-journal", "")  # of the names of a database's files
+BEGUN_BYTES: Final = 64 * 1024  # smaller files may be successors that a full disk did not let begin
+NO_REASON: Final = "an earlier start found it damaged"
 KEPT_ASIDE: Final = 3  # files set aside that remain: on a card that fails they would fill the disk
 OUTSIDE: Final = (  # errors of the disk, the system or another process: the file itself may be good
     sqlite3.SQLITE_FULL,
@@ -64,12 +66,14 @@ class SqliteFile:
         return self._db
 
     def take(self) -> None:
-        """Lock out other processes. Raises: PortError if one uses the file, or the folder cannot be written."""
+        """Lock out other processes. Raises: PortError if one uses the file, or folder or lock cannot be written."""
         try:
             self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = self._locked()
         except OSError as err:
+            if os.path.exists(self._lock_path):  # noqa: PTH110 - it raises nothing
+                raise PortError(f"cannot use {self._lock_path}, the lock of {self.what}: {err.strerror}") from err
             raise PortError(f"cannot write the folder {self.path.parent} of {self.what}: {err.strerror}") from err
 
     def _locked(self) -> int:
@@ -88,8 +92,8 @@ class SqliteFile:
     def open(self) -> sqlite3.Connection:
         """Open the database. Raises: UnusableError if it is damaged, sqlite3.Error."""
         fresh = not self.path.exists() or not self.path.stat().st_size  # empty: the disk was full when it began
-        if self._doubt.exists() and not fresh:
-            raise UnusableError(self._doubt.read_text("utf-8", "replace").strip())
+        if self._doubt.exists() and not fresh and self._has_rows():
+            raise UnusableError(self._doubt.read_text("utf-8", "replace").strip() or NO_REASON)
         # one process, though several threads; no other process reads it, so no shared-memory file is needed
         self._db = db = sqlite3.connect(self.path, isolation_level=None, cached_statements=32, check_same_thread=False)
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -116,16 +120,40 @@ class SqliteFile:
         with suppress(OSError):
             self._doubt.write_text(f"{why}\n", "utf-8")
 
-    def set_aside(self, word: str) -> Path:
+    def _has_rows(self) -> bool:
+        """Whether the file may have rows. If not, it is the successor of one set aside, and the disk was full when it
+        began; `open` goes on with it.
+
+        Raises: sqlite3.Error if the disk fails.
+        """
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if max(file.stat().st_size for file in (self.path, log) if file.exists()) >= BEGUN_BYTES:
+            return True
+        db = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                return True
+            names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return any(db.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in names)  # noqa: S608 - its own
+        except sqlite3.Error as err:
+            if from_outside(err):
+                raise
+            return True
+        finally:
+            db.close()
+
+    def set_aside(self, word: str, why: str = "") -> Path:
         """Rename the file to `<name>.<word>-<number>`. Returns that path. Call `trust` when its successor is complete.
 
-        Of the files set aside the newest KEPT_ASIDE remain.
-
-        Until then `<name>.malformed` remains, so that a process that is killed before does not hide what happened.
+        Of the files set aside the newest KEPT_ASIDE remain. Until `trust` is called `<name>.malformed` remains, with
+        the reason, so that a process that is killed before does not hide what happened.
         """
         self._close_db()
-        with suppress(OSError):  # on a full disk only a kill before the successor is complete is not noticed
-            self._doubt.touch()
+        if not self._doubt.exists() or not self._doubt.stat().st_size:
+            self.suspect(
+                why
+            )  # on a full disk it has no reason, or a kill before the successor is complete is not noticed
         begin = f"{self.path.name}.{word}-"
         ends = (path.name.removeprefix(begin) for path in self.path.parent.iterdir() if path.name.startswith(begin))
         numbers = sorted(int(end) for end in ends if end.isdecimal())
@@ -161,6 +189,13 @@ def from_outside(err: Exception) -> bool:
     """Whether an error of SQLite may be none of the file. A table or column that is gone, or no UTF-8, is damage."""
     code = getattr(err, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # Python's own errors have none
     return isinstance(err, sqlite3.OperationalError) and code & 0xFF in OUTSIDE
+
+
+def from_disk(err: Exception) -> bool:
+    """Whether an error is of the disk, the system or a damaged file, and of nothing that was to be written."""
+    code = getattr(err, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    damaged = isinstance(err, sqlite3.DatabaseError) and code & 0xFF in MALFORMED
+    return isinstance(err, PortError) or damaged or from_outside(err)
 
 
 def sync_folder(folder: Path) -> None:

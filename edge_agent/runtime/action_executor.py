@@ -41,7 +41,7 @@ from edge_agent.ports.mqtt.link import Taken
 from edge_agent.ports.spool import DamagedError, MalformedError, Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.quarantine import QuarantineFile
-from edge_agent.runtime.status_and_commands import NodeStatus
+from edge_agent.runtime.status_and_commands import NodeStatus, publish_or_log
 from edge_agent.wire import frames, receipts
 
 log = logging.getLogger("headwater")
@@ -110,9 +110,11 @@ class ActionExecutor:
             case Publish(epoch, seq, to):
                 return self._publish(epoch, seq, to)
             case Beat(heartbeat, to):
-                self.connection(to).publish(self._topic(to), frames.encode_heartbeat(heartbeat))
+                beat = frames.encode_heartbeat(heartbeat)
+                publish_or_log(self.connection(to), self._topic(to), beat, "heartbeat.not_published")
             case SendReceipt(node, receipt):
-                self.lower.publish(topics.ack(node), receipts.encode(receipt, self.time_for(node)))
+                answer = receipts.encode(receipt, self.time_for(node))
+                publish_or_log(self.lower, topics.ack(node), answer, "receipt.not_published")
             case Ack(tokens):
                 self._acknowledge(tokens)
             case Quarantine(node, reason, payload):
@@ -177,7 +179,7 @@ class ActionExecutor:
         try:
             self._spool.commit(commit)
         except MalformedError:
-            raise  # ends the process; the next one begins a new spool
+            raise  # ends the loop; the next one begins a new spool (guard.py)
         except PortError as err:
             log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._stuck = (commit, now_us + RETRY_US)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -19,7 +20,7 @@ from edge_agent.config.in_force.crosscheck import not_usable
 from edge_agent.config.in_force.registry import MAX_STATE_BYTES, DefinitionRegistry
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
-from edge_agent.errors import ConfigError, Problem, advice
+from edge_agent.errors import ConfigError, PortError, Problem, advice
 from edge_agent.machines.checkpoint.slots import COMMITTED, POSITIONS_OF, REFUSED, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
@@ -183,13 +184,27 @@ class GatewayLoop(NodeLoop):
         most_bytes = MAX_STATE_BYTES if limit is None else min(MAX_STATE_BYTES, limit * 9 // 10)
         state = self.registry.state(most_bytes, self.status.failing_sensors)
         self.status.config = str(state["hash"])
-        text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
+        text = _state_text(state)
         if text != self._sent_state:
-            if self.up.publish(topics.state(self._node), text, retain=True) is None:
+            try:
+                sent = self.up.publish(topics.state(self._node), text, retain=True) is not None
+            except PortError as err:
+                log.warning("state.not_published", extra={"why": str(err)})
+                sent = self._publish_shorter(most_bytes)
+            if not sent:
                 return  # published when the link is up
             self._sent_state = text
         self._reported = True
         self.publish_status(now_us)
+
+    def _publish_shorter(self, most_bytes: int) -> bool:
+        """Publish as much of `state` as the broker accepts, at last its head alone. Returns False if not connected."""
+        while most_bytes:
+            most_bytes //= 2
+            text = _state_text(self.registry.state(most_bytes, self.status.failing_sensors))
+            with suppress(PortError):
+                return self.up.publish(topics.state(self._node), text, retain=True) is not None
+        return True  # not even the head fits: nothing is left to do until it changes
 
     def _warn(self) -> None:
         """Log a newly refused definition, a query of the file without rows, a sensor without driver: one of each."""
@@ -366,6 +381,10 @@ def _named(definitions: Iterable[Definition]) -> frozenset[str]:
 def _source(sensor: Sensor) -> str:
     """The identity of the source of a position: the driver and its options."""
     return repr((sensor.driver, sensor.options))
+
+
+def _state_text(state: Mapping[str, object]) -> bytes:
+    return json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _names(text: str) -> set[str]:

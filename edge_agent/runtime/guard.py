@@ -4,7 +4,7 @@ Bad bytes and texts are found before anything changes. After an unexpected excep
 the same process, which continues from the last commit, as after a kill. Messages that were not committed were not
 acknowledged, so the broker sends them again. The message at fault is quarantined, counted, and left out when it arrives
 again. If it is not known which message was at fault, messages are handled one by one for a while, each with its own
-commit, until it is known.
+commit, until it is known. A fault of the disk is none of the message: the new loop handles it again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, Final, Protocol
 
 from edge_agent.errors import ConfigError
 from edge_agent.ports.clock import SystemClock
+from edge_agent.ports.mqtt.link import TooLargeError
+from edge_agent.ports.sqlite_file import from_disk
 from edge_agent.runtime.quarantine import QuarantineFile
 from edge_agent.runtime.refusals import Refusals
 from edge_agent.runtime.start_record import DEFINITIONS, NAME, SETTLED_S, StartRecord
@@ -55,7 +57,7 @@ class Guard:
 
     def __init__(self, quarantine: QuarantineFile) -> None:
         self.quarantine, self.refusals = quarantine, Refusals()
-        self.starts = StartRecord(quarantine.path.with_name(NAME))
+        self.starts = StartRecord(quarantine.path.with_name(NAME), begun=False)
         self._began_s: float | None = time.monotonic()  # None: the start is over
         self.without_definitions = False  # start without those of the last run; the broker sends them again
         self.restarts = 0
@@ -64,6 +66,7 @@ class Guard:
         self._muted: dict[str, float] = {}  # topic -> end of its muting, by time.monotonic
         self._one_by_one = ONE_BY_ONE if self.starts.careful else 0
         self._unknown = 0
+        self._disk_faults, self._disk_failed_s = 0, -SETTLED_S  # faults in a row, and when the last one was
         if self.starts.is_fatal(DEFINITIONS):
             self.without_definitions = True
         if self.starts.fatal:
@@ -121,6 +124,8 @@ class Guard:
         """Note the error that ended a loop. Returns whether to start a new loop."""
         if isinstance(error, ConfigError) or loop.stopping:
             return False
+        if from_disk(error) and not isinstance(error, TooLargeError):
+            return self._disk_failed(error)
         at = loop.handling
         why = reason(error)
         self.restarts += 1
@@ -141,6 +146,21 @@ class Guard:
             )
         self.quarantine.put(loop.clock.now_us(), topic, why, payload)
         return True
+
+    def _disk_failed(self, error: Exception) -> bool:
+        """Note a fault of the disk, which no message has caused. Returns whether to start a new loop.
+
+        A new loop sets a damaged spool aside.
+        """
+        self.restarts += 1
+        now_s = time.monotonic()
+        in_a_row = self._disk_faults + 1 if now_s - self._disk_failed_s < SETTLED_S else 1
+        self._disk_faults, self._disk_failed_s = in_a_row, now_s
+        if self._began_s is not None and self.starts.careful:
+            self.starts.handling("")  # the message in hand is not what ends this start
+        log.error("begins_again", extra={"why": str(error), "in_a_row": in_a_row})
+        time.sleep(PAUSE_S * 2**in_a_row)
+        return in_a_row <= MOST_UNKNOWN
 
     def _leave_out(self, topic: str, payload: bytes, why: str) -> None:
         self._left_out[_digest(topic, payload)] = why
@@ -179,6 +199,7 @@ class Service:
     def _serve(self, until: Callable[[Any], bool] | None) -> None:
         while not self._stopping:
             loop = self._loop = self._make(self._guard)
+            self._guard.starts.begin()  # not before: the process that has the lock of the spool has its own record
             loop.guard = self._guard
             loop.stopping |= self._stopping  # `stop` came while the loop was being made
             try:

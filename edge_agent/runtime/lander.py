@@ -42,7 +42,7 @@ from edge_agent.runtime import root_report
 from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
-from edge_agent.runtime.status_and_commands import asked_in, publish_fitting, retired_fields
+from edge_agent.runtime.status_and_commands import asked_in, publish_fitting, publish_or_log, retired_fields
 from edge_agent.wire import frames, landing, late_starts, receipts
 
 log = logging.getLogger("headwater.lander")
@@ -155,7 +155,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             case Land():
                 return self._land(action, now_us)
             case SendReceipt(node, receipt):
-                self.connection.publish(topics.ack(node), receipts.encode(receipt, self._time_for(node)))
+                answer = receipts.encode(receipt, self._time_for(node))
+                publish_or_log(self.connection, topics.ack(node), answer, "receipt.not_published")
             case Ack(tokens):
                 self.connection.ack([token for token in tokens if isinstance(token, int)])
         return []

@@ -28,8 +28,11 @@ DEFINITIONS: Final = "definitions"  # recorded instead of a message while a gate
 class StartRecord:
     """The record of one process. failed: starts in a row before this one that did not end in order."""
 
-    def __init__(self, path: Path, most_same: int = MOST_SAME) -> None:
-        """most_same: how many starts in a row may end with the same message."""
+    def __init__(self, path: Path, most_same: int = MOST_SAME, *, begun: bool = True) -> None:
+        """most_same: how many starts in a row may end with the same message.
+
+        begun: False if another process may be serving here; nothing is written then until `begin`.
+        """
         before = _read(path)
         self.failed = before["failed"] + 1 if before["open"] else 0
         same = before["same"] + 1 if before["what"] and before["what"] == before["last"] else 1
@@ -39,7 +42,15 @@ class StartRecord:
         self._what = ""
         self._path = path
         self._handle: int | None = None
-        self._write(is_open=True)
+        self._begun = False
+        if begun:
+            self.begin()
+
+    def begin(self) -> None:
+        """Record that this process begins to serve, once no other one can."""
+        if not self._begun:
+            self._begun = True
+            self._write(is_open=True)
 
     @property
     def careful(self) -> bool:
@@ -61,6 +72,8 @@ class StartRecord:
         self._write(is_open=False)
 
     def _write(self, *, is_open: bool) -> None:
+        if not self._begun:
+            return
         record = {"open": is_open, "failed": self.failed, "what": self._what, "last": self._last, "same": self._same}
         text = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
         try:

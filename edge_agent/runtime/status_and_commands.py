@@ -227,3 +227,11 @@ def publish_fitting(connection: Connection, topic: str, status: bytes, shorter: 
     except PortError as err:
         log.warning("status.not_published", extra={"why": f"without its long lists, too: {err}"})
         return True
+
+
+def publish_or_log(connection: Connection, topic: str, payload: bytes, event: str) -> None:
+    """Publish what is sent again later in any case. event: for the log, if the broker does not accept its size."""
+    try:
+        connection.publish(topic, payload)
+    except PortError as err:
+        log.warning(event, extra={"why": str(err)})

@@ -229,3 +229,14 @@ def test_a_statement_that_would_write_writes_nothing(
     assert (code, out) == (2, "")
     assert err == "headwater: `headwater query` only reads, and `copy` writes; ask with select\n"
     assert not file.exists()
+
+
+@pytest.mark.parametrize("words", [["audit"], ["maintain"], ["query", "SELECT 1"]])
+def test_an_empty_folder_of_tables_is_refused_also_beside_a_root_toml(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script with a variable that is not set read, or cleaned, the tables of this folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "root.toml").write_text('[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1:9"\n')
+    assert main([*words, "--tables", ""]) == 2
+    assert "--tables is empty" in capsys.readouterr().err

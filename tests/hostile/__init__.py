@@ -7,6 +7,7 @@
 - test_fuzz: the short part of fuzz, which is `make hostile`
 - test_contradictions: definitions and rows that do not fit each other
 - test_starts: what kills a process again and again
+- test_disk_faults: a disk that fails while a message is handled
 - test_gap_floods: thousands of gap records in a frame
 - test_bounds, test_bounds_of_groups: what a child can make its parent keep
 - test_published, test_published_below: definitions that an operator has not published; published_queries: queries

@@ -11,6 +11,7 @@ import pytest
 
 from edge_agent.config import topics
 from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.errors import PortError
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.start_record import NAME, StartRecord
@@ -141,6 +142,29 @@ def test_three_starts_that_end_at_a_message_with_the_longest_topic_are_recognise
         assert not record.is_fatal(f"{topic} 2")
         record.handling(f"{topic} 1")
         record.close()
+
+
+@pytest.mark.parametrize("role", ["gateway", "region", "root"])
+def test_a_second_process_that_is_refused_leaves_the_record_of_the_first_as_it_is(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as a start that failed: the next one handled messages one by one, or left a good one out."""
+    monkeypatch.chdir(tmp_path)
+    first = Process(role, tmp_path, Broker())
+    path = first.guard.quarantine.path.with_name(NAME)
+    contents = set[str]()
+
+    def second() -> None:
+        contents.add(path.read_text().strip())
+        with pytest.raises(PortError, match="in use by process"):
+            Process(role, tmp_path, Broker()).run(1)
+        contents.add(path.read_text().strip())
+
+    first.each_turn = second
+    first.run(2)
+    assert len(contents) == 1
+    assert '"open": true' in contents.pop()
+    assert '"open": false' in path.read_text()
 
 
 def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:

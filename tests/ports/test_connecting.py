@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_agent.ports.mqtt.backoff import STABLE_S, Backoff
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Down, Link
 from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish
 
 
@@ -47,6 +55,21 @@ def test_without_a_spread_a_connection_comes_back_at_once() -> None:
     backoff = Backoff(1.0, 60.0, seed=1)
     backoff.ended_with_others(True)
     assert backoff.pause_s() <= 1.0
+
+
+@pytest.mark.parametrize(("reason", "asks"), [("Packet too large", False), ("Session taken over", True)])
+def test_who_is_cut_off_again_and_again_is_asked_for_a_second_client_unless_the_broker_says_why(
+    reason: str, asks: bool
+) -> None:
+    connection = Connection(Link("mqtt://127.0.0.1:9", "gw-1"))
+    for _ in range(2):
+        client: Any = SimpleNamespace()
+        connection._client, connection.up, connection._since = client, True, connection._now()
+        connection._on_disconnect(client, None, None, ReasonCode(PacketTypes.DISCONNECT, reason), None)
+    (_, down) = connection.take()
+    assert isinstance(down, Down)
+    assert down.why.startswith(reason)
+    assert ("does another client use 'gw-1'?" in down.why) == asks
 
 
 class Broker:

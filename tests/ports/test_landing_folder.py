@@ -321,7 +321,9 @@ def test_a_lander_whose_folder_cannot_be_read_begins_no_journal_with_another_id(
     (tmp_path / NAME).unlink()
     (tmp_path / SECOND_COPY).unlink()
     (tmp_path / SECOND_COPY).mkdir()  # reading it fails, as on a bad disk
-    with pytest.raises(PortError, match="cannot read the landing folder"):
+    with pytest.raises(
+        PortError, match=rf"cannot read {tmp_path / SECOND_COPY} of the landing folder {tmp_path}: Is a"
+    ):
         Journal(tmp_path, "root")
 
 
@@ -340,15 +342,18 @@ def test_the_second_copy_of_the_id_is_on_disk_before_it_has_its_name(
     assert (tmp_path / SECOND_COPY).stat().st_ino in synced
 
 
-def test_a_damaged_journal_on_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaving", [0, 16_384, 20_480])
+def test_a_damaged_journal_on_a_full_disk_is_one_clear_line(tmp_path: Path, leaving: int) -> None:
     """There is no room for its successor; it is set aside once."""
     with small_disk(tmp_path / "disk", 256 * 1024) as disk:
         (disk.folder / NAME).write_bytes(b"this is no database at all" * 400)
         disk.fill()
-        for _ in range(3):
+        filler = disk.folder / "filler"
+        os.truncate(filler, filler.stat().st_size - leaving)
+        for _ in range(5):
             with pytest.raises(PortError, match="cannot use the journal"):
                 Journal(disk.folder, "root")
-        assert len([name for name in files(disk.folder) if "unusable" in name]) == 1
+        assert [name for name in files(disk.folder) if "unusable" in name] == [f"{NAME}.unusable-1"]
 
 
 @pytest.mark.parametrize(("text", "at", "bit"), [(b"value BLOB", 0, 0), (b"name TEXT", 1, 7), (b"slots (", 1, 1)])

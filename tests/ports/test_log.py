@@ -71,8 +71,29 @@ def test_repetition_is_thinned_and_the_next_line_says_how_many_were_left_out() -
     assert sum(thin.filter(record()) for _ in range(100)) == BURST
     assert thin.filter(record("other"))
     assert thin.filter(record(sensor="boiler"))
-    assert all(thin.filter(record(level=logging.ERROR)) for _ in range(20))
     now = PERIOD_S
     next_one = record()
     assert thin.filter(next_one)
     assert Logfmt().format(next_one).endswith(f" left_out={100 - BURST}")
+
+
+def test_an_error_that_goes_on_is_a_line_per_period_and_a_new_reason_is_always_one() -> None:
+    """On a full disk it was a line per second."""
+    now = 0.0
+    thin = Thin(lambda: now)
+    lines: list[str] = []
+
+    def error(why: str, retry_s: float) -> int:
+        one = record("commit.failed", level=logging.ERROR, why=why, retry_s=retry_s)
+        if passed := thin.filter(one):
+            lines.append(Logfmt().format(one))
+        return passed
+
+    assert sum(error("disk is full", n) for n in range(20)) == BURST
+    assert error("another", 1.0)
+    for period in range(1, 4):
+        now = period * PERIOD_S
+        assert sum(error("disk is full", n) for n in range(30)) == 1
+    assert [line.rpartition(" ")[2] for line in lines[-3:]] == [f"left_out={n}" for n in (20 - BURST, 29, 29)]
+    now += 2 * PERIOD_S
+    assert sum(error("disk is full", n) for n in range(20)) == BURST, "it had ended"

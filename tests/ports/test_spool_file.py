@@ -113,6 +113,8 @@ def test_a_process_killed_after_it_set_a_file_aside_does_not_hide_that_the_past_
         with pytest.raises(Killed) if at != "commit" else nullcontext():
             assert again.open().lost
         again.close()
+    if at != "commit":
+        assert "not a database" in path.with_name("spool.db.malformed").read_text()
     for _ in range(2):
         again = reopened(path)
         assert again.open().lost
@@ -248,16 +250,46 @@ def test_of_the_files_set_aside_the_newest_three_stay(path: Path) -> None:
     assert path.with_name(kept[-1]).read_bytes()[-1] == 5
 
 
-def test_starts_on_a_full_disk_leave_no_more_empty_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaving", [0, 8_192, 16_384, 32_768])
+def test_starts_on_a_full_disk_leave_no_more_empty_files(
+    tmp_path: Path, leaving: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With some room the new file was not empty, so that the fourth start deleted the file that was set aside."""
     with small_disk(tmp_path / "disk", 256 * 1024) as disk:
         path = disk.folder / "spool.db"
         damage_header(path)
+        content = path.read_bytes()
         disk.fill()
-        for _ in range(3):
+        filler = disk.folder / "filler"
+        os.truncate(filler, filler.stat().st_size - leaving)
+        for _ in range(5):
             with pytest.raises(PortError, match="cannot use the spool"):
                 reopened(path).open()
         assert [found.name for found in disk.folder.glob("*corrupt*")] == ["spool.db.corrupt-1"]
+        assert path.with_name("spool.db.corrupt-1").read_bytes() == content
+        assert [record.message for record in caplog.records] == ["spool.set_aside"], "said at once"
         disk.make_room()
         again = reopened(path)
         assert again.open().lost
         again.close()
+
+
+def test_a_folder_in_place_of_the_lock_is_named(path: Path) -> None:
+    lock = path.with_name("spool.db.lock")
+    lock.mkdir(parents=True)
+    with pytest.raises(PortError, match=rf"cannot use {lock}, the lock of the spool {path}: Is a directory"):
+        reopened(path).open()
+
+
+def test_a_young_spool_that_is_suspected_is_set_aside_with_its_commits(spool: Spool, path: Path) -> None:
+    """It is as small as a file whose beginning failed, but it has rows."""
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    spool.close()
+    os.truncate(path, 15 * 4096)  # without the pages ahead, below the size of such files
+    path.with_name("spool.db.malformed").touch()  # its reason did not fit
+    again = reopened(path)
+    assert again.open().lost
+    (note,) = again.notes
+    assert note.fields["why"] == "an earlier start found it damaged"
+    again.close()
+    assert path.with_name("spool.db.corrupt-1").exists()

@@ -11,10 +11,11 @@ from random import Random
 
 import pytest
 
+from edge_agent.algebra.frame import Heartbeat, Receipt
 from edge_agent.config import topics
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.node_file.settings import parse
-from edge_agent.machines.events import Restored
+from edge_agent.machines.events import Beat, Restored, SendReceipt
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -80,6 +81,44 @@ def test_a_process_serves_on_though_not_even_a_short_status_or_answer_is_accepte
     gateway._hear(connection, BEGIN_US)
     gateway._settle(BEGIN_US)
     assert connection.sent(topics.status("g")) == connection.sent(topics.answer("g", "x")) == []
+
+
+def test_of_a_state_that_its_broker_does_not_accept_as_much_is_published_as_fits(
+    gateway: GatewayLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gateway ended, or left good definitions out: what is beside the entries may exceed the limit too."""
+    connection = gateway.up
+    assert isinstance(connection, Narrow)
+    connection.maximum_packet_bytes, connection.most_bytes = 600, 450  # some of the packet is head and topic
+    for n in range(9):
+        gateway.registry.take("all", "sensor", f"vibration-{n}", b'driver = "mqtt"\ntopic = "a"\nrevison = 7\n')
+    gateway._report(BEGIN_US)
+    gateway._report(BEGIN_US)
+    (state,) = map(json.loads, connection.sent(topics.state("g")))
+    assert 0 < len(state["items"]) == 9 - state["left_out"]
+    said = [record for record in caplog.records if record.message == "state.not_published"]
+    assert len(said) == 1
+    gateway.registry.take("all", "sensor", "another", b"no = TOML")
+    connection.most_bytes = 90
+    gateway._report(BEGIN_US)
+    head = json.loads(connection.sent(topics.state("g"))[-1])
+    assert (head["items"], head["left_out"]) == ({}, 10)
+    gateway.registry.take("all", "sensor", "one-more", b"no = TOML")
+    connection.most_bytes = 9
+    gateway._report(BEGIN_US)
+    assert len(connection.sent(topics.state("g"))) == 2, "it serves on"
+
+
+def test_a_heartbeat_and_a_receipt_that_a_broker_does_not_accept_end_nothing(
+    gateway: GatewayLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = gateway.up
+    assert isinstance(connection, Narrow)
+    connection.most_bytes = 1
+    gateway.executor.lower = connection
+    assert gateway.executor.perform(Beat(Heartbeat(1, 2, ())), BEGIN_US) == []
+    assert gateway.executor.perform(SendReceipt("a", Receipt(1, 2, 3)), BEGIN_US) == []
+    assert [record.message for record in caplog.records] == ["heartbeat.not_published", "receipt.not_published"]
 
 
 def test_a_lander_shortens_its_status_too(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from edge_agent.cli.support.serving import stopped_by_signal
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.guard import Guard, Service
@@ -70,6 +72,25 @@ def test_a_stop_between_a_failed_loop_and_the_next_is_obeyed(guard: Guard) -> No
     service = Service(make, guard)
     service.run()
     assert [loop.turns for loop in made] == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_is_an_order_to_stop_also_when_the_terminal_closes(name: str) -> None:
+    stops: list[str] = []
+    with stopped_by_signal(lambda: stops.append(name)):
+        signal.raise_signal(signal.Signals[name])
+    assert stops == [name]
+
+
+def test_under_nohup_the_end_of_the_terminal_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stops: list[str] = []
+    try:
+        with stopped_by_signal(lambda: stops.append("SIGHUP")):
+            signal.raise_signal(signal.SIGHUP)
+        assert (stops, signal.getsignal(signal.SIGHUP)) == ([], signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_wake_after_the_end_writes_to_no_other_file() -> None:

@@ -63,8 +63,11 @@ def dry_run(settings: Settings) -> int:
 
 @contextmanager
 def stopped_by_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Within the block, SIGTERM and Ctrl-C call `stop`."""
-    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Within the block, SIGTERM, Ctrl-C and the end of the terminal call `stop`. Under `nohup` the last does not."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
     try:
         yield
     finally:

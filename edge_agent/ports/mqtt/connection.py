@@ -24,6 +24,7 @@ from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 IDLE_BYTES: Final = 64 * 1024  # after a read of fewer bytes the next read waits `read_every_s`
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
 ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: other clients stay connected
+TOO_LARGE: Final = 0x95  # the broker ends a connection for a packet beyond its limit
 ANSWER_KEEPALIVES: Final = 2  # reconnect if a publish is unanswered for this many keep-alive intervals
 MOST_LEAVING: Final = 4_096  # filters to leave that are remembered; those beyond stay in the session
 PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
@@ -195,10 +196,13 @@ class Connection:
         stream, why = self._stream, str(reason)
         if stream is not None:
             why = stream.why or ("closed by the broker" if stream.ended else why)
-        self._drop(why, alone=reason.value in ENDS_OF_ONE)
+        self._drop(why, alone=reason.value in ENDS_OF_ONE, another=reason.value != TOO_LARGE)
 
-    def _drop(self, why: str, *, alone: bool = True) -> None:
-        """End this attempt or connection and report why. alone: the broker's other clients stay connected."""
+    def _drop(self, why: str, *, alone: bool = True, another: bool = True) -> None:
+        """End this attempt or connection and report why.
+
+        alone: the broker's other clients stay connected. another: a second client with this id may be the cause.
+        """
         client, was_up = self._client, self.up
         if client is None:
             return
@@ -207,7 +211,8 @@ class Connection:
         if was_up:
             self._backoff.ended_with_others(not alone)
         if was_up and self._backoff.lived(lasted_s):
-            why += f", again {lasted_s:.1f} s after connecting: does another client use {self.link.client_id!r}?"
+            why += f", again {lasted_s:.1f} s after connecting"
+            why += f": does another client use {self.link.client_id!r}?" if another else ""
         self._failed(why, was_up=was_up)
 
     def _failed(self, why: str, *, was_up: bool, local: bool = False) -> None:
