@@ -52,6 +52,11 @@ class Lease:
         if not self.place.guarded:
             return
         found = self.place.read(spark, BATCHES).where(f"number = {number}").select("owner").collect()
+        if not found:  # Delta ignored the row: RESTORE TABLE does not take its transactions back
+            raise PortError(
+                f"the tables {self.place.root} do not take batch {number}, because their log had a batch {number} "
+                "before, as after RESTORE TABLE; copy their rows into new tables, and name those"
+            )
         if [row["owner"] for row in found] != [self.owner]:
             raise PortError(f"another root owns the tables {self.place.root} since batch {number}; this root stops")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -56,3 +59,24 @@ def test_a_landing_folder_that_is_none_or_no_folder_is_not_locked(tmp_path: Path
     for landing in ("", str(tmp_path / "none")):
         Lease(catalog("main"), "first", landing).release()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("owners", "said"),
+    [
+        ([], "do not take batch 7, because their log had a batch 7 before, as after RESTORE TABLE"),
+        (["other"], "another root owns the tables main. since batch 7"),
+        (["other", "me"], "another root owns the tables main. since batch 7"),
+        (["me"], ""),
+    ],
+)
+def test_a_batch_that_the_tables_do_not_take_is_no_other_root(
+    monkeypatch: pytest.MonkeyPatch, owners: list[str], said: str
+) -> None:
+    """RESTORE TABLE does not take back the transaction of a batch, and Delta ignores a second one of its number."""
+    rows: Any = Mock()
+    rows.where.return_value.select.return_value.collect.return_value = [{"owner": owner} for owner in owners]
+    monkeypatch.setattr(Place, "read", lambda *_: rows)
+    lease, spark = Lease(catalog("main"), "me"), Mock()
+    with pytest.raises(PortError, match=said) if said else nullcontext():
+        lease.check(spark, 7)
