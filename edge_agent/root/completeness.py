@@ -217,6 +217,8 @@ class Decider:
             self._note(node, (applied,))
         self._raise_alarms(now_us)
         passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}
+        for family in self.parent.children.memberships.values():
+            family.list_last()  # what the frontiers of leaves that have gone close is decided before the group ends
         self.parent.children.advance_frontiers(now_us)
         unheard = tuple(sorted(self.parent.children.unheard()))
         groups: dict[Group, GroupView] = {}
@@ -275,6 +277,7 @@ class Decider:
         self._corrected = []
         for family in families.values():
             family.moves.reports.clear()  # the root has no parent to send them to
+            family.drop_last()
         for group in decision.ended:
             del families[group], self._serving[group]
             self._behind.pop(group, None)

@@ -15,6 +15,7 @@ from edge_agent.machines.events import Arrived, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.region.sent_upward import SentUpward
+from edge_agent.machines.uplink.step import GroupStep
 from tests.support.machines.scripted_child import GRACE, SUM, Sender
 from tests.support.machines.simulated_host import T0, S, SimulatedHost
 
@@ -67,3 +68,17 @@ def test_what_was_promised_of_a_group_that_begins_again_is_what_it_has_sent_and_
     sent.end(QUERY.group, T0)
     sent.begin_again({QUERY.group: membership})
     assert (sent.frontiers(), membership.published_us, sent.ended) == ({QUERY.group: T0}, T0, {})
+
+
+def test_the_last_frontier_of_a_group_goes_up_with_the_leave_of_its_last_leaf() -> None:
+    """protocol 4.4: after a backlog it may come together with the leave; else the tier above closed nothing by it."""
+    host, one = merger(), Sender("a", QUERY)
+    hear(host, "a", one.birth(), T0)
+    hear(host, "a", one.send(frontier_us=T0), T0 + 3 * S)
+    before = len(host.frames)
+    rows = (one._release([(T0, T0 + 10 * S, "", 1.0)], late=False, kind=None),)
+    hear(host, "a", one._put(GroupStep(QUERY.group, T0 + 20 * S, rows, dropped=("a",))), T0 + 6 * S)
+    assert not host.machine.parent.children.memberships
+    parts = [part for frame in host.frames[before:] for part in frame.groups]
+    assert [part.frontier_us for part in parts if part.frontier_us is not None] == [T0 + 20 * S]
+    assert sum(len(part.sections) for part in parts) == 1

@@ -106,6 +106,40 @@ def test_a_removed_query_gives_no_row_after_its_removal_and_the_slicer_drains() 
     assert slicer.drained
 
 
+@pytest.mark.parametrize(("window", "gap_us"), [(Tumbling(10), 0), (Session(10), 10)])
+def test_a_removed_group_is_kept_for_late_readings_and_for_members_that_are_behind(
+    window: Tumbling | Session, gap_us: int
+) -> None:
+    """protocol 6.3: a horizon after the end of its last window, and an hour more, also after its plan is dropped."""
+    slicer = started(replace(query("q", Tumbling(10)), window=window))
+    slicer.push(batch([1, 7]))
+    slicer.advance(5)
+    (ended,) = slicer.change(())
+    slicer.horizon_us = HORIZON_US
+    slicer.advance(8 + HORIZON_US + gap_us)
+    slicer.push(batch([7]))
+    assert spans(slicer.advance(8 + HORIZON_US + gap_us)) == [(7, 8, "", 7.0)], "in time for the horizon"
+    for past_us in (1, SETTLE_US - 1):
+        slicer.advance(8 + HORIZON_US + gap_us + past_us)
+        assert (slicer.drained, slicer.servings) == (False, (ended,))
+        slicer.check()
+    slicer.advance(8 + HORIZON_US + gap_us + SETTLE_US)
+    assert slicer.drained
+
+
+def test_a_query_that_comes_back_to_a_group_kept_without_a_plan_has_a_serving_of_its_own() -> None:
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([1, 7]))
+    slicer.advance(5)
+    slicer.change(())
+    slicer.horizon_us = HORIZON_US
+    slicer.advance(8 + HORIZON_US + 1)
+    (again,) = slicer.change((query("q", Tumbling(10)),))
+    assert (again.start_from_us, again.end_until_us) == (8, None), "after the newest reading"
+    assert list(slicer.in_force) == ["q"]
+    slicer.check()
+
+
 def test_the_same_queries_again_change_nothing() -> None:
     slicer = started(query("q", Tumbling(10)))
     slicer.push(batch([1]))

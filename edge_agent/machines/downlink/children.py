@@ -191,6 +191,8 @@ class Children:
         silent, missing = self.silent(now_us), self.missing_named(now_us)
         unheard, out = bool(self.unheard()), dict[Group, int]()
         for group, membership in self.memberships.items():
+            if membership.list_last():  # a root lists them itself, until it has decided what closes
+                membership.drop_last()
             waits = missing and not group.node
             if group.cut.numbered:  # every node has its own group, but its windows merge with those of all nodes
                 waits = missing if group.cut.skips else unheard

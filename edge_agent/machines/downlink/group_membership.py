@@ -39,6 +39,8 @@ class GroupMembership:
         self._history: deque[tuple[int, int, str, int]] = deque()
         self._agreement = ServingAgreement(grace_us)
         self.moves = Moves()
+        # the child whose section dropped the last leaves since the last step, those leaves, and their exceptions
+        self._last: tuple[str, tuple[Leaf, ...], dict[str, tuple[int, int]]] | None = None
         # cache of `_of_rosters`: the rosters, and the result for them
         self._listed: tuple[list[tuple[str, ...]], Several, tuple[str, ...]] = [], {}, ()
 
@@ -70,7 +72,14 @@ class GroupMembership:
             change = replace(change, leaves=leaves, dropped=tuple(n for n in change.dropped if n not in names))
         member = self.member(node)
         before = {leaf.node: member.leaves.get(leaf.node) for leaf in change.leaves}
+        dropped = tuple(member.leaves[name] for name in change.dropped if name in member.leaves)
+        behind = {leaf.node for leaf in dropped}.intersection(member.apart) if dropped else ()
+        apart = {leaf: member.times_of(leaf) for leaf in behind}
         member.change(change)
+        if change.leaves:
+            self._last = None
+        if dropped and not self.expected():
+            self._last = node, dropped, apart
         for leaf in change.leaves:
             self.moves.listed(leaf, before[leaf.node], node, self.members)
         new.update(leaf for leaf, listed in before.items() if listed is None)
@@ -83,7 +92,7 @@ class GroupMembership:
         report: the leaf with its next epoch, and the epoch that it left. new: leaves whose frontier the child has not
         stated yet.
         """
-        member = self.member(node)
+        member, self._last = self.member(node), None
         listed = report.node in member.leaves
         self.moves.leave(node, self.members, report, new)
         if listed:
@@ -113,6 +122,33 @@ class GroupMembership:
         if not self.members and self.published_us > NEVER_US:  # all members are retired
             return True
         return any(m.frontier_us > NEVER_US for m in self.members.values()) or bool(self.moves.left)
+
+    # --- the last leaves -----------------------------------------------------------------------------------------
+
+    def list_last(self) -> bool:
+        """List the last leaves again if they dropped with a frontier that the group has not reached (4.4).
+
+        All rows up to that frontier have come, so it is the group's from now on. Returns whether it rose: then what it
+        closes is to be decided with these leaves, before `drop_last`.
+        """
+        if self._last is None or not self.gone:
+            return False
+        node, leaves, apart = self._last
+        member = self.members.get(node)
+        if member is None or member.frontier_us <= self.published_us:
+            self._last = None
+            return False
+        self.published_us, member.out, member.fresh = member.frontier_us, False, False
+        member.change(Members(0, leaves))
+        member.exceptions.update(apart)
+        return True
+
+    def drop_last(self) -> None:
+        """Drop what `list_last` has listed."""
+        last, self._last = self._last, None
+        if last is not None and last[0] in self.members:
+            for leaf in last[1]:
+                self.members[last[0]].drop(leaf.node)
 
     # --- the frontier --------------------------------------------------------------------------------------------
 

@@ -173,18 +173,19 @@ class PlanTimeline:
         self.gone_until(newest_us)
 
     def forget(self, frontier_us: int, horizon_us: int) -> None:
-        """Drops intervals that ended a horizon before the frontier, and the oldest beyond MAX_INTERVALS.
+        """Drops intervals whose rows end a horizon before the frontier, and the oldest beyond MAX_INTERVALS.
 
-        Older readings go to the oldest interval that is left.
+        Older readings go to the oldest interval that is left. Until a query is fed again, those fed last are known.
         """
         while len(self._all) > 1:
             oldest = self._all[0]
-            past = oldest.until_us < frontier_us - horizon_us
+            past = oldest.until_us + self._group.cut.gap_us < frontier_us - horizon_us
             if oldest.pending or oldest.until_us > frontier_us or not (past or len(self._all) > MAX_INTERVALS):
                 return
             del self._all[0]
             self._all[0].from_us = NEVER_US
-            self._hold(tuple(each for each in self._validities if each.fed_until_us > oldest.until_us))
+            left = tuple(each for each in self._validities if each.fed_until_us > oldest.until_us)
+            self._hold(left or self._validities)  # the end of the last ones says how long the slicer is kept
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
