@@ -31,7 +31,18 @@ REGISTRIES: Final = (
         "edge_agent/ports/sensors",
         "edge_agent/config/definitions/drivers.py",
         "FILES",
-        frozenset({"convert", "driver_calls", "file_access", "filters", "node_sensors", "payloads", "quality"}),
+        frozenset(
+            {
+                "convert",
+                "driver_calls",
+                "file_access",
+                "filters",
+                "local_outages",
+                "node_sensors",
+                "payloads",
+                "quality",
+            }
+        ),
     ),
 )
 

@@ -74,7 +74,8 @@ KEYS: Final = (
         "effective_from",
         Instant(),
         None,
-        "first window start of this revision; left out: as soon as all nodes serve it",
+        "first window start of this revision; left out: as soon as all nodes serve it, or, with other slices, "
+        "as soon as the first does",
     ),
 )
 
