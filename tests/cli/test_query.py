@@ -22,7 +22,7 @@ pa = pytest.importorskip("pyarrow")
 deltalake = pytest.importorskip("deltalake")
 
 START = 1_800_000_000_000_000
-QUERY = {"query": "host-1m", "revision": 1, "by": ["metric"], "aggregates": ["avg"]}
+QUERY = {"query": "host-1m", "revision": 1, "by": ["metric"], "aggregates": ["avg"], "batch": 0}
 ROW: dict[str, Any] = {
     "query": "host-1m",
     "key": "metric=cpu",
