@@ -118,9 +118,9 @@ class Device:
             raise ConfigError(f"{self.node} {without} and no token; `headwater ca token` makes one")
         if now_s >= validity.renew_s:
             return self._renew(url)
-        said = f"{self.node}: certificate until {_day(validity.until_s)}, renewed from {_day(validity.renew_s)} on"
+        answer = f"{self.node}: certificate until {_day(validity.until_s)}, renewed from {_day(validity.renew_s)} on"
         refusal = self._tried(token) if token else None
-        return f"{said}; the token was not used: {refusal}" if refusal else said
+        return f"{answer}; the token was not used: {refusal}" if refusal else answer
 
     def _enrol(self, url: str, token: str) -> str:
         key, request = self._request(new=False)
