@@ -14,7 +14,7 @@ from typing import Final
 from tests.mutants.table import ROOT, Mutant
 
 LEFT_OUT: Final = ("build", "dist", "spark-warehouse", "metastore_db", "__pycache__", "*.egg-info", ".*")
-LONGEST_S: Final = 400.0  # of one selection, with its collection
+LONGEST_S: Final = 400.0  # of the tests of one mutant, with their collection
 TEST_S: Final = 120  # of one test: a mutant may make it wait for ever, which counts as a failure
 FAILED, COLLECTION, NO_TESTS = 1, 2, 5  # exit codes of pytest
 
@@ -47,8 +47,8 @@ class Overlay:
             return "survived"
         return f"invalid: pytest ended with {code}: {output[-800:]}"
 
-    def pytest(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """Run tests in the copy. Returns (exit code, output)."""
+    def pytest(self, arguments: Sequence[str], longest_s: float = LONGEST_S) -> tuple[int, str]:
+        """Run tests in the copy, ended after a time. Returns (exit code, output)."""
         command = [
             sys.executable,
             "-m",
@@ -70,11 +70,11 @@ class Overlay:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=LONGEST_S,
+                timeout=longest_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return NO_TESTS, f"no end within {LONGEST_S:.0f} s"
+            return NO_TESTS, f"no end within {longest_s:.0f} s"
         return done.returncode, done.stdout + done.stderr
 
     def _write(self, path: Path, text: str) -> None:
