@@ -10,15 +10,17 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
+from edge_agent.algebra.frame import MAX_HORIZON_US
 from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
 from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import LATE_POLICIES, Group, Query
 from edge_agent.config.checking.checker import line_of, short
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.checking.durations import unit_us as unit_us_of
 from edge_agent.config.checking.foreign_json import reason
-from edge_agent.config.definitions.definitions import canonical_query, parse_recording_query
-from edge_agent.config.in_force.crosscheck import too_much
+from edge_agent.config.definitions.definitions import canonical_query, parse_recording_query, query_of
+from edge_agent.config.in_force.crosscheck import group_of, too_much
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, NotSupported, Problem
 from edge_agent.recording.diagnostics import before_first, early, odd_items, rounded
@@ -26,9 +28,8 @@ from edge_agent.recording.streams import FAR_US, KEY, ChildStream, columns, is_u
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
-SECOND: Final = UNITS_US["s"]
 
-MOST_DIGITS: Final = 300  # of an integer that is read exactly; those of 310 are beyond the range of a double
+MOST_DIGITS: Final = 290  # of an integer that is read exactly: times a unit, it is in the range of a double
 PARSED_DIGITS: Final = 4_000  # of an integer that Python parses
 
 _LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as a gateway, but windows may be microseconds long
@@ -87,11 +88,13 @@ def parse(text: str | bytes, name: str, number: int = 0, file: str = "") -> Reco
     Raises: ConfigError, one line, if the text is not a recording. Invalid queries are in `refused`.
     """
     try:
-        table = json.loads(text, parse_int=_integer)
+        table = json.loads(text, parse_int=_integer, object_pairs_hook=_once)
     except UnicodeDecodeError as err:
         raise ConfigError(f"{file or name}: not UTF-8 text: byte {err.start}; save it as UTF-8") from err
     except RecursionError as err:
         raise ConfigError(f"{file or name}: nested too deep; flatten it") from err
+    except ConfigError as err:
+        raise ConfigError(f"{file or name}: {err}") from err
     except ValueError as err:
         raise ConfigError(f"{file or name}: not JSON: {reason(err)}") from err
     try:
@@ -107,6 +110,16 @@ def _integer(digits: str) -> float:
     digits, which Python refuses.
     """
     return float(digits) if MOST_DIGITS < len(digits) <= PARSED_DIGITS else int(digits)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises: ConfigError for a name that is given twice: one of the two would be lost."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"{short(json.dumps(twice))} is given twice in one object; rename or remove one of them")
+    return table
 
 
 def _recording(table: Any, name: str, source: str) -> Recording:
@@ -139,21 +152,17 @@ def _recording(table: Any, name: str, source: str) -> Recording:
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {short(repr(late))}")
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
-    waiting_us += -waiting_us % SECOND  # whole seconds: in us, a time near FAR_US has too many digits for a duration
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
-    asked = [
-        replace(
-            one,
-            query=replace(
-                one.query,
-                source=source,
-                by=one.query.by if keyed else (),
-                lateness_us=waiting_us if late == "revise" and _final_once_formed(one.query.group) else late_by_us,
-                late=late,
-            ),
-        )
-        for one in asked
-    ]
+    final = []
+    for one in asked:
+        waits = late == "revise" and _final_once_formed(one.query.group, waiting_us)
+        lateness_us = waiting_us if waits else late_by_us
+        query = replace(one.query, source=source, lateness_us=lateness_us, late=late)
+        unkeyed = replace(query, by=())
+        if not keyed and _refusal((unkeyed,), scale) is None:  # otherwise a condition or a weight needs the key
+            query = unkeyed
+        final.append(replace(one, query=query))
+    asked, refused = _together(*_bounded(final, refused), scale)
     return Recording(
         name,
         source,
@@ -251,10 +260,15 @@ def _late_by(table: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
     return lag_us + _ms(watermarks, "allowed_lateness_ms")
 
 
-def _final_once_formed(group: Group) -> bool:
-    """Whether rows are never revised: ordered windows, and a gateway's punctuation windows if a reading begins them."""
+def _final_once_formed(group: Group, waiting_us: int) -> bool:
+    """Whether rows are not revised: ordered windows, and a gateway's punctuation windows if a reading begins them.
+
+    waiting_us: how late a reading may be. A gateway keeps windows between markers for MAX_HORIZON_US, no longer.
+    """
     cut = group.cut
-    return isinstance(cut, OrderedCut) or (isinstance(cut, PunctuationCut) and cut.leading and not cut.central)
+    if isinstance(cut, PunctuationCut):
+        return not cut.central and (cut.leading or waiting_us > MAX_HORIZON_US)
+    return isinstance(cut, OrderedCut)
 
 
 def _furthest_behind(stream: ChildStream, mode: str) -> int:
@@ -290,7 +304,7 @@ def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], 
             if not is_unicode(known := json.dumps(item, sort_keys=True, ensure_ascii=False)):
                 item = f"q{at + 1}"
                 raise ConfigError(f"queries[{at}]: the id is not valid Unicode")
-            if not isinstance(after, int):
+            if isinstance(after, bool) or not isinstance(after, int) or after < 0:
                 raise ConfigError(f"added_after_items: wanted a number of items, got {short(repr(after))}")
             if known in asked:
                 raise ConfigError(
@@ -305,7 +319,39 @@ def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], 
             refused.append(f"query {item}: {'; '.join(lines) or err}")
         else:
             asked[known] = RecordedQuery(item, query, "aggregates" in table and len(query.aggregates) > 1, after)
-    return _bounded(list(asked.values()), refused)
+    return list(asked.values()), refused
+
+
+def _together(
+    asked: Sequence[RecordedQuery], refused: Sequence[str], scale: int | None
+) -> tuple[list[RecordedQuery], list[str]]:
+    """Returns (the queries that can be served beside those before them; `refused`, with a line for each other)."""
+    groups: dict[Group, list[RecordedQuery]] = {}
+    for one in asked:
+        groups.setdefault(group_of(one.query), []).append(one)
+    why: dict[str, ConfigError] = {}
+    for members in groups.values():
+        fit: tuple[Query, ...] = ()
+        if _refusal(tuple(one.query for one in members), scale) is None:
+            continue
+        for one in members:
+            if (err := _refusal((*fit, one.query), scale)) is None:
+                fit = (*fit, one.query)
+            else:
+                why[one.query.id] = err
+    lines = [f"query {one.recorded_id}: {why[one.query.id]}" for one in asked if one.query.id in why]
+    return [one for one in asked if one.query.id not in why], [*refused, *lines]
+
+
+def _refusal(queries: tuple[Query, ...], scale: int | None) -> ConfigError | None:
+    """Why the queries of one group cannot be served together, or not be read by the root; None if they can."""
+    try:
+        plan(queries, scale)
+        for query in queries:
+            query_of(canonical_query(query))
+    except ConfigError as err:
+        return err
+    return None
 
 
 def _bounded(asked: list[RecordedQuery], refused: list[str]) -> tuple[list[RecordedQuery], list[str]]:

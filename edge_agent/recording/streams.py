@@ -129,7 +129,10 @@ def item_times(stream: ChildStream) -> Ints:
 
 
 def _label(key: object, child: str, at: int) -> str:
-    label = key_label(key)
+    try:
+        label = key_label(key)
+    except RecursionError as err:  # json.dumps takes fewer levels than json.loads
+        raise ConfigError(f"streams.{child}[{at}]: the key is nested too deep; flatten it") from err
     _unicode(label, f"streams.{child}[{at}]", "the key")
     if len(label) > LONGEST_KEY:
         raise ConfigError(f"streams.{child}[{at}]: a key of {len(label)} characters; at most {LONGEST_KEY} are allowed")

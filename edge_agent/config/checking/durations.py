@@ -25,7 +25,7 @@ _SPELLINGS: Final = {
     "d": ("day",),
     "w": ("week",),
 }
-DURATION: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:us|ms|s|m|h|d|w)"  # in JSON Schemas too
+DURATION: Final = r"(?:0|[1-9][0-9]{0,16})(?:\.[0-9]{1,6})?(?:us|ms|s|m|h|d|w)"  # in JSON Schemas too
 SIZES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 SIZE: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:B|kB|MB|GB|KiB|MiB|GiB)"
 
@@ -55,6 +55,8 @@ def whole_us(us: float) -> float:
 
     16.1 s times a million is 16 100 000.000000002, because no float is 16.1.
     """
+    if isinstance(us, int):  # perhaps beyond the range of a float
+        return us
     return round(us) if math.isfinite(us) and abs(us - round(us)) <= _ROUNDED * abs(us) else us
 
 

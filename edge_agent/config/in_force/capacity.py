@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from edge_agent.algebra.frame import MAX_COLUMNS
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.config.definitions.definitions import Definition
-from edge_agent.config.in_force.crosscheck import MOST_ID_BYTES, edges_per_second, group_of, id_bytes
+from edge_agent.config.in_force.crosscheck import MOST_ID_BYTES, columns_of, edges_per_second, group_of, id_bytes
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import Problem
 
@@ -23,6 +24,7 @@ class Capacity:
         self._limits = limits
         self._slots: Counter[str] = Counter()  # kind -> accepted definitions
         self._ids: Counter[Group] = Counter()  # group -> bytes of the names of its queries
+        self._columns: dict[Group, Counter[str]] = {}  # group -> column that its queries need -> of how many queries
         self._edges = 0.0  # window edges a second
         self._full: dict[str, Problem] = {}  # kind -> why no more definitions of it fit
         self._no_group: Problem | None = None  # why no more groups fit
@@ -34,15 +36,20 @@ class Capacity:
             group = group_of(query)
             self._edges += sign * edges_per_second(query.window)
             self._ids[group] += sign * id_bytes(query)
+            columns = self._columns.setdefault(group, Counter())
+            columns.update(dict.fromkeys(columns_of(query), sign))
+            self._columns[group] = +columns  # without those of no query
             if not self._ids[group]:
-                del self._ids[group]
+                del self._ids[group], self._columns[group]
 
     def plenty(self, value: Sensor | Query) -> bool:
         """Whether a definition that is already counted is certainly within the limits."""
         limits = self._limits
         few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
-        own = self._ids[group_of(value)] if isinstance(value, Query) else 0
-        few = few and len(self._ids) <= limits.groups and own <= MOST_ID_BYTES
+        if isinstance(value, Query):
+            group = group_of(value)
+            few = few and self._ids[group] <= MOST_ID_BYTES and len(self._columns[group]) <= MAX_COLUMNS
+        few = few and len(self._ids) <= limits.groups
         return few and self._edges <= limits.edges_per_second
 
     def refusal(self, definition: Definition) -> Problem | None:

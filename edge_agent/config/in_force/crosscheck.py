@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
-from edge_agent.algebra.frame import MAX_PLAN_BYTES
+from edge_agent.algebra.frame import MAX_COLUMNS, MAX_PLAN_BYTES
 from edge_agent.algebra.partials.row_splitting import is_cut
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.query.query import Group, Query, Sensor
@@ -43,7 +43,10 @@ def shows_no_rows(query: str, own: int, published: int) -> Problem:
 
 
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
-    """Why the node cannot accept the definition with id `item`; None if it can. values: all that would be in force."""
+    """Why the node cannot accept the definition with id `item`; None if it can. values: all that would be in force.
+
+    item: "" for the limits of the node alone.
+    """
     problem = too_many(kind, item, values, limits)
     if problem is not None or kind == "sensor":
         return problem
@@ -64,7 +67,19 @@ def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
     if rate > limits.edges_per_second:
         why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
         return Problem("window", None, why, f"use longer slides, or {_raised('edges_per_second', math.ceil(rate))}")
-    return None
+    return _too_wide(item, queries) if item else None
+
+
+def _too_wide(item: str, queries: Sequence[Query]) -> Problem | None:
+    """The problem if the query with id `item` and the others of its group need too many columns; None if not."""
+    group = next((group_of(query) for query in queries if query.id == item), None)
+    aggregates = [each for query in queries if group_of(query) == group for each in query.aggregates]
+    columns = max(len(basis_of(aggregates, scale)) for scale in (None, 0))
+    if columns <= MAX_COLUMNS:
+        return None
+    why = f"the functions of the queries over one source and filter would need {columns} state columns"
+    hint = "use fewer functions or fewer `edges` of a histogram, or give the query another filter or lateness"
+    return Problem("aggregates", item, f"{why}, at most {MAX_COLUMNS}", hint)
 
 
 def too_many(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
@@ -100,6 +115,11 @@ def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | Non
 def group_of(query: Query) -> Group:
     """The group of a query at a gateway. With scope `local` each gateway has its own group."""
     return query.group_at("here")
+
+
+def columns_of(query: Query) -> set[str]:
+    """The state columns that the functions of a query need, for integers and for floats."""
+    return {column for scale in (None, 0) for column in basis_of(query.aggregates, scale)}
 
 
 def id_bytes(query: Query) -> int:
