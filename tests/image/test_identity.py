@@ -1,4 +1,4 @@
-"""An authority and its devices: enrolment with a token, renewal with a certificate, revocation, the commands of a fleet."""
+"""An authority and its devices: enrolment with a token, renewal, revocation, and the commands of a fleet."""
 
 from __future__ import annotations
 
