@@ -14,7 +14,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -100,13 +100,22 @@ class Job:
         self._idle_bytes, self._wrote_s = 0, time.monotonic()
         self.impossible: list[Impossible] = []  # parts of the previous run's last decision that cannot be carried out
 
-    def open(self) -> None:
+    def open(self, owns: Callable[[], None] = lambda: None) -> None:
         """Take the lease, create missing tables, and complete the last decision.
 
+        owns: is called once this run has the lease, before anything is changed.
         Raises: PortError if another root owns the tables or reads the landing files, if a table was deleted, is damaged
         or is an older copy, or if the tables cannot be created.
         """
         self._lease = Lease(self.place, self.owner, self.settings.landing)
+        try:
+            owns()
+            self._open_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_tables(self) -> None:
         torn_commits.repair(self.place)
         check_whole(self.spark, self.place)
         self._durable = DurableTables(self.place)  # before `create`: a table that was deleted has no version any more
