@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
+from typing import Final
 
 from edge_agent.errors import PortError
 
 log = logging.getLogger("headwater.root")
+FILE_URI: Final = re.compile(r"file://(?:localhost)?(/.*)", re.DOTALL)
+
+
+def without_scheme(root: str) -> str:
+    """The folder that a URI like file:///srv/tables names; other texts as they are. Like Hadoop, it reads no escapes."""
+    found = FILE_URI.fullmatch(root)
+    return root if found is None else "/" + found[1].lstrip("/")
 
 
 def is_table(folder: Path) -> bool:

@@ -334,12 +334,14 @@ def quoted_parts(name: str) -> str:
 
 
 def place(root: str) -> Place:
-    """A folder if `root` contains a slash or begins with a dot, else a prefix of table names.
+    """A folder if `root` contains a slash or begins with a dot, else a prefix of table names. A `file:` URI is the folder
+    that it names, so that it has the same lock.
 
     Raises: PortError if the folder cannot be created or written.
     """
     if "/" not in root and not root.startswith("."):
         return Place(root, named=True, guarded=True)
+    root = table_folders.without_scheme(root)
     if "://" in root or root.startswith(("dbfs:", "/Volumes/")):
         return Place(root.rstrip("/"), guarded=True)
     folder = Path(root).absolute()

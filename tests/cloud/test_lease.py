@@ -39,11 +39,24 @@ def test_roots_with_other_tables_do_not_share_a_landing_folder_whatever_the_tabl
 ) -> None:
     """protocol 8.5: with a catalog or a URI each lost the files that the other had taken."""
     first = Lease(catalog("main"), "first", landing)
-    for other in (catalog("test"), place(f"file://{tmp_path}/tables"), place(f"{tmp_path}/tables")):
+    for other in (catalog("test"), place("s3://bucket/tables"), place(f"{tmp_path}/tables")):
         with pytest.raises(PortError, match=rf"another root \(process {os.getpid()}\) reads the landing files"):
             Lease(other, "other", landing)
     first.release()
     Lease(catalog("test"), "other", landing).release()
+
+
+def test_tables_at_a_file_uri_have_the_lock_of_their_folder(tmp_path: Path) -> None:
+    """Two JVMs lose commits in one folder: with the URI, `headwater maintain` did not see the root that ran."""
+    folder = tmp_path / "tables"
+    first = Lease(place(str(folder)), "first")
+    for uri in (f"file://{folder}", f"file://localhost{folder}/", f"file:///{folder}"):
+        assert place(uri) == place(str(folder))
+        with pytest.raises(PortError, match=r"another root .* writes the tables .* stop it first"):
+            Lease(place(uri), "other")
+    first.release()
+    Lease(place(f"file://{folder}"), "other").release()
+    assert place("file:///Volumes/main/x").guarded
 
 
 def test_a_landing_folder_on_a_volume_without_locks_or_appends_is_read_all_the_same(
