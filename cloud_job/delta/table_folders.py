@@ -1,16 +1,24 @@
-"""Folders of this machine in which a table is, or was to be created when the root was killed."""
+"""Folders in which a table is, or was to be created when the root was killed, and the files of a commit."""
 
 from __future__ import annotations
 
+import base64
 import logging
 import re
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from edge_agent.errors import PortError
 
 log = logging.getLogger("headwater.root")
 FILE_URI: Final = re.compile(r"file://(?:localhost)?(/.*)", re.DOTALL)
+VECTOR: Final = "u"  # storage type of a deletion vector in a file whose name has a UUID; others have no file of ours
+UUID_DIGITS: Final = 20  # of the UUID in Z85, after the name of the folder if there is one
+_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_AS_B85: Final = bytes.maketrans(_Z85, _B85)
 
 
 def without_scheme(root: str) -> str:
@@ -42,3 +50,18 @@ def clear(folder: Path) -> None:
     except OSError as err:
         raise PortError(f"cannot create the table in {folder}: {err.strerror}") from err
     log.warning("root.table_begun_again", extra={"folder": str(folder), "aside": str(aside)})
+
+
+def vector_of(folder: Path, add: Mapping[str, Any]) -> Path | None:
+    """The file with the deletion vector of a file that a commit adds; None if it has none.
+
+    add: the action of the commit. Raises: ValueError if it is no such action. Source: PROTOCOL.md of Delta Lake,
+    "Deletion Vector Descriptor Schema".
+    """
+    found = add.get("deletionVector")
+    if not found or found["storageType"] != VECTOR:
+        return None
+    text = found["pathOrInlineDv"]
+    inside, digits = text[:-UUID_DIGITS], text[-UUID_DIGITS:].encode("ascii")
+    name = uuid.UUID(bytes=base64.b85decode(digits.translate(_AS_B85)))
+    return folder / inside / f"deletion_vector_{name}.bin"
