@@ -76,7 +76,7 @@ def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, .
         for number in range(passes):  # the engine keeps the parts of one pass in memory
             twice = _asked(
                 engine,
-                f"select t.node, t.epoch, t.seq, t.part {TOOK_EFFECT} and t.seq % {passes} = {number} "  # noqa: S608
+                f"select t.node, t.epoch, t.seq, t.part {TOOK_EFFECT} and t.seq % {passes} = {number} "
                 f"group by t.node, t.epoch, t.seq, t.part having count(*) > 1 order by 1, 2, 3, 4 limit {SHOWN}",
             )
             doubled += [tuple(row.values()) for row in twice.to_pylist()]

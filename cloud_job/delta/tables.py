@@ -334,8 +334,9 @@ def quoted_parts(name: str) -> str:
 
 
 def place(root: str) -> Place:
-    """A folder if `root` contains a slash or begins with a dot, else a prefix of table names. A `file:` URI is the folder
-    that it names, so that it has the same lock.
+    """A folder if `root` contains a slash or begins with a dot, else a prefix of table names.
+
+    A `file:` URI is the folder that it names, so that it has the same lock.
 
     Raises: PortError if the folder cannot be created or written.
     """
@@ -370,6 +371,8 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
         clustered = f" CLUSTER BY ({', '.join(f'`{c}`' for c in table.cluster)})" if table.cluster else ""
         properties = "".join(f", '{name}' = '{value}'" for name, value in table.properties.items())
         try:
+            if where.guarded and not where.named:
+                table_folders.clear_at(spark, where.path(table))
             if where.named:
                 spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted_parts(where.root + table.name.partition('.')[0])}")
             spark.sql(
@@ -389,6 +392,9 @@ def exists(spark: SparkSession, where: Place, table: Table) -> bool:
     if where.guarded:
         from delta.tables import DeltaTable
 
+        found = table_folders.is_table_at(spark, where.path(table))
+        if found is not None:
+            return found
         return DeltaTable.isDeltaTable(spark, where.path(table))
     return table_folders.is_table(Path(where.path(table)))
 

@@ -232,9 +232,9 @@ def _whole_vector(path: Path, about: dict[str, Any]) -> bool:
             found = file.read(size + 2 * CRC_BYTES)
     except FileNotFoundError:
         return False
-    content, crc = found[CRC_BYTES:-CRC_BYTES], found[-CRC_BYTES:]
-    whole = found[:CRC_BYTES] == size.to_bytes(CRC_BYTES, "big") and crc == zlib.crc32(content).to_bytes(CRC_BYTES, "big")
-    return whole and _sound(path)
+    content = found[CRC_BYTES:-CRC_BYTES]
+    before, after = (number.to_bytes(CRC_BYTES, "big") for number in (size, zlib.crc32(content)))
+    return found == before + content + after and _sound(path)
 
 
 def _readable(path: Path) -> bool:
