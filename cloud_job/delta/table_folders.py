@@ -111,7 +111,7 @@ def vector_of(folder: Path, add: Mapping[str, Any]) -> Path | None:
     found = add.get("deletionVector")
     if not found or found["storageType"] != VECTOR:
         return None
-    text = found["pathOrInlineDv"]
+    text = str(found["pathOrInlineDv"])
     inside, digits = text[:-UUID_DIGITS], text[-UUID_DIGITS:].encode("ascii")
     name = uuid.UUID(bytes=base64.b85decode(digits.translate(_AS_B85)))
     return folder / inside / f"deletion_vector_{name}.bin"
