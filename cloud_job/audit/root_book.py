@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from cloud_job.spark import state_log
-from edge_agent.algebra.frame import BEGAN
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.frame import BEGAN, NEVER_US
 from edge_agent.errors import PortError
 from edge_agent.root.books import Line, RootBook
 from edge_agent.root.decision.root_state import RootLimits
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 NEVER_TAKEN: Final = (BEGAN, "stopped", "a function failed")  # reasons of gaps: no gateway accepted the readings
 SHOWN: Final = 5  # at most so many rows that occur twice are named in the report
+MOST_PARTS: Final = 2_000_000  # of which one pass looks for those that occur twice: some 200 MB
+MESSAGES: Final = "bronze.messages"
+APPLIED: Final = {"node": str, "epoch": int, "low": int, "high": int}
+OWNERS: Final = {"owner": str, "first": int, "until": int}
+TOOK_EFFECT: Final = (
+    "from t join applied as a on t.node = a.node and t.epoch = a.epoch and t.seq >= a.low and t.seq <= a.high "
+    "join owners as o on t.owner = o.owner and t.batch >= o.first and t.batch < o.until "
+    "where t.kind = 'frame' and t.part > 0"
+)
 
 
 def root_book(folder: str, name: str = "root") -> RootBook:
@@ -47,67 +57,64 @@ def root_book(folder: str, name: str = "root") -> RootBook:
 def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, ...], int]:
     """Count the readings in bronze.messages. Returns (child -> readings in the rows that took effect, names of rows
     that occur twice, number of rows that took effect without a count of readings).
+
+    The engine counts, so that what is read here does not grow with the table.
     """
-    found = _rows(folder)
     stored: dict[str, int] = {}
-    doubled: list[str] = []
-    uncounted = 0
-    firsts = np.array([first for first, _ in state.owners], np.int64)
-    owners = np.array([owner for _, owner in state.owners], object)
-    for (node, epoch), rows in _by_epoch(found):
-        ranges = state.applied.get(EpochKey(node, epoch), [])
-        low, high = (np.array([each[i] for each in ranges], np.int64) for i in range(2))
-        at = np.searchsorted(low, rows["seq"], side="right") - 1
-        counts = (at >= 0) & (rows["seq"] <= high[np.maximum(at, 0)]) if len(low) else np.zeros(len(at), np.bool_)
-        place = np.searchsorted(firsts, rows["batch"], side="right") - 1
-        counts &= (place >= 0) & (owners[np.maximum(place, 0)] == rows["owner"])
-        kept = {name: column[counts] for name, column in rows.items()}
-        places, times = np.unique(np.stack([kept["seq"], kept["part"]]), axis=1, return_counts=True)
-        doubled += [f"{node} {epoch:08x}/{seq} part {part}" for seq, part in places[:, times > 1].T.tolist()]
-        stored[node] = stored.get(node, 0) + int(kept["readings"][kept["readings"] >= 0].sum())
-        uncounted += int(np.count_nonzero(kept["readings"] < 0))
+    uncounted, doubled = 0, list[tuple[str, int, int, int]]()
+    columns = {field.name for field in _schema(folder, MESSAGES)}
+    readings = "coalesce(t.readings, -1)" if "readings" in columns else "-1"
+    with _engine(folder, state) as engine:
+        counts = _asked(
+            engine,
+            "select node, sum(greatest(had, 0)) as had, sum(case when had < 0 then 1 else 0 end) as unknown, "  # noqa: S608
+            f"count(*) as parts from (select t.node, {readings} as had {TOOK_EFFECT}) as taken group by node",
+        ).to_pylist()
+        for row in counts:
+            stored[row["node"]], uncounted = row["had"], uncounted + row["unknown"]
+        passes = -(-sum(row["parts"] for row in counts) // MOST_PARTS)
+        for number in range(passes):  # the engine keeps the parts of one pass in memory
+            twice = _asked(
+                engine,
+                f"select t.node, t.epoch, t.seq, t.part {TOOK_EFFECT} and t.seq % {passes} = {number} "
+                f"group by t.node, t.epoch, t.seq, t.part having count(*) > 1 order by 1, 2, 3, 4 limit {SHOWN}",
+            )
+            doubled += [tuple(row.values()) for row in twice.to_pylist()]
     for row in _expired(folder):
         stored[row["node"]] = stored.get(row["node"], 0) + row["readings"]
         uncounted += row["rows"]
-    return stored, tuple(doubled[:SHOWN]), uncounted
+    names = (f"{node} {epoch:08x}/{seq} part {part}" for node, epoch, seq, part in sorted(doubled)[:SHOWN])
+    return stored, tuple(names), uncounted
+
+
+@contextmanager
+def _engine(folder: str, state: RootState) -> Iterator[Any]:
+    """Yields the engine with the tables t (bronze.messages), applied (frames that took effect) and owners (runs)."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+    applied = [(*line, low, high) for line, ranges in state.applied.items() for low, high in ranges]
+    runs = pairwise([*state.owners, (-NEVER_US, "")])
+    owners = [(owner, first, until) for (first, owner), (until, _) in runs]
+    kinds = {str: pa.string(), int: pa.int64()}
+    engine = QueryBuilder().register("t", _table(folder, MESSAGES))
+    with tempfile.TemporaryDirectory(prefix="headwater-audit-") as beside:
+        for name, columns, rows in (("applied", APPLIED, applied), ("owners", OWNERS, owners)):
+            schema = pa.schema([(column, kinds[kind]) for column, kind in columns.items()])
+            content = [dict(zip(columns, row, strict=True)) for row in rows]
+            write_deltalake(f"{beside}/{name}", pa.Table.from_pylist(content, schema=schema))
+            engine = engine.register(name, DeltaTable(f"{beside}/{name}"))
+        yield engine
 
 
 def _expired(folder: str) -> list[dict[str, Any]]:
     """The rows that count deleted readings, one per child: node, readings, and rows (deleted rows without a count of
     readings). cloud_job/delta/retention.py writes them.
     """
-    if "readings" not in {field.name for field in _schema(folder, "bronze.messages")}:
+    if "readings" not in {field.name for field in _schema(folder, MESSAGES)}:
         return []
     sql = "select node, readings, rows from t where kind = 'expired'"
-    return list(_select(folder, "bronze.messages", sql).to_pylist())
-
-
-def _rows(folder: str) -> pa.Table:
-    """Parts of frames: node, epoch, seq, part, batch, owner, readings (-1: stored before the column existed)."""
-    import pyarrow as pa
-
-    columns = {field.name for field in _schema(folder, "bronze.messages")}
-    readings = "coalesce(readings, -1)" if "readings" in columns else "-1"
-    table = _select(
-        folder,
-        "bronze.messages",
-        f"select node, epoch, seq, part, batch, owner, {readings} as readings from t "  # noqa: S608 - of two texts
-        "where kind = 'frame' and part > 0 order by node, epoch, seq",
-    )
-    return pa.table(table)
-
-
-def _by_epoch(table: pa.Table) -> list[tuple[tuple[str, int], dict[str, Any]]]:
-    if not len(table):
-        return []
-    node, epoch = np.array(table["node"].to_pylist(), object), table["epoch"].to_numpy()
-    begins = np.flatnonzero(np.concatenate([[True], (node[1:] != node[:-1]) | (epoch[1:] != epoch[:-1])]))
-    columns = {name: table[name].to_numpy() for name in ("seq", "part", "batch", "readings")}
-    columns["owner"] = np.array(table["owner"].to_pylist(), object)
-    return [
-        ((str(node[low]), int(epoch[low])), {name: column[low:high] for name, column in columns.items()})
-        for low, high in zip(begins, [*begins[1:], len(node)], strict=True)
-    ]
+    return list(_select(folder, MESSAGES, sql).to_pylist())
 
 
 def _schema(folder: str, table: str) -> list[Any]:
@@ -130,8 +137,12 @@ def _table(folder: str, table: str) -> Any:
 
 
 def _select(folder: str, table: str, sql: str) -> pa.Table:
-    import pyarrow as pa
     from deltalake import QueryBuilder
 
-    found = QueryBuilder().register("t", _table(folder, table)).execute(sql)
-    return pa.RecordBatchReader.from_stream(found).read_all()
+    return _asked(QueryBuilder().register("t", _table(folder, table)), sql)
+
+
+def _asked(engine: Any, sql: str) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_stream(engine.execute(sql)).read_all()

@@ -1,7 +1,7 @@
 """The Delta tables.
 
 tables               schemas, paths, creation, appends
-table_folders        whether a folder has a table, and what a cut creation leaves there
+table_folders        whether a folder has a table, what a cut creation leaves there, names of files of commits
 durable              makes the files of tables durable
 durable_versions     notes which version of each table is durable
 deleted_tables       refuses tables of which one was deleted

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from cloud_job.delta import durable_versions
+from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import TABLES, Place
 
 LOG: Final = "_delta_log"
@@ -56,7 +57,8 @@ class DurableTables:
 
 def _sync_commit(folder: Path, commit: Path) -> None:
     added = [json.loads(line).get("add") for line in commit.read_text().splitlines() if line.startswith('{"add"')]
-    files = [folder / unquote(add["path"]) for add in added]
+    vectors = (vector_of(folder, add) for add in added)
+    files = [*(folder / unquote(add["path"]) for add in added), *(path for path in vectors if path is not None)]
     for file in files:
         _sync_with_sums(file)
     for parent in {file.parent for file in files}:

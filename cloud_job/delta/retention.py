@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 KEPT_STATES: Final = 100  # batches whose state is kept: a start needs the last one, the others help to find causes
 MARKED: Final = 1_000  # the row of every 1000th batch is kept as long as results: it gives their age
+MOST_TOTALS: Final = 100  # sums of old rows of ops.late and ops.gaps per child, each, and sources named by one of them
+OTHER: Final = "other"  # in further sums, instead of the source or reason
+UNUSABLE: Final = "quarantined: "  # a reason that begins so may contain anything that a child has sent
 EXPIRED: Final = "expired"  # kind of the row of bronze.messages that counts a child's deleted readings
 NO_EPOCH: Final = -1
 EXPIRED_PLAN: Final = -2
@@ -109,12 +112,13 @@ def ops(root: Job, kept: Kept) -> None:
     # rows without readings: births, and messages that could not be read
     _delete(root, MESSAGES, f"part = 0 AND batch BETWEEN 0 AND {old}")
     late = "node, source, '' AS key, min(start) AS start, max(`end`) AS `end`, sum(readings) AS readings, reason"
-    _added_up(root, LATE, old, late, "node, source, reason")
+    _added_up(root, LATE, old, late, "node, source, reason", text="source")
     gaps = (
-        "node, array_distinct(flatten(collect_list(sources))) AS sources, min(start) AS start, max(`end`) AS `end`, "
-        "sum(readings) AS readings, CAST(array() AS ARRAY<STRING>) AS nodes, reason, '' AS detail"
+        f"node, slice(array_sort(array_distinct(flatten(collect_list(sources)))), 1, {MOST_TOTALS}) AS sources, "
+        "min(start) AS start, max(`end`) AS `end`, sum(readings) AS readings, CAST(array() AS ARRAY<STRING>) AS nodes, "
+        "reason, '' AS detail"
     )
-    _added_up(root, GAPS, old, gaps, "node, reason, readings < 0")
+    _added_up(root, GAPS, old, gaps, "node, reason, readings < 0", text="reason")
 
 
 def results(root: Job, kept: Kept) -> None:
@@ -219,16 +223,25 @@ def without_rows(root: Job, lines: list[EpochKey]) -> list[EpochKey]:
     return [EpochKey(node, epoch) for node, epoch in found]
 
 
-def _added_up(root: Job, table: Table, old: int, columns: str, by: str) -> None:
-    """Replace the rows of old batches by one row per group of `by`, in one commit."""
+def _added_up(root: Job, table: Table, old: int, columns: str, by: str, *, text: str) -> None:
+    """Replace the rows of old batches by one row per group of `by`, in one commit.
+
+    text: a column of `by` whose values children choose. Of each child, the MOST_TOTALS groups with the latest rows keep
+    it, those for messages that could not be used last; in the others it becomes OTHER.
+    """
     rows = root.place.read(root.spark, table).where(f"batch <= {old}")
     before = rows.count()
     if not before:
         return
     view = "headwater_added_up"
+    bad = f"reason LIKE '{UNUSABLE}%'"  # the statements below consist of our own names
     rows.createOrReplaceTempView(view)
-    made = root.spark.sql(f"SELECT {columns}, max(batch) AS batch FROM {view} GROUP BY {by}")  # noqa: S608 - our own names
-    content = made.select(*table.columns).toArrow()
+    sums = f"SELECT {columns}, max(batch) AS batch FROM {{}} GROUP BY {by}"  # noqa: S608
+    place = f"row_number() OVER (PARTITION BY node ORDER BY {text} = '{OTHER}', {bad}, batch DESC, {text})"
+    ranked = f"SELECT * EXCEPT ({text}), {text} AS said, {place} AS place FROM ({sums.format(view)})"  # noqa: S608
+    kept = f"IF(place > {MOST_TOTALS}, '{OTHER}', said)"
+    short = f"SELECT * EXCEPT (said, place), {kept} AS {text} FROM ({ranked})"  # noqa: S608
+    content = root.spark.sql(sums.format(f"({short})")).select(*table.columns).toArrow()
     root.spark.catalog.dropTempView(view)
     if before <= len(content):
         return

@@ -336,10 +336,13 @@ def quoted_parts(name: str) -> str:
 def place(root: str) -> Place:
     """A folder if `root` contains a slash or begins with a dot, else a prefix of table names.
 
+    A `file:` URI is the folder that it names, so that it has the same lock.
+
     Raises: PortError if the folder cannot be created or written.
     """
     if "/" not in root and not root.startswith("."):
         return Place(root, named=True, guarded=True)
+    root = table_folders.without_scheme(root)
     if "://" in root or root.startswith(("dbfs:", "/Volumes/")):
         return Place(root.rstrip("/"), guarded=True)
     folder = Path(root).absolute()
@@ -368,6 +371,8 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
         clustered = f" CLUSTER BY ({', '.join(f'`{c}`' for c in table.cluster)})" if table.cluster else ""
         properties = "".join(f", '{name}' = '{value}'" for name, value in table.properties.items())
         try:
+            if where.guarded and not where.named:
+                table_folders.clear_at(spark, where.path(table))
             if where.named:
                 spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted_parts(where.root + table.name.partition('.')[0])}")
             spark.sql(
@@ -387,6 +392,9 @@ def exists(spark: SparkSession, where: Place, table: Table) -> bool:
     if where.guarded:
         from delta.tables import DeltaTable
 
+        found = table_folders.is_table_at(spark, where.path(table))
+        if found is not None:
+            return found
         return DeltaTable.isDeltaTable(spark, where.path(table))
     return table_folders.is_table(Path(where.path(table)))
 

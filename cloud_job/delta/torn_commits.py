@@ -5,7 +5,8 @@ fsync; durable.py makes the commits of each step durable before anything depends
 the last step and nothing depends on it: its landing files or its decision still exist, and the batch is repeated.
 
 For the newest commits of each table (LOOKED_AT), this module checks the JSON, the size and the first and last bytes of
-the added files, and Hadoop's checksums of these files. If a file has no checksums, it is read as a whole.
+the added files, their deletion vectors, and Hadoop's checksums of these files. If a file has no checksums, it is read
+as a whole.
 
 A commit that the last run noted as durable (durable_versions.py) was not torn: if it is damaged, later commits rely on
 it, so nothing is renamed and no root starts.
@@ -25,6 +26,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from cloud_job.delta import durable_versions
+from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import TABLES, Place, Table
 from edge_agent.errors import PortError
 
@@ -37,6 +39,7 @@ SUMMED_BYTES: Final = 64 * 1024 * 1024  # of a larger file, only the size and th
 PARQUET: Final = b"PAR1"  # the first and the last bytes of a Parquet file
 HEADER: Final = struct.Struct(">4si")  # of Hadoop's checksum files: magic, bytes per block; a CRC-32 per block follows
 MAGIC: Final = b"crc\0"
+CRC_BYTES: Final = 4  # of the size before a deletion vector, and of the CRC-32 after it
 
 
 def repair(place: Place) -> int:
@@ -104,8 +107,15 @@ def _damaged(folder: Path, number: int, actions: list[dict[str, Any]] | None, la
     """A damaged file of a commit, None if all are whole. later: paths of files that a later commit has removed."""
     if actions is None:
         return _commit(folder, number)
-    adds = (add for add in _of(actions, "add") if add["path"] not in later)
-    return next((_data(folder, add) for add in adds if not _whole(folder, add)), None)
+    for add in _of(actions, "add"):
+        if add["path"] in later:
+            continue
+        if not _whole(folder, add):
+            return _data(folder, add)
+        vector = vector_of(folder, add)
+        if vector is not None and not _whole_vector(vector, add["deletionVector"]):
+            return vector
+    return None
 
 
 def _covered(folder: Path, number: int, first: int) -> bool:
@@ -208,6 +218,23 @@ def _whole(folder: Path, add: dict[str, Any]) -> bool:
     except FileNotFoundError:
         return False
     return _sound(path) and (path.suffix != ".parquet" or _drop_bad_sums(path) is not None or _readable(path))
+
+
+def _whole_vector(path: Path, about: dict[str, Any]) -> bool:
+    """Whether a file has a deletion vector: at its offset the size, the bytes and their CRC-32. about: its descriptor.
+
+    Source: PROTOCOL.md of Delta Lake, "Deletion Vector Format"; the numbers are big-endian.
+    """
+    size, at = about["sizeInBytes"], about.get("offset", 0)
+    try:
+        with path.open("rb") as file:
+            file.seek(at)
+            found = file.read(size + 2 * CRC_BYTES)
+    except FileNotFoundError:
+        return False
+    content = found[CRC_BYTES:-CRC_BYTES]
+    before, after = (number.to_bytes(CRC_BYTES, "big") for number in (size, zlib.crc32(content)))
+    return found == before + content + after and _sound(path)
 
 
 def _readable(path: Path) -> bool:

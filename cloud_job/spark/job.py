@@ -14,8 +14,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +34,7 @@ from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import NOTHING, Intake, Leave
 from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands, state_log
-from cloud_job.spark.possible_work import Impossible, possible, raise_if_of_the_world
+from cloud_job.spark.possible_work import REASON, Impossible, about, possible, raise_if_of_the_world
 from cloud_job.spark.prepared_batch import Decided, decided, row_of
 from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.state_log import BatchInput, File, Rules, StateLog
@@ -100,13 +100,22 @@ class Job:
         self._idle_bytes, self._wrote_s = 0, time.monotonic()
         self.impossible: list[Impossible] = []  # parts of the previous run's last decision that cannot be carried out
 
-    def open(self) -> None:
+    def open(self, owns: Callable[[], None] = lambda: None) -> None:
         """Take the lease, create missing tables, and complete the last decision.
 
+        owns: is called once this run has the lease, before anything is changed.
         Raises: PortError if another root owns the tables or reads the landing files, if a table was deleted, is damaged
         or is an older copy, or if the tables cannot be created.
         """
         self._lease = Lease(self.place, self.owner, self.settings.landing)
+        try:
+            owns()
+            self._open_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_tables(self) -> None:
         torn_commits.repair(self.place)
         check_whole(self.spark, self.place)
         self._durable = DurableTables(self.place)  # before `create`: a table that was deleted has no version any more
@@ -341,9 +350,20 @@ class Job:
             work, self.impossible = possible(work, self._make)
             for found in self.impossible:
                 log.error("rows.left_out", extra={"rows": found.name, "why": found.why})
-            rows = [found.row(self.state, work.number) for found in self.impossible]
+            # first: a later start finds the other rows of the batch, and nothing that fails
+            self._declare([found.row(self.state, work.number) for found in self.impossible], work.number)
             self._rows.resume(self.state, self.parts)
-            self._perform(replace(work, gaps=(*work.gaps, *rows)), again=True)
+            self._perform(work, again=True)
+
+    def _declare(self, rows: Iterable[TableRow], number: int) -> None:
+        """Append to ops.gaps those of these rows, for what is left out of a batch, that an earlier start has not."""
+        known = self.place.read(self.spark, tables.GAPS).where((F.col("batch") == number) & (F.col("reason") == REASON))
+        there = {about(row.asDict()) for row in known.collect()}
+        missing = [row for row in rows if about(row) not in there]
+        if missing:  # the step is a new one each time, else Delta would ignore what an earlier start did not find
+            declared = tables.rows(self.spark, tables.GAPS, missing)
+            self.place.append(tables.GAPS, declared, f"left out {len(there)}", number)
+            self.committed("declared")
 
     def _make(self, work: Work) -> None:
         """Compute the rows of a decision without writing them."""
@@ -438,8 +458,14 @@ class Job:
         return tuple(row for row in rows if row["coverage_id"] not in there)
 
     def _done_before(self, table: Table, number: int) -> bool:
-        """Whether a batch has written to a table. An append is complete or has no effect."""
-        return bool(self.place.read(self.spark, table).where(f"batch = {number}").limit(1).count())
+        """Whether a batch has written to a table. An append is complete or has no effect.
+
+        Rows of ops.gaps for what was left out of the batch are an append of their own.
+        """
+        rows = self.place.read(self.spark, table).where(f"batch = {number}")
+        if table is tables.GAPS:
+            rows = rows.where(F.col("reason") != REASON)
+        return bool(rows.limit(1).count())
 
     def _stored(self, content: pa.Table) -> DataFrame:
         """Rows of bronze.messages. A large batch becomes several files, which can be read in parallel."""

@@ -8,7 +8,7 @@ this.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -136,6 +136,11 @@ class Impossible(NamedTuple):
             "detail": f"{about}: {self.why}",
             "batch": number,
         }
+
+
+def about(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Which part a row of ops.gaps declares: what is in it without the exception, whose text may differ next time."""
+    return row["start"], row["end"], tuple(row["nodes"]), row["detail"].partition(": ")[0]
 
 
 def possible(work: Work, make: Callable[[Work], None]) -> tuple[Work, list[Impossible]]:

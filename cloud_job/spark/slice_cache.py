@@ -42,7 +42,7 @@ from edge_agent.wire.heads import Part
 
 log = logging.getLogger("headwater.root")
 MOST_BYTES: Final = 256 * 1024 * 1024  # of all plans: avg and max of 1 400 keys over an hour that slides by a second
-MOST_KEYS: Final = 200_000  # texts of keys that may stay though their epochs have ended: some 30 MB
+MOST_KEYS: Final = 200_000  # texts of keys and nodes that may stay though their epochs have ended: some 30 MB
 MOST_PIECE_BYTES: Final = MOST_BYTES // 8  # that one task of an executor may return: more would not fit the cache
 READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # content null: more than MOST_PIECE_BYTES
 _ARROW: Final = arrow(", ".join(map(" ".join, READ_BACK.items())))
@@ -133,14 +133,14 @@ class SliceCache:
             for blocks in held.blocks.values():
                 blocks.forget(held.kept.from_us)
             held.from_us = max(held.from_us, held.kept.from_us)
-        if len(self.numbers.keys.texts) > self._most_keys:
+        if self.numbers.many > self._most_keys:
             self._renumber()
 
     def _renumber(self) -> None:
-        """Drop the keys of ended epochs: a label may be new every day. Windows read their rows back once."""
+        """Drop the keys and nodes of ended epochs: a label may be new every day. Windows read their rows back once."""
         cached = (blocks.keys() for held in self._held.values() for blocks in held.blocks.values())
         self._most_keys = max(MOST_KEYS, 2 * self.numbers.used(*cached))
-        if len(self.numbers.keys.texts) > self._most_keys:
+        if self.numbers.many > self._most_keys:
             self.numbers = Renumbering()
             for identity in self._held:
                 self._lose(identity)

@@ -58,8 +58,11 @@ def folder_of(args: argparse.Namespace) -> str:
     """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one, or it is ''."""
     if args.tables == "":  # as from a variable of a shell that is not set
         raise ConfigError("--tables is empty: name the folder of the tables, or leave the option out")
+    from cloud_job.delta.table_folders import without_scheme
+
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
+        named = without_scheme(named)
         return str(named if "://" in named else Path(named).absolute())
     from edge_agent.config.node_file.settings import load
 
@@ -67,7 +70,7 @@ def folder_of(args: argparse.Namespace) -> str:
         if Path(name).exists():
             settings = load(name)
             if settings.node.role == "root":
-                return settings.root.tables
+                return without_scheme(settings.root.tables)
     here = f"no {' or '.join(CONFIGS)} in this folder names one"
     raise ConfigError(f"no folder of tables: {here}; use --tables FOLDER or set {TABLES_VARIABLE}")
 

@@ -70,11 +70,11 @@ def main(args: argparse.Namespace) -> int:
 
     def begin_run() -> Job:
         job = Job(spark, place, job_settings)
-        job.open()
+        job.open(starts.begin)  # not before: the root that has the lock has its own record
         return job
 
     landing = Path(settings.lander.folder)
-    starts = StartRecord(landing / f"root.{NAME}", SAME_STARTS)
+    starts = StartRecord(landing / f"root.{NAME}", SAME_STARTS, begun=False)
     report = RootReport(landing)
     guard = BatchGuard(begin_run, report.note, starts)
     upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us, note=report.upkeep_failed)

@@ -38,6 +38,14 @@ def test_what_it_writes_is_for_its_user_only(tmp_path: Path, monkeypatch: pytest
     assert masks == [0o077]
 
 
+def test_a_file_uri_is_the_folder_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spark_session, "start", lambda _name: pytest.fail("it starts nothing"))
+    assert main(["maintain", "--tables", f"file://{tmp_path}"]) == 3
+    assert f"no tables in {tmp_path}:" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_tables_of_another_user_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], inside: bool

@@ -111,13 +111,18 @@ def test_a_log_without_a_commit_is_no_table(tmp_path: Path, begun: Callable[[Pat
 @pytest.mark.timeout(600)
 def test_a_table_whose_creation_was_cut_short_is_created(spark: SparkSession, tmp_path: Path) -> None:
     """The root ended at each start, because a table was looked for in the folder."""
-    for begun in (killed, cut):
-        place = Place(str(tmp_path / begun.__name__))
-        log = Path(place.path(tables.NODES), "_delta_log")
+    for begun, at in ((killed, "folder"), (cut, "folder"), (killed, "uri")):
+        base = tmp_path / begun.__name__ / at
+        place = Place(str(base)) if at == "folder" else Place(f"file://{base}", guarded=True)
+        log = Path(base, "ops", "nodes", "_delta_log")
         log.mkdir(parents=True)
         begun(log)
+        assert not exists(spark, place, tables.NODES)
         tables.create(spark, place, (tables.NODES,))
+        assert exists(spark, place, tables.NODES)
         assert place.read(spark, tables.NODES).columns == list(tables.NODES.columns)
+        assert sorted(path.name for path in log.parent.parent.iterdir()) == ["nodes", "nodes.torn-1"]
+        tables.create(spark, place, (tables.NODES,))
         assert sorted(path.name for path in log.parent.parent.iterdir()) == ["nodes", "nodes.torn-1"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud_job.delta import durable_versions, tables
+from cloud_job.delta import durable_versions, tables, torn_commits
 from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.tables import Place
 from edge_agent.errors import PortError
@@ -180,3 +180,29 @@ def test_a_table_that_was_durable_and_is_damaged_or_older_stops_the_root(roots: 
     root.start()
     assert {key: row["values"] for key, row in root.results().items()} == {k: r["values"] for k, r in wanted.items()}
     assert list((folder / "_delta_log").glob("*.torn-1"))
+
+
+@pytest.mark.spark
+def test_deletion_vectors_that_a_user_switches_on_are_on_the_disk_before_their_commit(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut could take them, and Delta could not read the table any more."""
+    root = roots()
+    root.job.close()
+    place, name = root.place, root.place.sql(tables.SENSORS)
+    root.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    content = [{"sensor": sensor, "revision": 1, "batch": 0} for sensor in "abc"]
+    place.append(tables.SENSORS, tables.rows(root.spark, tables.SENSORS, content), "test", 0)
+    durable, disk, folder = DurableTables(place), Disk(monkeypatch), Path(place.path(tables.SENSORS))
+    root.spark.sql(f"DELETE FROM {name} WHERE sensor = 'b'")
+    durable.sync()
+    (vector,) = folder.rglob("deletion_vector_*.bin")
+    commit = max((folder / "_delta_log").glob("*.json"))
+    assert disk.synced.index(vector) < disk.synced.index(commit)
+    assert torn_commits.repair(place) == 0
+    vector.write_bytes(vector.read_bytes()[:-6])
+    with pytest.raises(PortError, match=f"{vector.name} is damaged"):
+        torn_commits.repair(place)
+    durable_versions.path_of(place).unlink()
+    assert torn_commits.repair(place) == 1
+    assert len(root.rows(tables.SENSORS)) == len(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,9 +13,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from cloud_job import spark_session
+from cloud_job.delta import torn_commits
 from cloud_job.delta.lease import LOCK, Lease
 from cloud_job.delta.tables import Place, place
+from edge_agent.cli.main import main
+from edge_agent.cli.support import serving
 from edge_agent.errors import PortError
+from edge_agent.runtime.start_record import StartRecord
 
 
 @pytest.fixture
@@ -33,11 +39,24 @@ def test_roots_with_other_tables_do_not_share_a_landing_folder_whatever_the_tabl
 ) -> None:
     """protocol 8.5: with a catalog or a URI each lost the files that the other had taken."""
     first = Lease(catalog("main"), "first", landing)
-    for other in (catalog("test"), place(f"file://{tmp_path}/tables"), place(f"{tmp_path}/tables")):
+    for other in (catalog("test"), place("s3://bucket/tables"), place(f"{tmp_path}/tables")):
         with pytest.raises(PortError, match=rf"another root \(process {os.getpid()}\) reads the landing files"):
             Lease(other, "other", landing)
     first.release()
     Lease(catalog("test"), "other", landing).release()
+
+
+def test_tables_at_a_file_uri_have_the_lock_of_their_folder(tmp_path: Path) -> None:
+    """Two JVMs lose commits in one folder: with the URI, `headwater maintain` did not see the root that ran."""
+    folder = tmp_path / "tables"
+    first = Lease(place(str(folder)), "first")
+    for uri in (f"file://{folder}", f"file://localhost{folder}/", f"file:///{folder}"):
+        assert place(uri) == place(str(folder))
+        with pytest.raises(PortError, match=r"another root .* writes the tables .* stop it first"):
+            Lease(place(uri), "other")
+    first.release()
+    Lease(place(f"file://{folder}"), "other").release()
+    assert place("file:///Volumes/main/x").guarded
 
 
 def test_a_landing_folder_on_a_volume_without_locks_or_appends_is_read_all_the_same(
@@ -80,3 +99,41 @@ def test_a_batch_that_the_tables_do_not_take_is_no_other_root(
     lease, spark = Lease(catalog("main"), "me"), Mock()
     with pytest.raises(PortError, match=said) if said else nullcontext():
         lease.check(spark, 7)
+
+
+CONFIG = """\
+[node]
+id = "root"
+role = "root"
+[lower]
+broker = "mqtt://127.0.0.1:1"
+[lander]
+folder = "landing"
+[root]
+tables = "tables"
+"""
+
+
+def test_a_root_that_is_refused_leaves_no_trace_in_the_record_of_starts(
+    tmp_path: Path, landing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record is of the root that runs: after its end, the next start took it for one that was killed."""
+    (tmp_path / "root.toml").write_text(CONFIG)
+    monkeypatch.setattr(spark_session, "start", lambda *_: Mock())
+    monkeypatch.setattr(serving, "setup", lambda _level: None)  # the log of this process stays as it is
+    monkeypatch.setattr(os, "umask", lambda _mask: 0)
+    running = Lease(place(str(tmp_path / "tables")), "first", landing)
+    path = Path(landing) / "root.starts.json"
+    StartRecord(path).settled()
+    before = path.read_bytes()
+    assert main(["root", "--once", str(tmp_path / "root.toml")]) == 3
+    assert "another root" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    running.release()
+
+    def broken(_place: Place) -> None:
+        raise PortError("the disk is damaged")
+
+    monkeypatch.setattr(torn_commits, "repair", broken)
+    assert main(["root", "--once", str(tmp_path / "root.toml")]) == 3
+    assert json.loads(path.read_bytes())["open"], "with the lock it is a start, which has failed"

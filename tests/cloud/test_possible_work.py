@@ -11,16 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud_job.delta import tables
-from cloud_job.spark import possible_work
+from cloud_job.spark import job, possible_work
 from cloud_job.spark.batch_guard import BatchGuard
 from cloud_job.spark.possible_work import MOST_TRIES, REASON, Impossible, possible
 from cloud_job.spark.results import labels
 from cloud_job.spark.row_sources import RowSources
+from edge_agent.algebra.frame import Gap
 from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import RefusedFrame, TooLate, WindowRange, Work
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
-from tests.support.cloud.jobs import Roots
+from tests.support.cloud.jobs import CrashError, FragileJob, Roots
 
 STORE_TEXTS = (
     (
@@ -239,3 +240,53 @@ def test_a_root_goes_on_after_a_decision_of_which_a_window_cannot_be_made(
     assert all(row["complete"] for row in root.rows())
     root.start()
     assert guard.job.impossible != root.job.impossible == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_what_is_left_out_is_declared_though_gap_records_of_the_batch_are_written_already(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.1: ops.gaps had rows of the batch, so the declaration was never added to them."""
+
+    def broken(*_: object) -> None:
+        raise ValueError("boom")
+
+    root = roots(horizon_us=10 * SECOND)
+    child = Child("gw", (query(),))
+    guard = BatchGuard(root.start)
+
+    def take(*records: bytes) -> None:
+        path = root.land(*records)
+        guard.process([(path.name, path.read_bytes())])
+
+    def lost(second: int) -> bytes:
+        gap = Gap((child.queries[0].group,), START, START + SECOND, 3, (), f"lost {second}")
+        return record(child, START + second * SECOND, child.gap(gap))
+
+    def late(second: int) -> bytes:
+        at_us = START + second * SECOND
+        return record(child, at_us, child.rows(at_us, np.array([START]), np.array([1.0]), length_us=1, late=True))
+
+    def declared() -> list[tuple[int, str]]:
+        return sorted((row["batch"], row["reason"]) for row in root.rows(tables.GAPS))
+
+    take(tick(START), record(child, START, child.birth()))
+    at = START + 100 * SECOND
+    take(tick(at), record(child, at, child.rows(at, np.array([at - SECOND]), np.array([1.0]))))
+    monkeypatch.setattr(job, "late", broken)
+    take(tick(at), lost(100), late(100))
+    first = guard.job.state.number
+    wanted = [(first, REASON), (first, "lost 100")]
+    assert declared() == wanted
+    root.start()
+    assert declared() == wanted, "once"
+
+    guard = BatchGuard(root.start)
+    with monkeypatch.context() as killed:
+        killed.setattr(FragileJob, "crash", ("declared", first + 1))
+        with pytest.raises(CrashError):
+            take(tick(at + SECOND), lost(101), late(101))
+    root.start()
+    assert declared() == [*wanted, (first + 1, REASON), (first + 1, "lost 101")]
+    assert root.rows(tables.LATE) == []

@@ -61,8 +61,6 @@ def test_tables_of_a_version_without_counts_get_the_column_and_their_rows_stay_u
     place = tables.place(str(tmp_path))
     tables.create(spark, place, (replace(tables.MESSAGES, columns=columns),))
     assert "readings" not in place.read(spark, tables.MESSAGES).columns
-    at_a_uri = tables.place(f"file://{tmp_path}")
-    assert at_a_uri.guarded
-    for where in (at_a_uri, place):
+    for where in (tables.Place(f"file://{tmp_path}", guarded=True), place):  # as at the URI of a store
         tables.create(spark, where, (tables.MESSAGES,))
         assert sorted(place.read(spark, tables.MESSAGES).columns) == sorted(tables.MESSAGES.columns)

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cloud_job.delta import durable_versions, tables
+from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import Place
 from cloud_job.delta.torn_commits import HEADER, MAGIC, repair
 from edge_agent.errors import PortError
@@ -142,6 +143,40 @@ def test_a_torn_file_of_a_merge_is_found_and_no_damage_before_the_last_twenty_ch
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_commit_whose_files_are_torn_or_not_there_is_none(results: Path, damage: Damage) -> None:
     damage(added(results, 24))
+    assert repair(Place(str(results.parents[1]))) == 1
+    assert batches(results) == list(range(24))
+
+
+def test_the_file_of_a_deletion_vector_is_named_as_delta_names_it(tmp_path: Path) -> None:
+    """The examples of Delta's PROTOCOL.md."""
+    on_disk = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
+    name = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    assert vector_of(tmp_path, {"deletionVector": on_disk}) == tmp_path / "ab" / name
+    on_disk["pathOrInlineDv"] = "^-aqEH.-t@S}K{vb[*k^"
+    assert vector_of(tmp_path, {"deletionVector": on_disk}) == tmp_path / name
+    inline = {"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"}
+    for add in ({}, {"deletionVector": None}, {"deletionVector": inline}):
+        assert vector_of(tmp_path, add) is None
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_commit_whose_deletion_vector_is_torn_or_not_there_is_none(results: Path, damage: Damage) -> None:
+    """Delta could not read the table: a user had switched them on."""
+    content = bytes(range(40))
+    about = {"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1, "sizeInBytes": len(content)}
+    vector = vector_of(results, {"deletionVector": about})
+    assert vector is not None
+    framed = len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
+    vector.write_bytes(b"\1" + framed)
+    last = commit(results, 24)
+    actions = [json.loads(line) for line in last.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["deletionVector"] = {**about, "cardinality": 1}
+    last.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    with_sums(last)
+    assert repair(Place(str(results.parents[1]))) == 0
+    damage(vector)
     assert repair(Place(str(results.parents[1]))) == 1
     assert batches(results) == list(range(24))
 

@@ -253,6 +253,38 @@ def test_old_rows_about_batches_go_and_what_is_counted_is_added_up(roots: Callab
     root.take(tick(at(201)), one(child, 200, 201))
 
 
+def test_totals_do_not_grow_with_the_texts_that_children_choose(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reason may contain what a child has sent, so that each epoch may have another one; so may a source."""
+    root = roots()
+    monkeypatch.setattr(retention, "MOST_TOTALS", 3)
+    monkeypatch.setattr(retention, "old_batch", lambda *_: 9)
+    blank = {"start": 5, "end": 9, "key": "", "sources": [], "nodes": [], "detail": ""}
+    for batch in range(8):
+        bad = {"reason": f"quarantined: epoch {batch}", "readings": -1}
+        gaps = [{**blank, **bad, "node": node, "batch": batch, "sources": [f"s{batch}"]} for node in ("a", "b")]
+        gaps.append({**blank, "node": "a", "reason": "quota", "readings": 2, "batch": batch % 2})
+        late = {**blank, "node": "a", "source": f"s{batch}", "readings": 1, "reason": "beyond", "batch": batch}
+        for table, rows in ((tables.GAPS, gaps), (tables.LATE, [late])):
+            content = [{name: row[name] for name in table.columns} for row in rows]
+            root.place.append(table, tables.rows(root.spark, table, content), "test", batch)
+    for _ in range(2):
+        retention.ops(root.job, Kept(DAY_US, SECOND))
+        totals = {(row["node"], row["reason"]): row for row in root.rows(tables.GAPS)}
+        assert {place: row["readings"] for place, row in totals.items()} == {
+            ("a", "quota"): 16,
+            **{("a", f"quarantined: epoch {batch}"): -1 for batch in (6, 7)},
+            ("a", "other"): -6,
+            **{("b", f"quarantined: epoch {batch}"): -1 for batch in (5, 6, 7)},
+            ("b", "other"): -5,
+        }
+        assert totals["a", "other"]["sources"] == ["s0", "s1", "s2"]
+        assert totals["a", "quarantined: epoch 7"]["sources"] == ["s7"]
+        found = {row["source"]: row["readings"] for row in root.rows(tables.LATE)}
+        assert found == {"s5": 1, "s6": 1, "s7": 1, "other": 5}
+
+
 def test_rows_of_batches_that_a_start_decides_again_stay(
     roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
 ) -> None:

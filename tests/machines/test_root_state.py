@@ -139,9 +139,22 @@ def test_keys_of_ended_epochs_do_not_stay_beside_those_of_open_sessions(monkeypa
         before = repr(sessions.snapshot())
         sessions.forget(line)
         assert repr(sessions.snapshot()) == before
-        most = max(most, len(sessions.numbers.keys.texts))
+        most = max(most, sessions.numbers.many)
     assert len(sessions.tracks[PLACE].code) == 30
     assert most <= 60, "twice those of open sessions"
+
+
+def test_nodes_of_ended_epochs_do_not_stay_where_keys_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region may name other gateways in each epoch."""
+    monkeypatch.setattr(session_queries, "MOST_KEYS", 20)
+    sessions, most = SessionQueries(most_keys=20), 0
+    for epoch in range(30):
+        line, texts = EpochKey("region", epoch), EpochDictionary()
+        texts.keys, texts.nodes = ["site=a"], [f"gw-{epoch}-{n}" for n in range(5)]
+        sessions.numbers.maps(line, texts)
+        sessions.forget(line)
+        most = max(most, len(sessions.numbers.nodes.texts))
+    assert most <= 25
 
 
 def test_rows_of_an_older_revision_reach_to_the_latest_frontier_at_which_it_ended() -> None:

@@ -27,14 +27,15 @@ from edge_agent.root.decision.session_tracker import (
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Islands, SessionKey
 
-MOST_KEYS: Final = 200_000  # texts of keys that may stay though their epochs have ended: some 30 MB
+MOST_KEYS: Final = 200_000  # texts of keys and nodes that may stay though their epochs have ended: some 30 MB
 
 
 @dataclass(slots=True)
 class SessionQueries:
     """The open sessions of all queries. tracks: by query, revision and node. numbers: numbers of keys.
 
-    most_keys: with more keys than that, those in use are counted when an epoch ends, and numbered anew if they are few.
+    most_keys: with more keys and nodes than that, those in use are counted when an epoch ends, and numbered anew if
+    they are few.
     """
 
     tracks: dict[QueryPlace, OpenSessions] = field(default_factory=dict)
@@ -123,9 +124,12 @@ class SessionQueries:
         return islands, covers
 
     def forget(self, line: EpochKey) -> None:
-        """Drop the numbers of an epoch that has ended; from time to time also the keys that no open session has."""
+        """Drop the numbers of an epoch that has ended.
+
+        From time to time also the keys that no open session has, and the nodes.
+        """
         self.numbers.forget(line)
-        known = len(self.numbers.keys.texts)
+        known = self.numbers.many
         if known > self.most_keys:
             self.most_keys = max(MOST_KEYS, 2 * self.numbers.used(*(track.code for track in self.tracks.values())))
         if known > self.most_keys:

@@ -27,7 +27,7 @@ class ListJob(Job):
 
     kept: Kept
 
-    def open(self) -> None:
+    def open(self, owns: Callable[[], None] = lambda: None) -> None:
         rows = self._last()
         if rows:
             self.decider, self.state, self.parts = self._recalled(rows)

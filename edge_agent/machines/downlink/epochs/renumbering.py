@@ -79,10 +79,15 @@ class Renumbering:
         """Drop the map of an epoch that has ended."""
         self._maps.pop(epoch, None)
 
+    @property
+    def many(self) -> int:
+        """How many texts of keys and nodes there are."""
+        return len(self.keys.texts) + len(self.nodes.texts)
+
     def used(self, *others: Ints) -> int:
-        """How many keys the epochs have that are not forgotten, with those of other lists of numbers in `keys`."""
-        lists = [*(keys for keys, _nodes in self._maps.values()), *others]
-        return len(np.unique(np.concatenate(lists))) if lists else 0
+        """How many keys and nodes the epochs have that are not forgotten, with the keys of other lists of numbers."""
+        keys, nodes = ([each[i] for each in self._maps.values()] for i in range(2))
+        return sum(len(np.unique(np.concatenate(lists))) for lists in ([*keys, *others], nodes) if lists)
 
     def ranks(self) -> Ints | None:
         """Return the rank of each node number in the bytewise order of node ids (protocol 7.3); None without nodes."""

@@ -1,0 +1,62 @@
+"""`headwater audit` reads counts from the tables, not their rows (no Spark: delta-rs writes the table)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from cloud_job.audit import root_book
+from cloud_job.delta import tables
+from cloud_job.delta.tables import Place
+from edge_agent.algebra.query.key import EpochKey
+
+FRAMES = 400
+STATE: Any = SimpleNamespace(
+    applied={EpochKey("gw-1", 1): [(0, 99), (200, 399)], EpochKey("it's", 7): [(0, 9)]}, owners=[(0, "a"), (5, "b")]
+)
+
+
+def part(node: str, seq: int, **other: object) -> dict[str, object]:
+    """A row of bronze.messages that took effect."""
+    row = {"batch": 3, "owner": "a", "node": node, "epoch": 1 if node == "gw-1" else 7, "seq": seq, "part": 1}
+    return {**row, "kind": "frame", "readings": 2, "rows": 1, **other}
+
+
+def written(base: Path, rows: list[dict[str, object]]) -> str:
+    folder = Path(Place(str(base)).path(tables.MESSAGES))
+    write_deltalake(folder, pa.Table.from_pylist(rows, schema=tables.arrow_schema(tables.MESSAGES)))
+    return str(base)
+
+
+@pytest.mark.parametrize("most", [root_book.MOST_PARTS, 50])
+def test_the_rows_of_a_large_table_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    rows = [part("gw-1", seq) for seq in range(FRAMES)]
+    rows += [part("gw-1", 7), part("gw-1", 399), part("gw-1", 7, owner="b"), part("gw-1", 150, part=2)]
+    rows += [part("gw-1", 8, part=0), part("gw-1", 8, kind="body"), part("gw-1", 9, batch=5), part("gw-2", 9)]
+    rows += [part("it's", seq, batch=6, owner="b", readings=None if seq == 3 else 1) for seq in range(11)]
+    rows += [part("gw-1", -2, part=-1, epoch=-1, kind="expired", readings=1000, rows=1)]
+    folder, read, asked = written(tmp_path, rows), list[int](), root_book._asked
+
+    def noted(engine: object, sql: str) -> pa.Table:
+        found = asked(engine, sql)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(root_book, "_asked", noted)
+    monkeypatch.setattr(root_book, "MOST_PARTS", most)
+    stored, doubled, uncounted = root_book._stored(folder, STATE)
+    assert stored == {"gw-1": 1000 + 2 * 302, "it's": 9}
+    assert doubled == ("gw-1 00000001/7 part 1", "gw-1 00000001/399 part 1")
+    assert uncounted == 1 + 1
+    assert max(read) <= root_book.SHOWN
+
+
+def test_tables_without_a_frame_that_took_effect_have_no_readings(tmp_path: Path) -> None:
+    folder = written(tmp_path, [part("gw-1", 1)])
+    for state in (SimpleNamespace(applied={}, owners=[]), SimpleNamespace(applied={}, owners=[(0, "a")])):
+        assert root_book._stored(folder, state) == ({}, (), 0)  # type: ignore[arg-type]
