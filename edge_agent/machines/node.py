@@ -51,6 +51,7 @@ from edge_agent.machines.events import (
 )
 from edge_agent.machines.parents import NodeSettings, Parents
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
+from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
@@ -58,7 +59,6 @@ from edge_agent.machines.uplink.step import Step, halves, only_rows, without_pro
 
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
 STEP_BACK_US: Final = 1_000_000  # a smaller step may be slewing, or jitter between two readings of the clock
-MOVED_AT_ONCE: Final = 200  # most frames moved to a new journal in one commit; bounds its memory
 BEFORE_ROWS: Final = (BEGAN, JOURNAL_LOST)  # by these records the tiers above judge which rows are repeats (1.2, 3.7)
 QUIET_US: Final = 50_000  # commit early for waiting messages once none has arrived for this long (3.1)
 
@@ -317,7 +317,7 @@ class Node(Parents):
         self.outbox.draw()
         step = self._birth_step(now_us)
         self._note_losses(step.gaps)
-        withheld = self._declared or self._too_many_hints(step)
+        withheld = self._declared or self.outbox.leaving or self._too_many_hints(step)
         return self.outbox.open(without_promise(step) if withheld else step)
 
     def _open_on_the_way(self, now_us: int) -> list[Frame]:
@@ -330,6 +330,7 @@ class Node(Parents):
         frames: list[Frame] = []
         self._note_late(step, flush=True)
         after = self.outbox.seq - 1
+        frames += self.outbox.define_again() if self._is_leaf else []
         for part in self._parts(without_promise(step) if self._too_many_hints(step) else step):
             try:
                 frames += self.outbox.flush(part, after)

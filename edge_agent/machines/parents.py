@@ -154,18 +154,25 @@ class Parents(ABC):
     def _join_journal(self, now_us: int) -> list[Frame]:
         """Begin an epoch for the parent's new journal: a birth, frames never published, then the losses (3.7)."""
         self._moving = True
-        nodes = self._leaf_names()
+        nodes, changed = self._leaf_names(), self.outbox.outdated
+        joined = self.outbox.join_journal(self._load, self._reached(), nodes, all_move=self._is_leaf)
         late = tuple(
             Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
             for group, start_us, end_us in self._late.recent()
+            if changed or joined.gaps
         )
-        joined = self.outbox.join_journal(self._load, self._reached(), nodes)
         self._note_losses([gap for frame in joined.frames for gap in frame.gaps])
         self._declared = (*joined.gaps, *late)
         if not joined.begins:
             return list(joined.frames)
         self.outbox.draw(anew=True)
-        return self.outbox.open(without_promise(self._birth_step(now_us)))
+        return [*joined.frames, *self.outbox.open(without_promise(self._birth_step(now_us)))]
+
+    @property
+    def _is_leaf(self) -> bool:
+        """Whether all rows of this node are its own: it is a gateway."""
+        names = {name for each in self._leaf_names().values() for name in each}
+        return names == {self.settings.node}
 
     def _note_losses(self, gaps: Collection[Gap]) -> None:
         """Remember declared losses, to declare them again if the parent loses its journal before it passes them on.

@@ -38,6 +38,7 @@ from edge_agent.machines.events import (
     Sent,
     Tick,
 )
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, sort_out
@@ -156,8 +157,9 @@ def test_what_was_never_published_goes_to_the_new_journal_as_it_is() -> None:
     assert [frame.birth.journal for frame in kept if frame.birth is not None] == [NEW]
 
 
-def test_a_damaged_birth_that_goes_to_the_new_journal_as_it_is_ends_no_process() -> None:
-    """protocol 3.7, 3.6: a record takes its place."""
+def test_a_damaged_birth_that_goes_to_the_new_journal_as_it_is_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.7, 3.6: a record takes its place. Of a merger, whose frames of earlier epochs do not move."""
+    monkeypatch.setattr(Gateway, "_is_leaf", False)
     host = at_work(published=False)
     host.do(Command("rebirth"), T0 + 6 * S)
     host.do(Tick(), T0 + 7 * S)
@@ -225,6 +227,11 @@ def test_frames_are_sorted_by_what_the_old_journal_can_have_seen() -> None:
     # the old journal had the birth and the new one would never get it
     assert sort_out([((1, 3), False), *fresh], 2) == Spooled([(1, 3)], [], [(2, 0), (2, 1)])
     assert sort_out([((2, 3), False)], 2) == Spooled([], [(2, 3)], [])
+    # the numbers of the earlier epochs are known
+    assert sort_out([*old, *fresh], 2, {1, 2}) == Spooled([(1, 0)], [(1, 1), (2, 0), (2, 1)], [])
+    assert sort_out([((1, 0), True), *fresh], 2, {1, 2}) == Spooled([(1, 0)], [], [(2, 0), (2, 1)])
+    three = [*old, *fresh, ((3, 0), False)]
+    assert sort_out(three, 3, {1, 3}) == Spooled([(1, 0), (1, 1)], [], [(2, 0), (2, 1), (3, 0)])
 
 
 def test_the_tier_above_a_lost_journal_begins_its_record_where_the_leaf_had_come_to() -> None:

@@ -13,6 +13,7 @@ from edge_agent.algebra.frame import (
     IN_DOUBT,
     JOURNAL_LOST,
     LATEST_US,
+    Define,
     Frame,
     Gap,
     GroupPart,
@@ -25,24 +26,21 @@ from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.events import (
     Arrived,
     ClockChanged,
-    Configured,
     LinkDown,
     LowerLink,
     Publish,
     Receipted,
     Tick,
 )
-from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import MOVED_AT_ONCE
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink import journal_change
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
-from edge_agent.machines.uplink.journal_change import in_doubt, moved
+from edge_agent.machines.uplink.journal_change import Numbers, in_doubt, moved
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.ports.spool import DamagedError
 from edge_agent.wire.frames import decode, encode
-from tests.support.machines.journal_changes import NEW, at_work, gaps, meet, readings
+from tests.support.machines.journal_changes import NEW, at_work, gaps, meet
 from tests.support.machines.scripted_child import SUM, Sender, journalled
 from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
 
@@ -142,29 +140,6 @@ def test_losses_of_a_journal_go_ahead_of_a_birth_that_waits_and_has_no_room_for_
     assert first.birth.predecessor == (ahead[-1].epoch, ahead[-1].seq)
 
 
-def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_and_leave_the_spool() -> None:
-    """protocol 1.5, 3.7: their numbers have no meaning in the present epoch, and their own one nobody will hear of."""
-    host = at_work(published=True)
-    host.do(LinkDown(), T0 + 6 * S)
-    seconds = 2 * MOVED_AT_ONCE + 20
-    for i in range(6, seconds):
-        read(host, T0 + i * S, 1, T0 + i * S)
-        host.do(Tick(), T0 + i * S + S // 2)
-    old, before = host.machine.outbox.epoch, len(host.frames)
-    host.do(Receipted(Receipt(old, NEW, 0)), T0 + seconds * S)  # the parent is back, but the link is down again
-    assert sum(epoch == old for epoch, _ in host.disk.frames) > MOVED_AT_ONCE // 2, "one commit does not move all"
-    process = Gateway(NodeSettings("a"), Random(99), host.disk.restored(), host.disk.load)
-    again = SimulatedHost(process, host.disk)
-    again.do(Configured((SENSOR,), (QUERY,), (), ("q",)), T0 + (seconds + 1) * S)
-    for i in range(2, 6):
-        again.do(Tick(), T0 + (seconds + i) * S)
-    assert not any(epoch == old for epoch, _ in host.disk.frames)
-    frames = [*host.frames[before:], *again.frames]
-    lost = sum(max(gap.readings, 0) for gap in gaps(frames) if gap.reason == IN_DOUBT)
-    assert lost > MOVED_AT_ONCE // 2
-    assert readings(frames) + lost == seconds
-
-
 def test_a_frame_that_is_damaged_when_it_moves_to_the_new_journal_is_declared() -> None:
     """protocol 3.5, 3.7"""
     host = at_work(published=True)
@@ -229,7 +204,7 @@ def test_losses_that_frames_in_doubt_declared_are_declared_with_them() -> None:
 def test_frames_that_move_take_their_late_rows_as_late_ones_and_their_losses_along() -> None:
     """protocol 3.7"""
     encoder, frames = frames_of()
-    step = moved(frames[0], encoder, list(encoder.keys), list(encoder.nodes))
+    step = moved(frames[0], Numbers.of(encoder))
     assert [(rows.late, int(rows.partials.start[0])) for each in step.groups for rows in each.rows] == [
         (False, 20 * S),
         (True, LATE_ROWS),
@@ -253,3 +228,17 @@ def test_what_cannot_be_read_may_have_been_of_sessions_that_were_open_before(mon
     known = Frame(7, 1, groups=(GroupPart(0, 30 * S, registers=((0, 2 * S), (1, None))),))
     found = in_doubt([(7, 1), (7, 2)], EpochEncoder(), 7, {QUERY.group: ("a",)}, lambda *_: known, span_us=SPAN_US)
     assert [(gap.start_us, gap.end_us, gap.readings) for gap in found.gaps] == [(2 * S, 90 * S, -1)]
+
+
+def test_numbers_that_nothing_defines_are_an_error_and_never_another_key() -> None:
+    """protocol 2.4, 3.7: a frame before may be damaged."""
+    encoder, frames = frames_of()
+    numbers = Numbers.of(encoder)
+    rows = frames[0].groups[0].sections[0].rows(("count", "sum"))
+    numbers.check(rows, ("count", "sum"))
+    with pytest.raises(KeyError):
+        Numbers().check(rows, ("count", "sum"))
+    with pytest.raises(ValueError, match="1 numbers are known, and 2 comes next"):
+        numbers.learn(Define(keys=(2, ("z",))))
+    numbers.learn(Define(keys=(0, ("x", "y"))))
+    assert numbers.keys == ["x", "y"]

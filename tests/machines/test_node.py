@@ -35,14 +35,16 @@ def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush(
     host.do(Tick(), T0 + S)
     assert [f.seq for f in host.frames] == [0]
     again = gateway_host(host.disk, T0 + 5 * S)
-    flush, birth = again.frames[:2]
-    assert (flush.epoch, flush.seq, flush.flush) == (host.frames[0].epoch, 1, Flush(0, birth.epoch))
+    numbers, flush, birth = again.frames[:3]
+    assert (numbers.epoch, numbers.seq, numbers.flush) == (host.frames[0].epoch, 1, Flush(0, birth.epoch))
+    assert (numbers.define is not None, numbers.groups) == (True, ()), "for frames that were never published (3.7)"
+    assert (flush.epoch, flush.seq, flush.flush) == (host.frames[0].epoch, 2, Flush(0, birth.epoch))
     assert int(flush.groups[0].sections[0].partials.states["sum"][0]) == 5
     assert birth.birth is not None
-    assert (birth.birth.predecessor, birth.birth.flush) == ((flush.epoch, 1), 0)
+    assert (birth.birth.predecessor, birth.birth.flush) == ((flush.epoch, 2), 0)
     assert [leaf.epoch for members in birth.members for leaf in members.leaves] == [birth.epoch]
     again.do(Tick(), T0 + 20 * S)
-    rows = [s for f in again.frames[2:] for p in f.groups for s in p.sections]
+    rows = [s for f in again.frames[3:] for p in f.groups for s in p.sections]
     assert rows == []
 
 

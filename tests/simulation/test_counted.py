@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision import ordered_queries
 from tests.support.effort import exploring, seeds
 from tests.support.simulation.faults import calm, crashing, everything, lossy
-from tests.support.simulation.ordered_fleets import counted
+from tests.support.simulation.fleets import START, GatewayHost, Reading
+from tests.support.simulation.ordered_fleets import CountedFleet, counted
+from tests.support.simulation.world import SECOND
 
 SEEDS = 8  # a test; some 0.3 s each
 
@@ -45,3 +49,24 @@ def test_the_simulation_finds_a_root_that_does_not_wait_for_all(monkeypatch: pyt
     monkeypatch.setattr(ordered_queries, "decided_us", furthest)
     wrong, whole = counted(range(3_000, 3_000 + SEEDS), calm)
     assert wrong or whole < SEEDS
+
+
+def test_a_promise_that_no_commit_contains_makes_no_reading_late() -> None:
+    """A check of the check: the process dies in a commit, so nobody heard its promise, and the next one goes behind."""
+    fleet = CountedFleet(3_000, calm(Random(0)))
+    world, host = fleet.world, fleet.world.hosts[fleet.gateways[0]]
+    assert isinstance(host, GatewayHost)
+    newest, before = (Reading(START + at * SECOND, START + of * SECOND, 0, 1) for at, of in ((10, 10), (11, 5)))
+    host.readings = [newest, before]
+    world.now_us = START + 10 * SECOND
+    host.start(world.now_us)
+    host.read(world.now_us)
+    chances = world.faults.chances
+    world.faults.chances = {**chances, "process.crash": 1.0}
+    host.tick(world.now_us + SECOND // 2)
+    assert host.machine is None
+    world.faults.chances = chances
+    world.now_us = START + 12 * SECOND
+    host.start(world.now_us)
+    host.read(world.now_us)
+    assert host.on_time == {newest, before}

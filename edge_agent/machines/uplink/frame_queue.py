@@ -13,7 +13,7 @@ Heartbeats are neither spooled nor receipted (2.5).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -36,8 +36,9 @@ from edge_agent.machines.events import Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import FormerLines
+from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE, Numbers
 from edge_agent.machines.uplink.late_extents import LateExtents
-from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
+from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
 MARK_AHEAD: Final = 1_000  # most frames marked `sent` without a receipt; limits how many may be sent again at once
@@ -78,9 +79,11 @@ class FrameQueue:
         self.outdated = False  # the parent has a new journal: nothing is sent until the node has joined it (3.7)
         self.left: list[int] = []  # former journals of the parent, newest last
         self.changes = 0  # number of changes of the parent's journal
-        self.leaving = 0  # the epoch whose frames still have to move into the present one; 0: none
-        self._to_move: deque[tuple[int, int]] = deque()  # these frames
-        self._left_encoder = self.encoder  # the encoder of the epoch `leaving`
+        # the newest epoch whose frames still have to move into the present one, and those of all before it; 0: none
+        self.leaving = 0
+        self._to_move: deque[tuple[int, int]] = deque()  # these frames, in order
+        self._left: dict[int, Numbers] = {}  # of their epochs, as far as known
+        self._restated: list[Frame] = []  # the last of these frames, to be committed: they define the numbers again
         self._old_receipts = 0  # receipts of a former journal in a row
         self._bad: tuple[int, frozenset[int]] = (0, frozenset())  # (epoch, its seqs that the parent quarantined)
         self._born: dict[int, BirthState] = {}  # of each epoch with frames in the spool
@@ -174,6 +177,32 @@ class FrameQueue:
         after = self.seq - 1 if after is None else after
         frames = self.put(replace(step, flush=Flush(after, self._draw_id() >> 32)))
         self._flushed = after if frames else self._flushed
+        return frames
+
+    def define_again(self) -> list[Frame]:
+        """Frames of a flush that define the numbers of the epoch again, if frames of it were never published.
+
+        So a later process, which knows the numbers of its own epochs only, can still move those frames (3.7).
+        """
+        if self.epoch not in self.pending.unsent():
+            return []
+        self._flushed = self.seq - 1
+        flush = Flush(self._flushed, self._draw_id() >> 32)
+        frames = self.encoder.definitions(self.epoch, self.seq)
+        return self._add([replace(frame, flush=flush) for frame in frames])
+
+    def _move_frames(self, keys: Sequence[FrameKey]) -> None:
+        """Let frames never published move into the epoch that is drawn next."""
+        self._to_move, self.leaving = deque(keys), self.epoch if keys else 0
+        self._left = {self.former[0]: Numbers.of(self.former[1]), self.epoch: Numbers.of(self.encoder)} if keys else {}
+        if len(keys) > MOVED_AT_ONCE:  # a restart in between must know what their numbers mean
+            flush = Flush(self.seq - 1)
+            frames = [replace(f, flush=flush) for f in self.encoder.definitions(self.epoch, self.seq)]
+            self._restated = frames
+            self._to_move += ((frame.epoch, frame.seq) for frame in frames)
+
+    def _take_restated(self) -> list[Frame]:
+        frames, self._restated = self._restated, []
         return frames
 
     def restate(self) -> list[Frame]:
@@ -353,9 +382,11 @@ class FrameQueue:
 
     def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
         """Queue the frames of a spool for sending. If its slots are lost (1.2), this is called without `restore`."""
+        epochs = list(dict.fromkeys(spooled.epoch for spooled in frames))
+        moving = epochs[: epochs.index(self.leaving) + 1] if self.leaving in epochs else []
         for spooled in frames:
             pending = self.former_lines.home(spooled.epoch, spooled.seq)
-            if pending is None and spooled.epoch == self.leaving != 0:
+            if pending is None and spooled.epoch in moving:
                 self._to_move.extend((spooled.epoch, spooled.seq + i) for i in range(spooled.run))
                 continue
             pending = self.pending if pending is None else pending

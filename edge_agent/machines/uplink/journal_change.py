@@ -1,25 +1,41 @@
 """Decides about spooled frames when the parent has a new journal (docs/protocol.md 3.7).
 
 Epochs without any published frame are addressed to the new journal unchanged. Otherwise a new epoch begins, and frames
-of the present epoch that were never published move into it, under its numbers. Frames published and not receipted are
-in doubt, because the old journal may have counted them, so a gap record replaces them. Receipted frames may be lost
-with the old journal. The child cannot know which of them were passed on, so it declares everything from LONG_AGO_US on,
-and the tier that knows how far each leaf had come narrows the record.
+that were never published move into it, under its numbers: those of the present epoch, and at a gateway those of earlier
+epochs, from before a restart. Frames published and not receipted are in doubt, because the old journal may have counted
+them, so a gap record replaces them. Receipted frames may be lost with the old journal. The child cannot know which of
+them were passed on, so it declares everything from LONG_AGO_US on, and the tier that knows how far each leaf had come
+narrows the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LATEST_US, LONG_AGO_US, NEVER_US, Frame, Gap
+from edge_agent.algebra.aggregates import renumbered
+from edge_agent.algebra.frame import (
+    IN_DOUBT,
+    JOURNAL_LOST,
+    LATEST_US,
+    LONG_AGO_US,
+    NEVER_US,
+    Define,
+    Frame,
+    Gap,
+    Plan,
+)
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
 MOST_RECORDS: Final = 100  # most gap records for frames in doubt; if there are more, one wider record replaces them
+MOVED_AT_ONCE: Final = 200  # most frames moved to a new journal in one commit; bounds its memory
 MOST_LOOKED_AT: Final = 2_000  # most frames in doubt that are decoded to find their time ranges; the oldest
 
 Keys = list[tuple[int, int]]
@@ -31,7 +47,7 @@ Leaves = Mapping[Group, tuple[str, ...]]
 class Spooled:
     """The spooled frames (epoch, seq) at a change of journal, in order.
 
-    doubtful: to be given up. moving: frames of the present epoch to send in a new one. kept: whole epochs that stay.
+    doubtful: to be given up. moving: frames to send in a new epoch. kept: whole epochs that stay.
     """
 
     doubtful: Keys
@@ -43,7 +59,7 @@ class Spooled:
 class Joined:
     """What follows from a new journal. begins: whether a new epoch must begin. gaps: the losses to declare in it.
 
-    frames: of an epoch ahead of those that stay, if it has declared the losses.
+    frames: of an epoch ahead of those that stay, if it has declared the losses; the last ones of those that move.
     """
 
     begins: bool = False
@@ -51,17 +67,81 @@ class Joined:
     frames: Sequence[Frame] = ()
 
 
-def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spooled:
-    """Sort the spooled frames. pending: ((epoch, seq), whether ever published), in order. epoch: the present one."""
+def sort_out(
+    pending: Iterable[tuple[tuple[int, int], bool]], epoch: int, known: Collection[int] = frozenset()
+) -> Spooled:
+    """Sort the spooled frames. pending: ((epoch, seq), whether ever published), in order. epoch: the present one.
+
+    known: earlier epochs whose frames can move, because the meaning of their numbers is known.
+    """
     found = list(pending)
     published = {key[0] for key, marked in found if marked}
     begun = {key[0] for key, _ in found if key[1] == 0} - published
     last = max((i for i, (key, _) in enumerate(found) if key[0] not in begun), default=-1)
     kept = [key for key, _ in found[last + 1 :]]
-    if kept and kept[-1][0] == epoch:
+    movable = {epoch, *known}
+    behind = {key[0] for key, marked in found[: last + 1] if not marked} - {epoch}
+    if kept and kept[-1][0] == epoch and not (behind and movable >= {key[0] for key, marked in found if not marked}):
         return Spooled([key for key, _ in found[: last + 1]], [], kept)
-    doubtful = [key for key, marked in found if marked or key[0] != epoch]
-    return Spooled(doubtful, [key for key, marked in found if not marked and key[0] == epoch], [])
+    doubtful = [key for key, marked in found if marked or key[0] not in movable]
+    return Spooled(doubtful, [key for key, marked in found if not marked and key[0] in movable], [])
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The meaning of the numbers in the frames of one epoch. keys, nodes: texts by number; they grow."""
+
+    keys: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    groups: dict[int, Group] = field(default_factory=dict)
+    plans: dict[int, Plan] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, encoder: EpochEncoder) -> Numbers:
+        groups = {number: group for group, number in encoder.groups.items()}
+        return cls(list(encoder.keys), list(encoder.nodes), groups, dict(encoder.plan_of))
+
+    def learn(self, define: Define | None) -> None:
+        """Take a definition section of a frame. Raises: ValueError if numbers before those in it are not known."""
+        for known, (first, texts) in () if define is None else ((self.keys, define.keys), (self.nodes, define.nodes)):
+            if texts and first > len(known):
+                raise ValueError(f"{len(known)} numbers are known, and {first} comes next")
+            known[first : first + len(texts)] = texts
+        if define is not None:
+            self.groups.update(define.groups)
+            self.plans.update((number, plan) for number, _, plan in define.plans)
+
+    def check(self, rows: Partials, basis: tuple[str, ...]) -> None:
+        """Raises: KeyError if rows contain a number that is not known."""
+
+        def nodes(codes: Ints) -> Ints:
+            return _within(codes, self.nodes)
+
+        _within(rows.key, self.keys)
+        renumbered(rows.states, basis, nodes)
+
+
+def _within(codes: Ints, texts: Sequence[str]) -> Ints:
+    if len(codes) and codes.max() >= len(texts):
+        raise KeyError(int(codes.max()))
+    return codes
+
+
+def stated_again(epoch: int, last: int, load: Load) -> Numbers | None:
+    """The numbers of an ended epoch, which the first frames of its flush define again; None if they do not.
+
+    last: its last seq. See `FrameQueue.define_again`.
+    """
+    numbers = None
+    with suppress(PortError, WireError, ValueError, KeyError):
+        flush = load(epoch, last).flush
+        for seq in range(last + 1 if flush is None else flush.after + 1, last + 1):
+            frame = load(epoch, seq)
+            if frame.define is None or frame != Frame(epoch, seq, define=frame.define, flush=flush):
+                break
+            numbers = Numbers() if numbers is None else numbers
+            numbers.learn(frame.define)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +236,25 @@ def lost_with_journal(reached: Mapping[Group, int], nodes: Mapping[Group, tuple[
     )
 
 
-def moved(frame: Frame, encoder: EpochEncoder, keys: list[str], nodes: list[str]) -> Step:
-    """Turn the rows, texts and gap records of a frame into a step. encoder: of its epoch; keys, nodes: by number there.
+def moved(frame: Frame, numbers: Numbers) -> Step:
+    """Turn the rows, texts and gap records of a frame into a step. numbers: of its epoch, up to the frame before.
 
-    Frontiers, members and registers are omitted, because the new epoch states them after all moved rows.
+    Frontiers, members and registers are omitted, because the new epoch states them after all moved rows. Raises:
+    KeyError or ValueError if numbers in it are not known.
     """
-    by_number = {number: group for group, number in encoder.groups.items()}
+    numbers.learn(frame.define)
     steps = []
     for part in frame.groups:
         rows = [
-            StepRows(plan, late, replace(section.partials, states=section.rows(plan.basis).states), keys, nodes)
+            StepRows(plan, late, replace(section.partials, states=section.rows(plan.basis).states), *texts)
             for late, sections in ((False, part.sections), (True, part.late))
             for section in sections
-            for plan in (encoder.plan_of[section.plan],)
+            for plan, texts in ((numbers.plans[section.plan], (numbers.keys, numbers.nodes)),)
         ]
+        for each in rows:
+            numbers.check(each.partials, each.plan.basis)
         if rows:
-            steps.append(GroupStep(by_number[part.group], None, tuple(rows)))
+            steps.append(GroupStep(numbers.groups[part.group], None, tuple(rows)))
     define = frame.define
     texts = ((), ()) if define is None else (define.queries, define.sensors)
     return Step(tuple(steps), *texts, gaps=tuple(replace(gap, run=0) for gap in frame.gaps))

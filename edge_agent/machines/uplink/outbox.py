@@ -9,7 +9,7 @@ former_lines.py).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -26,11 +26,13 @@ from edge_agent.machines.uplink.journal_change import (
     Joined,
     Leaves,
     Load,
+    Numbers,
     first_frontiers,
     in_doubt,
     lost_with_journal,
     moved,
     sort_out,
+    stated_again,
 )
 from edge_agent.machines.uplink.pending_frames import POISON_TRIES, FrameKey, Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
@@ -148,7 +150,7 @@ class Outbox(FrameQueue):
         for key in list(self.pending):
             del self.pending[key]
         self._flying.clear()
-        self._to_move, self.leaving, self._left_encoder = deque(unsent), self.epoch if unsent else 0, self.encoder
+        self._move_frames(unsent)
         self.journal = None if back is None else back.journal
         self.births.clear()
         return line
@@ -170,7 +172,10 @@ class Outbox(FrameQueue):
         return journal, None, staying
 
     def leave(self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]]) -> list[Frame]:
-        """Make the frames that end a line, after the next epoch is drawn. leaves: of each group; see `leave_frames`."""
+        """Make the frames that end a line, after the next epoch is drawn. leaves: of each group; see `leave_frames`.
+
+        Frames that define the numbers of those that move go before them.
+        """
         line_end = line.end
         assert line_end is not None
         back = self.former_lines.lines.get(self.parent)
@@ -182,7 +187,7 @@ class Outbox(FrameQueue):
             self._uncommitted.append((frame.epoch, frame.seq))
         line.end = (line_end[0], frames[-1].seq)
         self.moved_from = line_end[0], {group: {leaf.node: leaf for leaf in each} for group, each in leaves.items()}
-        return frames
+        return [*self._take_restated(), *frames]
 
     def _readdress_all(self, back: FormerLine | None, load: Load) -> None:
         """Address all epochs to the new parent as they are, because nothing was ever published to the old one."""
@@ -267,32 +272,35 @@ class Outbox(FrameQueue):
         self.journal, self.outdated = journal, True
         return [Note("parent.journal_changed", {"known": known, "got": journal, "frames": self.spooled})]
 
-    def join_journal(self, load: Load, reached: Mapping[Group, int], nodes: Leaves) -> Joined:
-        """Decide about spooled frames. reached: group -> latest end of the rows sent. nodes: group -> its leaves."""
-        if not self.outdated:  # a restart interrupted a move of frames: the meaning of their numbers is lost
-            rest, left, self.leaving = list(self._to_move), self.leaving, 0
-            self._to_move.clear()
-            self.forget += rest
-            gaps = self._in_doubt(rest, reached, nodes, load)
-            gaps += () if left == self.moved_from[0] else lost_with_journal(reached, nodes)
-            return Joined(gaps=gaps)
+    def join_journal(
+        self, load: Load, reached: Mapping[Group, int], nodes: Leaves, *, all_move: bool = False
+    ) -> Joined:
+        """Decide about spooled frames. reached: group -> latest end of the rows sent. nodes: group -> its leaves.
+
+        all_move: frames of earlier epochs that were never published move too, if it is known what their numbers mean.
+        """
+        if not self.outdated:
+            return self._go_on(load, reached, nodes)
         self.outdated, self.changes = False, self.changes + 1
-        spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch)
+        known = set(self._epochs_known(load)) if all_move else set[int]()
+        spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch, known)
         gaps = self._in_doubt([*spooled.doubtful, *self._to_move], reached, nodes, load)
-        groups, first = {number: group for group, number in self.encoder.groups.items()}, dict[Group, int]()
+        first = dict[Group, int]()
         for key in (*spooled.moving, *spooled.kept)[:LOOKED_AHEAD]:
             with suppress(PortError, WireError, ValueError, KeyError):
-                first_frontiers(load(*key), groups, first)
+                frame, numbers = load(*key), self._numbers_of(key, load)
+                numbers.learn(frame.define)
+                first_frontiers(frame, numbers.groups, first)
+        self._left.clear()
         gaps += lost_with_journal({**reached, **first}, nodes)
         self.forget += [*spooled.doubtful, *self._to_move]
         for key in (*spooled.doubtful, *spooled.moving):
             del self.pending[key]
         self._flying.clear()
-        self._to_move, self.leaving = deque(spooled.moving), self.epoch if spooled.moving else 0
-        self._left_encoder = self.encoder
+        self._move_frames(spooled.moving)
         if not spooled.kept:
             self.births.clear()
-            return Joined(begins=True, gaps=gaps)
+            return Joined(begins=True, gaps=gaps, frames=self._take_restated())
         return Joined(frames=self._readdress(gaps, load))
 
     def _in_doubt(
@@ -323,24 +331,54 @@ class Outbox(FrameQueue):
             self.replaced.append(replace(frame, birth=birth))
         return ahead
 
+    def _go_on(self, load: Load, reached: Mapping[Group, int], nodes: Leaves) -> Joined:
+        """Go on to move frames after a restart. Those of which nothing says what their numbers mean are in doubt."""
+        last = dict(self._to_move)
+        lost = {epoch for epoch, seq in last.items() if stated_again(epoch, seq, load) is None}
+        rest, left = [key for key in self._to_move if key[0] in lost], self.leaving
+        self._to_move = deque(key for key in self._to_move if key[0] not in lost)
+        self.leaving = left if self._to_move else 0
+        if not rest:
+            return Joined()
+        self.forget += rest
+        gaps = self._in_doubt(rest, reached, nodes, load)
+        return Joined(gaps=gaps + (() if left == self.moved_from[0] else lost_with_journal(reached, nodes)))
+
+    def _epochs_known(self, load: Load) -> Iterator[int]:
+        """Yields the epochs with frames never published whose numbers have a known meaning."""
+        for epoch in self.pending.unsent():
+            whole = (epoch, 0) in self.pending and (epoch, 0) not in self.pending.marked
+            if whole or epoch == self.former[0] or stated_again(epoch, self.pending.highest(epoch), load) is not None:
+                yield epoch
+
+    def _numbers_of(self, key: FrameKey, load: Load) -> Numbers:
+        """The numbers of the epoch of a frame, as far as they are known. key: of the first frame to read of it."""
+        epoch = key[0]
+        if epoch not in self._left:
+            known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(epoch)
+            last = max((seq for of, seq in self._to_move if of == epoch), default=self.pending.highest(epoch))
+            stated = Numbers.of(known) if known is not None else stated_again(epoch, max(last, key[1]), load)
+            self._left[epoch] = Numbers() if stated is None else stated  # a whole epoch defines them as it goes
+        return self._left[epoch]
+
     def moved_steps(self, load: Load, most: int) -> list[Step]:
         """Turn the next frames to move into steps for the present epoch. The same commit deletes these frames.
 
         most: how many frames at once.
         """
-        encoder, out = self._left_encoder, list[Step]()
-        keys, nodes = list(encoder.keys), list(encoder.nodes)
+        out = list[Step]()
         while self._to_move and len(out) < most:
             key = self._to_move.popleft()
             try:
                 frame = load(*key)
-                out.append(moved(frame, encoder, keys, nodes))
+                out.append(moved(frame, self._numbers_of(key, load)))
                 self.sent_readings -= frame.readings  # counted again in the new epoch
             except (PortError, WireError, ValueError, KeyError):
-                out.append(Step(gaps=(Gap(tuple(encoder.groups), 0, 0, -1, (), "damaged"),)))
+                out.append(Step(gaps=(Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged"),)))
             self.forget.append(key)
         if not self._to_move:
             self.leaving = 0
+            self._left.clear()
         return out
 
     # --- frames that are given up -----------------------------------------------------------------------------------

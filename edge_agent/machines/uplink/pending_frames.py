@@ -122,6 +122,10 @@ class PendingFrames:
             for seq in range(first, last + 1)
         )
 
+    def unsent(self) -> tuple[int, ...]:
+        """The epochs with frames never sent, in order."""
+        return tuple(self._unmarked)
+
     def epochs(self) -> set[int]:
         """The epochs of all frames without a receipt."""
         return {epoch for epoch, _ in self.marked} | self._unmarked.keys()

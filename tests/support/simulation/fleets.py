@@ -55,11 +55,13 @@ class GatewayHost(Host):
         self.position = 0
         self.labels = list(LABELS)
         self.on_time: set[Reading] = set()
-        self.promised_us = NEVER_US
+        self.promised_us = NEVER_US  # by commits and by the process that runs
+        self._committed_us = NEVER_US  # by commits: what a process promised in none, nobody has heard
         self.version = 0
         self.hears_after_us = world.random.randint(0, 2_000) * MS
 
     def build(self, restored: Restored) -> Gateway:
+        self.promised_us = self._committed_us
         return Gateway(self.fleet.settings(self.name), self.rng, restored, self.disk.load)
 
     def started(self, now_us: int) -> None:
@@ -129,9 +131,10 @@ class GatewayHost(Host):
         likely = [us for us in frontiers if us <= self.world.now_us + AHEAD_US]
         self.promised_us = max([self.promised_us, *likely])
 
-    def down(self, until_us: int) -> None:
+    def committed(self) -> None:
+        """Rows and promises leave the node after this."""
         self._note_promise()
-        super().down(until_us)
+        self._committed_us = self.promised_us
 
     def _turn_clock(self, now_us: int) -> None:
         self._note_promise()

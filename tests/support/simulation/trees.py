@@ -106,6 +106,7 @@ class SourceHost(GatewayHost):
 
     def committed(self) -> None:
         """The commit is on the disk."""
+        super().committed()
         self.durable = self._in_commit
 
     def acknowledge(self, tokens: tuple[object, ...]) -> None:

@@ -1,0 +1,118 @@
+"""Frames that were never published move to a new journal of the parent, also from before a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import (
+    DAMAGED,
+    IN_DOUBT,
+    JOURNAL_LOST,
+    Frame,
+    Receipt,
+)
+from edge_agent.machines.events import (
+    Configured,
+    LinkDown,
+    LinkUp,
+    Receipted,
+    Tick,
+)
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE
+from tests.support.machines.journal_changes import NEW, at_work, gaps, readings
+from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, SimulatedHost, gateway_host, read
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_frames_never_published_of_epochs_before_a_restart_move_to_the_new_journal(restarts: int) -> None:
+    """protocol 3.7: the region was away, its disk was replaced, and meanwhile the gateway was started again."""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    sent = readings([frame for frame, marked in host.disk.frames.values() if marked])
+    for at in range(6, 6 + 5 * restarts + 5):
+        if at % 5 == 1 and at > 6:
+            host = gateway_host(host.disk, T0 + at * S)
+        read(host, T0 + at * S, 1, T0 + at * S)
+        host.do(Tick(), T0 + at * S + S // 2)
+    epochs = {epoch for epoch, _ in host.disk.frames}
+    assert len(epochs) == restarts + 1
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + (at + 1) * S)
+    host.do(LinkUp(), T0 + (at + 1) * S)
+    host.do(Tick(), T0 + (at + 20) * S)
+    spooled = [frame for frame, _ in host.disk.frames.values()]
+    assert not epochs & {frame.epoch for frame in spooled}, "all in one new epoch"
+    lost = [gap.readings for gap in gaps(spooled) if gap.reason == IN_DOUBT]
+    assert sum(max(each, 0) for each in lost) == sent > 0
+    assert lost.count(-1) == restarts, "the times of rows of a flush, as of late ones"
+    assert readings(spooled) == at + 1 - sent
+    assert not [gap for gap in gaps(spooled) if gap.reason == DAMAGED]
+    promises_follow(spooled)
+    host.machine.outbox.check()
+
+
+def promises_follow(frames: list[Frame]) -> None:
+    """No frontier comes before rows."""
+    promised = [i for i, frame in enumerate(frames) if any(part.frontier_us is not None for part in frame.groups)]
+    assert promised == [i for i in promised if i >= max(i for i, frame in enumerate(frames) if frame.readings)]
+
+
+def many_unsent(*, restarted: bool = False) -> tuple[SimulatedHost[Gateway], set[int], int]:
+    """A gateway whose frames have begun to move to a new journal. Returns it, their epochs, and how many readings.
+
+    restarted: whether it was started again while the parent was away.
+    """
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    seconds = 2 * MOVED_AT_ONCE + 20
+    for i in range(6, seconds):
+        if restarted and i == seconds // 4:
+            host = gateway_host(host.disk, T0 + i * S)
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    old = {epoch for epoch, _ in host.disk.frames}
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + seconds * S)  # the link is down again
+    assert sum(epoch in old for epoch, _ in host.disk.frames) > MOVED_AT_ONCE // 2, "one commit does not move all"
+    assert len(old) == 1 + restarted
+    return host, old, seconds
+
+
+def started_again(host: SimulatedHost[Gateway], seconds: int) -> SimulatedHost[Gateway]:
+    process = Gateway(NodeSettings("a"), Random(99), host.disk.restored(), host.disk.load)
+    again = SimulatedHost(process, host.disk)
+    again.do(Configured((SENSOR,), (QUERY,), (), ("q",)), T0 + (seconds + 1) * S)
+    for i in range(2, 6):
+        again.do(Tick(), T0 + (seconds + i) * S)
+    return again
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_restart_goes_on_to_move_frames_and_none_is_lost(restarted: bool) -> None:
+    """protocol 1.5, 3.7: the last of them define their numbers again. No promise comes before their rows."""
+    host, old, seconds = many_unsent(restarted=restarted)
+    again = started_again(host, seconds)
+    assert not any(epoch in old for epoch, _ in host.disk.frames)
+    spooled = [frame for frame, _ in host.disk.frames.values()]
+    lost = sum(max(gap.readings, 0) for gap in gaps(spooled) if gap.reason == IN_DOUBT)
+    assert 0 < lost < 10, "those that were published"
+    assert readings(spooled) + lost == seconds
+    assert not [gap for gap in gaps(again.frames) if gap.reason in (IN_DOUBT, JOURNAL_LOST)]
+    promises_follow(spooled)
+
+
+def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_if_nothing_says_what_their_numbers_mean() -> None:
+    """protocol 1.5, 3.7: as where those that define them again are damaged; they leave the spool."""
+    host, old, seconds = many_unsent()
+    last = max((epoch, seq) for epoch, seq in host.disk.frames if epoch in old)
+    frame, marked = host.disk.frames[last]
+    assert frame.define is not None
+    host.disk.frames[last] = replace(frame, define=None), marked
+    before = readings([frame for (epoch, _), (frame, _) in host.disk.frames.items() if epoch in old])
+    again = started_again(host, seconds)
+    assert not any(epoch in old for epoch, _ in host.disk.frames)
+    lost = sum(max(gap.readings, 0) for gap in gaps(again.frames) if gap.reason == IN_DOUBT)
+    assert lost == before > MOVED_AT_ONCE // 2
