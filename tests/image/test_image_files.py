@@ -186,6 +186,17 @@ def test_the_initramfs_runs_its_script_for_udev_instead_of_debians() -> None:
     assert script.index("systemd-udevd --daemon") < script.index("udevadm trigger") < script.index("udevadm settle")
 
 
+def test_no_unit_of_the_image_asks_for_one_that_is_masked() -> None:
+    setup = (IMAGE / "image-setup").read_text().replace("\\\n", " ")
+    masked = {unit for line in re.findall(r"(?m)^systemctl -q mask (.*)$", setup) for unit in line.split()}
+    assert "systemd-networkd-wait-online.service" in masked, "readings do not wait for the network"
+    files = [*IMAGE.glob("units/*"), *(file for file in SYSTEM.rglob("*") if file.is_file())]
+    for file in files:
+        wanted = re.findall(r"(?m)^(?:After|Before|Wants|Requires|BindsTo)=(.*)$", file.read_text())
+        assert not masked & {unit for line in wanted for unit in line.split()}, file
+        assert file.name not in masked
+
+
 def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
     """sfdisk writes one sector; running it again on a partition that has grown changes nothing."""
     disk = tmp_path / "disk"
