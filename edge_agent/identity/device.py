@@ -22,7 +22,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.identity.openssl import openssl, openssl_agrees
+from edge_agent.identity.openssl import openssl, openssl_agrees, openssl_if_agrees
 
 RENEW_AT: Final = 2 / 3  # of a certificate's life; the rest is reserve if the authority cannot be reached
 TIMEOUT_S: Final = 20.0
@@ -73,10 +73,10 @@ class Device:
 
     def _period(self, certificate: bytes) -> Validity | None:
         """The period of a certificate; None if it is not a certificate, or not for this node. Raises: PortError."""
-        words = ("x509", "-in", "/dev/stdin", "-noout")
-        if not openssl_agrees(*words, stdin=certificate):
+        words = ("-noout", "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253")
+        output = openssl_if_agrees("x509", "-in", "/dev/stdin", *words, stdin=certificate)
+        if output is None:
             return None
-        output = openssl(*words, "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253", stdin=certificate)
         fields = dict(line.partition("=")[::2] for line in output.decode().splitlines())
         if fields.get("subject", "").strip() != f"CN={self.node}":
             return None  # the node's id was changed
@@ -177,7 +177,7 @@ class Device:
         waiting = self.folder / "enrolling.pem"
         try:
             key = b"" if new else _readable(waiting)
-            if not openssl_agrees(*PKEY, "-noout", stdin=key):
+            if not (key and openssl_agrees(*PKEY, "-noout", stdin=key)):
                 key = openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
                 if not new:
                     _write(waiting, key, 0o600)

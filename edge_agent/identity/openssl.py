@@ -23,6 +23,12 @@ def openssl_agrees(*words: str, stdin: bytes = b"") -> bool:
     return _run(words, stdin).returncode == 0
 
 
+def openssl_if_agrees(*words: str, stdin: bytes = b"") -> bytes | None:
+    """Run `openssl` with arguments. Returns its output; None if it failed. Raises: PortError if it cannot be run."""
+    done = _run(words, stdin)
+    return None if done.returncode else done.stdout
+
+
 def _run(words: tuple[str, ...], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(["openssl", *words], input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)

@@ -6,11 +6,12 @@ import datetime
 import os
 import ssl
 import stat
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from cryptography import x509
@@ -44,6 +45,22 @@ def test_a_device_gets_a_certificate_for_the_key_it_made(
     assert stat.S_IMODE(gateway.key_file.stat().st_mode) == 0o640
     assert "until" in gateway.ensure(url, None), "nothing to do, and no token needed"
     assert certificate(gateway).serial_number == found.serial_number
+
+
+def test_an_enrolment_runs_openssl_no_oftener_than_it_must(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first boot each run delays the first window, on a slow board by half a second."""
+    ran, run = list[str](), subprocess.run
+
+    def counted(words: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+        ran.append(words[1])
+        return run(words, **options)
+
+    gateway, token = device("g1"), authority.token("g1")
+    monkeypatch.setattr("edge_agent.identity.openssl.subprocess.run", counted)
+    gateway.ensure(url, token)
+    assert ran == ["genpkey", "req", "x509", "x509", "pkey"]
 
 
 def test_a_device_enrols_where_no_owner_may_be_changed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,16 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 IMAGE: Final = ROOT / "gateway_image"
 SYSTEM: Final = IMAGE / "overlay" / "etc" / "systemd" / "system"
 THEIRS: Final = ("ssh", "mosquitto", "iwd")  # Debian's units, to which the image adds drop-ins
+UDEV: Final = "overlay/etc/systemd/system/systemd-udev-trigger.service.d/10-headwater.conf"
+OF_TRIGGER: Final = {  # options of `udevadm trigger` in trixie (udevadm(8))
+    "--type",
+    "--action",
+    "--prioritized-subsystem",
+    "--subsystem-match",
+    "--subsystem-nomatch",
+    "--sysname-match",
+}
+LEAD_TO_HARDWARE: Final = {"block", "platform", "amba", "pci", "usb", "virtio", "mmc", "sdio", "scsi", "nvme", "net"}
 PROGRAMS: Final = ("usr/bin/headwater", "usr/sbin/mosquitto", "usr/sbin/sshd", "usr/bin/true")
 
 
@@ -142,6 +153,48 @@ def test_a_gateway_starts_without_the_boot_partition() -> None:
     unit = (SYSTEM / "headwater-machine.service").read_text().splitlines()
     assert "RequiresMountsFor=/var /tmp" in unit
     assert "Wants=boot-firmware.mount" in unit
+
+
+@pytest.mark.parametrize("file", ["base/initramfs-udev", UDEV])
+def test_udev_handles_hardware_first_and_no_driver_or_bus(file: str) -> None:
+    """Those are nine of ten events of a boot, and no rule is for them. With an unknown option none is handled."""
+    text = (IMAGE / file).read_text().replace("\\\n", " ")
+    commands = [shlex.split(line) for line in re.findall(r"(?m)^(?:ExecStart=-)?udevadm trigger (.*)$", text)]
+    for words in commands:
+        options = [word.partition("=")[0] for word in words]
+        assert set(options) <= OF_TRIGGER, options
+        assert {"--type=devices", "--action=add"} <= set(words)
+    skipped = {word.partition("=")[2] for word in commands[0] if word.startswith("--subsystem-nomatch=")}
+    assert not skipped & LEAD_TO_HARDWARE
+    first = dict(word.split("=") for word in commands[0] if "prioritized" in word)
+    assert first["--prioritized-subsystem"].startswith("block,"), "the card: /var waits for it"
+
+
+def test_serial_lines_of_sensors_are_not_left_out() -> None:
+    """Terminals of the screen are; those of sensors, such as ttyUSB0, have the group of the gateway's sensors."""
+    lines = [line for line in (IMAGE / UDEV).read_text().splitlines() if line.startswith("ExecStart=-")]
+    assert "--subsystem-nomatch=tty" in lines[0]
+    assert lines[1].endswith("--subsystem-match=tty --sysname-match=tty[A-Z]*")
+
+
+def test_the_initramfs_runs_its_script_for_udev_instead_of_debians() -> None:
+    """A script in /etc/initramfs-tools takes the place of the one with the same name of the package."""
+    build = (IMAGE / "build-base").read_text()
+    assert "upload $here/base/initramfs-udev /etc/initramfs-tools/scripts/init-top/udev" in build
+    assert re.search(r"chmod 755 .*scripts/init-top/udev", build), "else it is not run, and nothing finds the card"
+    script = (IMAGE / "base/initramfs-udev").read_text()
+    assert script.index("systemd-udevd --daemon") < script.index("udevadm trigger") < script.index("udevadm settle")
+
+
+def test_no_unit_of_the_image_asks_for_one_that_is_masked() -> None:
+    setup = (IMAGE / "image-setup").read_text().replace("\\\n", " ")
+    masked = {unit for line in re.findall(r"(?m)^systemctl -q mask (.*)$", setup) for unit in line.split()}
+    assert "systemd-networkd-wait-online.service" in masked, "readings do not wait for the network"
+    files = [*IMAGE.glob("units/*"), *(file for file in SYSTEM.rglob("*") if file.is_file())]
+    for file in files:
+        wanted = re.findall(r"(?m)^(?:After|Before|Wants|Requires|BindsTo)=(.*)$", file.read_text())
+        assert not masked & {unit for line in wanted for unit in line.split()}, file
+        assert file.name not in masked
 
 
 def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
