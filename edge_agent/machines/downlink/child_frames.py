@@ -323,9 +323,9 @@ class ChildFrames:
             for member in membership.members.values():
                 self.known.name(member.serving)
 
-    def serving(self, group: Group, now_us: int) -> dict[QueryKey, Serving]:
-        """The common serving range of each query of a group. Statements that do not count are ignored (6.3, 6.5)."""
-        return self.children.memberships[group].serving(now_us, self.known.serves)
+    def servings(self, now_us: int) -> dict[Group, dict[QueryKey, Serving]]:
+        """Group -> query -> its common serving range. Statements that do not count are ignored (6.3, 6.5)."""
+        return {group: each.serving(now_us, self.known.serves) for group, each in self.children.memberships.items()}
 
     def _learn(self, key: EpochKey, frame: Frame) -> None:
         if frame.define is not None:
