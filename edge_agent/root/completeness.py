@@ -228,10 +228,10 @@ class Decider:
         stated = {
             group: {
                 QueryKey(*key): serving
-                for key, serving in self.parent.serving(group, now_us).items()
-                if self._texts.fits(QueryKey(*key), group) and not self._let_go(group, family, serving)
+                for key, serving in servings.items()
+                if self._texts.fits(QueryKey(*key), group) and not self._let_go(group, families[group], serving)
             }
-            for group, family in families.items()
+            for group, servings in self.parent.servings(now_us).items()
         }
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, held in self._serving.items():

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -94,15 +95,25 @@ class PunctuationWindows:
         starts += [us for us in (self.low_us(node),) if us is not None]
         return min(starts, default=None)
 
+    def first_us(self, node: str, past_us: int) -> int | None:
+        """Start of a group's first window that ends after past_us, or without an end so far; None: there is none."""
+        starts = [start for of, start, end in self.shown if of == node and end > past_us]
+        starts += [us for us in (self.low_us(node),) if us is not None]
+        return min(starts, default=None)
+
     def floor_us(self, node: str) -> int:
         """Windows with rows of this node that end by then are forgotten."""
         return self.floors.get(node, self.floors.get("", NEVER_US))
 
-    def add_markers(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
-        """Add marker rows of a group that took effect."""
+    def add_markers(
+        self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int], past_us: int = NEVER_US
+    ) -> None:
+        """Add marker rows of a group that took effect. past_us: see `step`; earlier markers are ignored."""
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
             role = role_of(key)
+            if (end_us <= past_us) if role is None else (start_us < past_us):
+                continue
             if role == LEAD:
                 self.merged.add_lead(start_us, end_us)
                 continue
@@ -117,21 +128,38 @@ class PunctuationWindows:
             if (node, start_us, end_us) not in self.shown:  # a member that is behind may repeat them
                 known[start_us, end_us] = number
 
-    def touch(self, node: str, low_us: Ints, high_us: Ints) -> None:
-        """Mark shown windows that rows in [low, high) touch for revision. low_us, high_us: shape (n,), n may be 0."""
+    def touch(self, node: str, low_us: Ints, high_us: Ints, past_us: int = NEVER_US) -> None:
+        """Mark shown windows that rows in [low, high) touch for revision. past_us: see `step`.
+
+        low_us, high_us: shape (n,), n may be 0.
+        """
         near = low_us < self._reach.get(node, NEVER_US)
         if not near.any():
             return
         low_us, high_us = low_us[near], high_us[near]
         for place, (picks, _) in self.shown.items():
-            if any(of == node and ((low_us < end) & (high_us > start)).any() for of, start, end in picks):
+            if place[2] > past_us and any(
+                of == node and ((low_us < end) & (high_us > start)).any() for of, start, end in picks
+            ):
                 self.touched.add(place)
 
     def step(
-        self, key: QueryKey, members: Members, decision: Decision, gaps: Sequence[Gap], *, due_us: int, horizon_us: int
+        self,
+        key: QueryKey,
+        members: Members,
+        decision: Decision,
+        gaps: Sequence[Gap],
+        *,
+        due_us: int,
+        horizon_us: int,
+        past: Mapping[str, int] = MappingProxyType({}),
     ) -> WindowChanges:
-        """The windows that get rows now. gaps: all known. Revisions are due if the last one was at due_us or before."""
-        self._recover(members, decision)
+        """The windows that get rows now. gaps: all known. Revisions are due if the last one was at due_us or before.
+
+        past: node of the rows -> windows that end by then are beyond the horizon. Their rows stay as they are, unless
+        they wait for a revision already: readings of theirs that come now are in no result.
+        """
+        self._recover(members, decision, past)
         due = self.revised_us is None or self.revised_us <= due_us
         read_as = interpretations(members)
         within = bool(read_as & {"overlap", "central"})
@@ -157,7 +185,8 @@ class PunctuationWindows:
         # a window that was shown and dropped within this step never had a row
         gone = [old for old in gone if not (old in self.shown or old in closing or old in self.withdrawn)]
         self.withdrawn = (self.withdrawn | {*gone}) - self.shown.keys()
-        for place in sorted((self.touched | self.lacking) - closing.keys() - revising.keys()) if due else ():
+        lacking = {place for place in self.lacking if place[2] > past.get(place[0], NEVER_US)}
+        for place in sorted((self.touched | lacking) - closing.keys() - revising.keys()) if due else ():
             picks, before = self.shown[place]
             expected = self._expected(members, picks, numbers.get(place, -1)) if read_as == {"order"} else members
             coverage = coverage_of(key, (place, picks), expected, gaps)
@@ -202,15 +231,17 @@ class PunctuationWindows:
         self.touched.discard(place)
         self.lacking.discard(place)
 
-    def _recover(self, members: Members, decision: Decision) -> None:
+    def _recover(self, members: Members, decision: Decision, past: Mapping[str, int]) -> None:
         """Mark windows whose coverage may have changed, because a leaf caught up or a gap record arrived (4.7)."""
         for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
             if group.node in members and members[group.node][0] == group:
-                self.touched |= {p for p, (picks, _) in self.shown.items() for at in picks if old_us < at[2] <= new_us}
+                past_us = max(old_us, past.get(group.node, NEVER_US))
+                self.touched |= {p for p, (picks, _) in self.shown.items() for at in picks if past_us < at[2] <= new_us}
         for _node, gap in decision.gaps:
             for node, (group, _) in members.items():
                 if group in gap.groups:
-                    self.touch(node, np.array([gap.start_us]), np.array([gap.end_us]))
+                    past_us = past.get(node, NEVER_US)
+                    self.touch(node, np.array([gap.start_us]), np.array([gap.end_us]), past_us)
 
     def _complete(self, key: QueryKey, members: Members) -> Iterator[Complete]:
         """Yields the windows that are complete, in order of time."""

@@ -74,8 +74,7 @@ KEYS: Final = (
         "effective_from",
         Instant(),
         None,
-        "first window start of this revision; left out: as soon as all nodes serve it, or, with other slices, "
-        "as soon as the first does",
+        "first window start of this revision; left out: as soon as all nodes serve it",
     ),
 )
 

@@ -11,5 +11,5 @@
 - moves: leaves that move to another parent
 - room: limits on what one child can make its parent store
 - senders: the nodes for which a child may send
-- serving_agreement: the queries that members serve together
+- serving_agreement: the queries that members serve together; awaited_servers: whom they wait for across groups
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from edge_agent.algebra.frame import (
@@ -36,6 +37,7 @@ from edge_agent.machines.checkpoint.slots import (
     MembershipState,
     RetiredState,
 )
+from edge_agent.machines.downlink.awaited_servers import AwaitedServers
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
 from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
@@ -323,9 +325,14 @@ class ChildFrames:
             for member in membership.members.values():
                 self.known.name(member.serving)
 
-    def serving(self, group: Group, now_us: int) -> dict[QueryKey, Serving]:
-        """The common serving range of each query of a group. Statements that do not count are ignored (6.3, 6.5)."""
-        return self.children.memberships[group].serving(now_us, self.known.serves)
+    def servings(self, now_us: int) -> dict[Group, dict[QueryKey, Serving]]:
+        """Group -> query -> its common serving range. Statements that do not count are ignored (6.3, 6.5)."""
+        memberships = self.children.memberships
+        awaited = AwaitedServers(memberships)
+        return {
+            group: each.serving(now_us, self.known.serves, partial(awaited.of, group))
+            for group, each in memberships.items()
+        }
 
     def _learn(self, key: EpochKey, frame: Frame) -> None:
         if frame.define is not None:

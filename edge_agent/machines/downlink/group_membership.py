@@ -328,19 +328,28 @@ class GroupMembership:
                         out[key] = min(start_us, out.get(key, start_us))
         return out
 
-    def serving(self, now_us: int, counts: Counts | None = None) -> dict[QueryKey, Serving]:
+    def serving(
+        self, now_us: int, counts: Counts | None = None, awaited: Callable[[QueryKey], Iterable[str]] | None = None
+    ) -> dict[QueryKey, Serving]:
         """The common serving range of each query (6.3).
 
-        counts: whether a member's statement counts (6.5); None: all do.
+        counts: whether a member's statement counts (6.5); None: all do. awaited: query -> children that are to serve it
+        because of their other groups, members here or not; None: no child is.
         """
-        members = list(self.expected().values())
+        expected = self.expected()
+        members = list(expected.values())
         if counts is not None:
-            for node, member in self.expected().items():
+            for node, member in expected.items():
                 member.unheeded = {
                     key for key, serving in member.serving.items() if not counts(node, member.leaves, serving, now_us)
                 }
         before = set(self._agreement.announced) if self.moves.transit else set[QueryKey]()
-        out = self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
+
+        def known_here(key: QueryKey) -> list[Member]:
+            return [] if awaited is None else [expected.get(child, Member()) for child in awaited(key)]
+
+        counted = [m for m in members if not m.out] or members
+        out = self._agreement.serving(counted, members, now_us, known_here)
         if self.moves.transit:
             new = [Serving(*key, LATEST_US) for key in self._agreement.announced if key not in before]
             self.moves.note_ranges(tuple(self.moves.transit), new)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, KeysView, Sequence
+from collections.abc import Callable, Container, Iterable, KeysView, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +12,9 @@ from edge_agent.machines.checkpoint.slots import AgreementState
 from edge_agent.machines.downlink.member import Member
 
 MOST_AGREED: Final = 20_000  # most query revisions of a group kept although no member serves them: members may return
+
+
+Awaited = Callable[[QueryKey], Sequence[Member]]
 
 
 class ServingAgreement:
@@ -24,13 +27,18 @@ class ServingAgreement:
         self._start_us: dict[QueryKey, int | None] = {}  # of announced queries; None: from the beginning
         self.forgotten = 0  # number of starts dropped because of the bound, since the process started
 
-    def serving(self, counted: Sequence[Member], every: Iterable[Member], now_us: int) -> dict[QueryKey, Serving]:
+    def serving(
+        self, counted: Sequence[Member], every: Iterable[Member], now_us: int, awaited: Awaited
+    ) -> dict[QueryKey, Serving]:
         """The common serving range of each announced query (docs/protocol.md 6.3).
 
-        A query is announced once all counted members serve it, or a grace time after the first did. So its first window
-        starts where the last of them begins, and a query for some nodes only does not wait for ever. A revision ends
-        for all members where it ends for any member, left out or not; so it does if all that serve it are left out. A
-        query is removed when every member that served it has removed it. counted: members not left out. every: all.
+        A query is announced once all counted and awaited members serve it, or a grace time after the first did. So its
+        first window starts where the last of them begins, and a query for some nodes only does not wait for ever. A
+        revision ends for all members where it ends for any member, left out or not; so it does if all that serve it are
+        left out. A query is removed when every member that served it has removed it.
+
+        counted: members not left out. every: all. awaited: query -> what is known here of children that are to serve it
+        because of their other groups, left out here or not (see awaited_servers.py).
         """
         by_query, by_any = _by_query(counted), _by_query(every)
         narrowed = {
@@ -40,8 +48,12 @@ class ServingAgreement:
         }
         for key, servings in by_query.items():
             since_us = self._since.setdefault(key, now_us)
-            if key not in self._start_us and (len(servings) == len(counted) or now_us - since_us >= self.grace_us):
-                self._start_us[key] = narrowed[key].start_from_us
+            if key not in self._start_us:
+                others = awaited(key)
+                joined = _by_query(others).get(key, [])
+                all_serve = len(servings) == len(counted) and len(joined) == len(others)
+                if all_serve or now_us - since_us >= self.grace_us:
+                    self._start_us[key] = _latest_start([*servings, *joined])
         if len(self._since) - len(by_any) > MOST_AGREED:
             self._forget(by_any)
         return {
@@ -162,9 +174,12 @@ def _narrowest(key: QueryKey, counted: list[Serving], every: list[Serving]) -> S
     counted: ranges of members not left out; only their starts count. every: ranges of all members, whose ends count,
     because a member left out may have begun the next revision, and may not have removed the query yet.
     """
-    starts = [s.start_from_us for s in counted if s.start_from_us is not None]
     untils = [s.start_until_us for s in every if s.start_until_us is not None]
     ends = [s.end_until_us for s in every if s.end_until_us is not None]
     return Serving(
-        *key, max(starts, default=None), min(untils, default=None), max(ends) if len(ends) == len(every) else None
+        *key, _latest_start(counted), min(untils, default=None), max(ends) if len(ends) == len(every) else None
     )
+
+
+def _latest_start(servings: Iterable[Serving]) -> int | None:
+    return max((each.start_from_us for each in servings if each.start_from_us is not None), default=None)

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from edge_agent.algebra.frame import LOST, NEVER_US, Frame, Gap, Leaf, Serving
-from edge_agent.algebra.query.key import EpochKey, QueryPlace
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.text_shares import TextShares
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
@@ -61,7 +61,13 @@ from edge_agent.machines.node import Node, refuse
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.partial_store import PartialStore
-from edge_agent.machines.region.sent_upward import SentGroup, SentUpward, known_leaves, until_the_last_frame
+from edge_agent.machines.region.sent_upward import (
+    SentGroup,
+    SentUpward,
+    known_leaves,
+    serving_ranges,
+    until_the_last_frame,
+)
 from edge_agent.machines.uplink.step import GroupStep, Step
 
 
@@ -203,7 +209,7 @@ class Merger(Node):
         return Step(tuple(steps))
 
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
-        steps = []
+        steps, stated = [], self.parent.servings(now_us)
         for group, membership in self.parent.children.memberships.items():
             sent = self.sent.of(group)
             leaves = self._leaves(group)
@@ -212,7 +218,7 @@ class Merger(Node):
                 exceptions = until_the_last_frame(sent.excepted, leaves, sent.leaves)
             if not goes_on or exceptions != sent.excepted:
                 sent.exceptions = sent.excepted = exceptions
-            sent.leaves, sent.serving = leaves, self._servings(group, now_us)
+            sent.leaves, sent.serving = leaves, serving_ranges(membership, stated[group])
             steps.append(
                 GroupStep(
                     group,
@@ -233,29 +239,15 @@ class Merger(Node):
     def _unstated(self) -> bool:
         return any(self._leaves(group) != self.sent.of(group).leaves for group in self.parent.children.memberships)
 
-    def _servings(self, group: Group, now_us: int) -> dict[QueryPlace, Serving]:
-        """The serving range of each query for all leaves below together, and of single leaves if it differs."""
-        membership = self.parent.children.memberships[group]
-        ranges = {QueryPlace(*key, ""): serving for key, serving in self.parent.serving(group, now_us).items()}
-        begins, ends = membership.begins(), membership.ends()
-        for key in {**begins, **ends}:
-            first, last, of_all = begins.get(key, {}), ends.get(key, {}), ranges.get(QueryPlace(*key, ""))
-            start_us = None if of_all is None else of_all.start_from_us
-            for leaf in {**first, **last}:
-                from_us = first.get(leaf, start_us)
-                ranges[QueryPlace(*key, leaf)] = Serving(
-                    *key, 0 if from_us is None else from_us, None, last.get(leaf), node=leaf
-                )
-        return ranges
-
     def _step(self, now_us: int) -> Step:
         for child, applied in self.parent.look(now_us):
             self._after += self._apply(child, applied, None, now_us)
         self._after += self._alarms.look(self.parent.inbox)
         self.store.absorb(self._frontiers())
         memberships, steps, crowded = self.parent.children.memberships, [], self.store.crowded()
-        for group, frontier_us in self.parent.children.advance_frontiers(now_us).items():
-            steps.append(self._group_step(group, frontier_us, now_us, early=group in crowded))
+        frontiers, stated = self.parent.children.advance_frontiers(now_us), self.parent.servings(now_us)
+        for group, frontier_us in frontiers.items():
+            steps.append(self._group_step(group, frontier_us, stated[group], early=group in crowded))
             over = memberships[group].gone and not self.sent.groups[group].serving  # this step drops its last leaves
             if over and not self.store.holds(group):
                 self.sent.end(group, frontier_us)
@@ -265,13 +257,15 @@ class Merger(Node):
         self._after += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
         return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), gaps)
 
-    def _group_step(self, group: Group, frontier_us: int, now_us: int, *, early: bool) -> GroupStep:
+    def _group_step(
+        self, group: Group, frontier_us: int, stated: Mapping[QueryKey, Serving], *, early: bool
+    ) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self.sent.of(group)
         leaves = self._leaves(group)
         after = self.sent.groups[group] = SentGroup(
             frontier_us,
             leaves,
-            self._servings(group, now_us) if leaves else {},  # the parent forgets them with the last leaf (6.3)
+            serving_ranges(membership, stated) if leaves else {},  # the parent forgets them with the last leaf (6.3)
             membership.exceptions_at(frontier_us),
             until_the_last_frame(before.exceptions, leaves, before.leaves),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Serving
-from edge_agent.algebra.query.key import QueryPlace
+from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.group_membership import GroupMembership, Memberships
 from edge_agent.machines.downlink.member import AHEAD_US
@@ -104,6 +104,24 @@ def known_leaves(sent: SentUpward, memberships: Memberships, group: Group) -> in
     """How many gateways the parent knows below this node in a group, at least; after a start, those of the slots."""
     stated = sent.groups[group].leaves if group in sent.groups else {}
     return len(stated) or (len(memberships[group].leaves()) if group in memberships else 0)
+
+
+def serving_ranges(membership: GroupMembership, stated: Mapping[QueryKey, Serving]) -> dict[QueryPlace, Serving]:
+    """The serving range of each query for all leaves below together, and of single leaves if it differs.
+
+    stated: query -> its range for all leaves below together.
+    """
+    ranges = {QueryPlace(*key, ""): serving for key, serving in stated.items()}
+    begins, ends = membership.begins(), membership.ends()
+    for key in {**begins, **ends}:
+        first, last, of_all = begins.get(key, {}), ends.get(key, {}), ranges.get(QueryPlace(*key, ""))
+        start_us = None if of_all is None else of_all.start_from_us
+        for leaf in {**first, **last}:
+            from_us = first.get(leaf, start_us)
+            ranges[QueryPlace(*key, leaf)] = Serving(
+                *key, 0 if from_us is None else from_us, None, last.get(leaf), node=leaf
+            )
+    return ranges
 
 
 def until_the_last_frame(

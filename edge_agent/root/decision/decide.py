@@ -122,15 +122,16 @@ class _Step:
                 state.note(line, part, group, plan)
                 if state.readings is not None:
                     state.readings[line.node] = state.readings.get(line.node, 0) + part.readings
+                view = decision.groups.get(group)
                 if isinstance(group.cut, PunctuationCut):
-                    state.markers.touch(part, group, plan)
+                    state.markers.touch(part, plan, group, view, state.markers_past_us)
                 elif plan.kind not in ("session", "raw"):
                     self._touch(part, group, plan)
-                for found in too_late.beyond(state, effect, part, (group, plan), decision.groups.get(group)):
+                for found in too_late.beyond(state, effect, part, (group, plan), view):
                     self.beyond.append(found)
                     state.set_apart(found, group, plan, late=part.late)
         state.sessions.join(decision, dictionaries, state.floor_us, state.begun)
-        state.markers.join(decision, dictionaries)
+        state.markers.join(decision, dictionaries, state.markers_past_us)
         too_late.forget(state)
 
     def _touch(self, part: Part, group: Group, plan: Plan) -> None:
@@ -271,4 +272,9 @@ class _Step:
             return RowRecipe(read_plan.shape(query), lambda node: read_plan.of(QueryPlace(*key, node)), by_end)
 
         due_us, horizon_us = now_us if self.flush else now_us - state.limits.revise_every_us, state.limits.horizon_us
-        return state.markers.step(self.decision, recipe_of, read_plan.gaps, due_us=due_us, horizon_us=horizon_us)
+        return state.markers.step(
+            *(self.decision, recipe_of, read_plan.gaps),
+            due_us=due_us,
+            horizon_us=horizon_us,
+            past_us=state.markers_past_us,
+        )

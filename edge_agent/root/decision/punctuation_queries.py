@@ -15,13 +15,15 @@ from edge_agent.algebra.frame import Gap, Plan
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
-from edge_agent.root.completeness import Decision
+from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.withdrawals import WithdrawnWindow
 from edge_agent.root.decision.work import WindowRange
 from edge_agent.root.punctuation_state import PunctuationWindows
 from edge_agent.root.punctuation_windows import JointWindow, members_of
 from edge_agent.wire.heads import Part
+
+PastOf = Callable[[QueryKey, Group, GroupView | None], int]  # RootState.markers_past_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ class PunctuationQueries:
             if windows.revised_us is not None:
                 windows.revised_us = min(windows.revised_us, now_us)
 
-    def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary]) -> None:
-        """Assign marker rows that took effect to their queries. dictionaries: of the epochs."""
+    def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary], past_us: PastOf) -> None:
+        """Assign marker rows that took effect to their queries. dictionaries: of the epochs. past_us: see PastOf."""
         for effect in decision.effects:
             for part in () if effect.frame is None else effect.frame.groups:
                 for section in (*part.sections, *part.late):
@@ -71,15 +73,20 @@ class PunctuationQueries:
                     group, plan = dictionary.plans[section.plan]
                     if plan.kind == "marker":
                         keys, start, end = (column.tolist() for column in section.pieces())
+                        names, view = [dictionary.keys[number] for number in keys], decision.groups.get(group)
                         for key in plan.keys:
                             windows = self.windows.setdefault(key, PunctuationWindows())
-                            windows.add_markers(group.node, [dictionary.keys[number] for number in keys], start, end)
+                            windows.add_markers(group.node, names, start, end, past_us(key, group, view))
 
-    def touch(self, part: Part, group: Group, plan: Plan) -> None:
-        """Note windows that a part may have changed. They may be too many: unchanged rows are not written again."""
+    def touch(self, part: Part, plan: Plan, group: Group, view: GroupView | None, past_us: PastOf) -> None:
+        """Note windows that a part may have changed. They may be too many: unchanged rows are not written again.
+
+        view: of the group. past_us: see PastOf.
+        """
         for key in plan.keys if plan.kind != "marker" else ():
             windows = self.windows.setdefault(key, PunctuationWindows())
-            windows.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
+            low_us, high_us = np.array([part.first_start_us]), np.array([part.latest_end_us])
+            windows.touch(group.node, low_us, high_us, past_us(key, group, view))
 
     def low_us(self, place: QueryPlace, closed_us: int) -> int:
         """The earliest start of rows that a query still waits for."""
@@ -94,15 +101,20 @@ class PunctuationQueries:
         *,
         due_us: int,
         horizon_us: int,
+        past_us: PastOf,
     ) -> PunctuationRequests:
-        """The windows that get rows at a decision. recipe_of: None for queries it cannot read. gaps: all known."""
+        """The windows that get rows at a decision. recipe_of: None for queries it cannot read. gaps: all known.
+
+        past_us: see PastOf.
+        """
         out = PunctuationRequests()
         for key, members in members_of(decision).items():
             recipe = recipe_of(key)
             if recipe is None:
                 continue
             windows = self.windows.setdefault(key, PunctuationWindows())
-            found = windows.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us)
+            past = {node: past_us(key, group, view) for node, (group, view) in members.items() if not group.node}
+            found = windows.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us, past=past)
             out.closing.extend(_span(key, joint, recipe) for joint in found.closing)
             out.revising.extend(_span(key, joint, recipe) for joint in found.revising)
             out.gone.extend(WithdrawnWindow(key[0], key[1], node, start, end) for node, start, end in found.gone)

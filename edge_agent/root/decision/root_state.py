@@ -26,6 +26,7 @@ from edge_agent.root.decision.read_plan import KINDS, ReadPlan
 from edge_agent.root.decision.session_queries import SessionQueries
 from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage_rows, join
 from edge_agent.root.decision.work import TableRow, TooLate, identity
+from edge_agent.root.punctuation_windows import reached_us
 from edge_agent.wire.heads import Part
 
 LateRows = tuple[int, bytes, bool]  # seq, identity of the plan, whether they came late: a bound of their own each
@@ -158,6 +159,18 @@ class RootState:
     def floor_us(self, group: Group, frontier_us: int) -> int:
         """The time by which rows of a group end to be beyond the horizon. It never falls, even for a longer horizon."""
         return max(frontier_us - self.limits.horizon_us, self.floors.get(group, NEVER_US))
+
+    def markers_past_us(self, key: QueryKey, group: Group, view: GroupView | None) -> int:
+        """Windows between markers of a query that end by this time had their rows, and left the horizon since.
+
+        NEVER_US: there are none. The horizon is counted from the time up to which windows close. Groups of single nodes
+        have none, because their windows close with that node.
+        """
+        if view is None or group.node or view.frontier_us == NEVER_US:
+            return NEVER_US
+        held_back_us = view.frontier_us - reached_us(group, view)
+        past_us = min(self.floor_us(group, view.frontier_us) - held_back_us, self.closed_us(QueryPlace(*key, "")))
+        return max(past_us, NEVER_US)
 
     def settle(self, decision: Decision) -> None:
         """Note the horizon of each group. It must not fall: rows needed only beyond it may be deleted already."""

@@ -62,7 +62,8 @@ def beyond(
     from_us = min(_starts_from_us(state, view, query, part) for query in queries)
     settled_us = min(closed_us, state.floor_us(group, view.frontier_us))
     if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # rows may begin long before: their ends count
-        before_us = max(settled_us - max(extent_us(query.window) for query in queries) + 1, from_us)
+        last_us = _apart_us(state, queries, group, view, settled_us) if plan.kind != "session" else settled_us + 1
+        before_us = max(last_us - max(extent_us(query.window) for query in queries), from_us)
         begun_us = state.begun.get(group, NEVER_US)
         early = part.first_start_us < begun_us
         if part.earliest_end_us - 1 < before_us or early:
@@ -72,6 +73,19 @@ def beyond(
         before_us = max(min(_first_open_us(query.time_window, settled_us) for query in queries), from_us)
         if part.first_start_us < before_us:
             yield TooLate(*place, source, before_us)
+
+
+def _apart_us(state: RootState, queries: list[Query], group: Group, view: GroupView, settled_us: int) -> int:
+    """The time by which rows between markers end to be in no result. settled_us: windows that ended by then have left.
+
+    Rows are whole windows, unless the root cuts them: then readings of a window that ends later count.
+    """
+    starts = [settled_us]
+    for query in queries if group.cut.central else ():
+        windows = state.markers.windows.get(query.key)
+        first_us = None if windows is None else windows.first_us("", state.markers_past_us(query.key, group, view))
+        starts += [] if first_us is None else [first_us]
+    return min(starts)
 
 
 def _starts_from_us(state: RootState, view: GroupView, query: Query, part: Part) -> int:
