@@ -32,7 +32,7 @@ from edge_agent.ports.mqtt.packets import Message
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import PASSED_EXPIRY_S, FleetCommands
 from edge_agent.runtime.node_loop import NodeLoop
-from edge_agent.runtime.status_and_commands import OperatorCommand, asked_in
+from edge_agent.runtime.status_and_commands import OperatorCommand, asked_in, publish_or_log
 from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
@@ -233,10 +233,11 @@ class RegionLoop(NodeLoop):
 
     def _publish(self, now_us: int) -> None:
         for payload in self.fleet.passed(now_us) if self.lower.up else ():
-            self.lower.publish(topics.commands_to_all(), payload, expiry_s=PASSED_EXPIRY_S)
+            name, event = topics.commands_to_all(), "command.not_passed_on"
+            publish_or_log(self.lower, name, payload, event, expiry_s=PASSED_EXPIRY_S)
         for due in self.numberer.due(now_us) if self.lower.up and not self._one_broker else ():
-            self.lower.publish(due.topic, due.payload, retain=True)
-            log.info("definition.passed_on", extra={"topic": due.topic})
+            if publish_or_log(self.lower, due.topic, due.payload, "definition.not_passed_on", retain=True):
+                log.info("definition.passed_on", extra={"topic": due.topic})
             self._unsaved = True
         self.publish_status(now_us)
 
