@@ -31,6 +31,7 @@ from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
 from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, ordinal_of, role_of
 from edge_agent.algebra.query.key import QueryKey
+from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.withdrawals import superseded
 from edge_agent.root.punctuation_windows import (
@@ -58,7 +59,9 @@ class PunctuationWindows:
     windows with missing gateways. revised_us: time of the last revision. floors: node of the rows -> windows that end
     by then are forgotten; '' also for nodes without their own. merged: the markers of all nodes (interpretation
     central). numbered: number -> shown window that lacks a node. withdrawn: windows whose rows are withdrawn. passed:
-    node -> its own number of its last window that has closed, so that earlier ones that did not come are lost.
+    node -> its own number of its last window that has closed, so that earlier ones that did not come are lost. ends:
+    node -> end of its window with the number in `made`. shifts: node -> how much its own numbers are above those in its
+    rows, because it has begun to count anew.
     """
 
     known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class PunctuationWindows:
     numbered: dict[int, Place] = field(default_factory=dict)
     withdrawn: set[Place] = field(default_factory=set)
     passed: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    shifts: dict[str, int] = field(default_factory=dict)
     _fresh: list[tuple[int, int]] = field(default_factory=list)  # central: windows that closed at this step
     _reach: dict[str, int] = field(default_factory=dict)  # node of a group -> latest end of its parts of shown windows
 
@@ -114,11 +119,25 @@ class PunctuationWindows:
                 continue
             number = -1
             if key != MARKER_KEY:
-                last = self.made.get(node, -1)
-                number = ordinal_of(key, last)
-                self.made[node] = max(number, last)
+                number = self._own_number(node, key, start_us)
+                if number > self.made.get(node, -1):
+                    self.made[node], self.ends[node] = number, end_us
             if (node, start_us, end_us) not in self.shown:  # a member that is behind may repeat them
                 known[start_us, end_us] = number
+
+    def _own_number(self, node: str, key: str, start_us: int) -> int:
+        """The number of a window at its node, which goes on if the node has lost its spool and counts from 0 again.
+
+        Then the window is the next of all nodes that the node has not had: nobody knows how many it has missed. Numbers
+        are known modulo ORDINALS only, so one that leads back, or a 0, shows this if the window is newer than all.
+        """
+        last, shift = self.made.get(node, -1), self.shifts.get(node, 0)
+        number = ordinal_of(key, last - shift) + shift
+        if start_us < self.ends.get(node, FAR_US) or number == last + 1 or (number > last and int(key[1:])):
+            return number
+        number = last + 1 + max(0, self.next - self._common(node, last) - 1) * (node in self.first)
+        self.shifts[node] = number - int(key[1:])
+        return number
 
     def touch(self, node: str, low_us: Ints, high_us: Ints) -> None:
         """Mark shown windows that rows in [low, high) touch for revision. low_us, high_us: shape (n,), n may be 0."""
@@ -300,7 +319,7 @@ class PunctuationWindows:
 
     def leave(self, node: str) -> None:
         """Forget a node that is gone for good. If its name returns, it joins anew."""
-        for of in (self.known, self.made, self.first, self.joined, self.passed):
+        for of in (self.known, self.made, self.first, self.joined, self.passed, self.ends, self.shifts):
             of.pop(node, None)
 
     def _awaited(self, node: str, number: int) -> bool:
@@ -407,6 +426,8 @@ class PunctuationWindows:
             "numbered": [[number, list(place)] for number, place in self.numbered.items()],
             "withdrawn": [list(place) for place in sorted(self.withdrawn)],
             "passed": dict(self.passed),
+            "ends": dict(self.ends),
+            "shifts": dict(self.shifts),
             "revised": self.revised_us,
             "floors": dict(self.floors),
         }
@@ -434,6 +455,8 @@ class PunctuationWindows:
             numbered={number: (node, start, end) for number, (node, start, end) in state["numbered"]},
             withdrawn={(node, start, end) for node, start, end in state["withdrawn"]},
             passed=dict(state.get("passed", {})),  # not in states of older versions
+            ends=dict(state.get("ends", {})),  # likewise
+            shifts=dict(state.get("shifts", {})),  # likewise
         )
         for place, (picks, coverage) in shown.items():
             made._show(JointWindow(place, picks, coverage, within=False))

@@ -24,7 +24,7 @@ WINDOW_US = 10 * S
 
 def host_of(name: str, now_us: int) -> SimulatedHost[Gateway]:
     settings = NodeSettings(name, commit_interval_us=1, frontier_step_us=1)
-    host = SimulatedHost(Gateway(settings, Random(name)))
+    host = SimulatedHost(Gateway(settings, Random(f"{name} {now_us}")))
     host.do(Configured((SENSOR,), (QUERY,), (), (canonical_query(QUERY),)), now_us)
     host.accepted(now_us)
     return host
@@ -34,7 +34,7 @@ def host_of(name: str, now_us: int) -> SimulatedHost[Gateway]:
 class Fleet:
     """The gateways a and b with a marker every 10 s each, and the root that reads their frames."""
 
-    root: NumpyRoot = field(default_factory=lambda: NumpyRoot(JOURNAL, grace_us=600 * S, named=("a", "b")))
+    root: NumpyRoot = field(default_factory=lambda: NumpyRoot(JOURNAL, grace_us=5 * S, named=("a", "b")))
     hosts: dict[str, SimulatedHost[Gateway]] = field(default_factory=lambda: {n: host_of(n, T0) for n in "ab"})
     seen: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
@@ -78,3 +78,13 @@ def test_a_window_that_a_full_spool_dropped_holds_no_other() -> None:
     assert fleet.window(2, lost="b") == []
     assert told(fleet.window(3)) == [(1, 2, 1.0, (("b", "lost"),)), (2, 3, 4.0, ())]
     assert told(fleet.window(4)) == [(3, 4, 6.0, ())]
+
+
+def test_a_gateway_with_an_empty_disk_takes_part_from_its_first_window_on() -> None:
+    """protocol 1.2: it counts from 0 again; rows stopped until it had had as many windows as before."""
+    fleet = Fleet()
+    for number in range(4):
+        fleet.window(number)
+    fleet.replaced("b", T0 + 4 * WINDOW_US - S)
+    rows = [row for number in range(4, 9) for row in told(fleet.window(number))]
+    assert [(start, end) for start, end, _, _ in rows] == [(3, 5), (4, 6), (5, 7), (6, 8)]

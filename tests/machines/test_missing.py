@@ -269,6 +269,37 @@ def test_a_number_that_a_line_which_is_away_may_still_have_is_waited_for() -> No
         )
 
 
+@pytest.mark.parametrize("number", [5, 3_000, 4_097])
+def test_a_node_that_counts_anew_because_it_lost_its_spool_goes_on_with_the_next_window(number: int) -> None:
+    """protocol 1.2, 6.2: rows stopped until it had had as many windows as before."""
+    bench = Bench("order", "hold", from_us=100)
+    for node in "ab":
+        bench.number(node, number, 100, 110)
+    assert spans(bench.step(a=110, b=110).closing) == [(100, 110)]
+    for at in (1, 2, 3):
+        bench.number("a", number + at, 100 + at * 10, 110 + at * 10)
+    bench.number("b", 0, 125, 131)
+    assert spans(bench.step(a=200, b=131).closing) == [(110, 131)]
+    bench.number("b", 2, 137, 140)  # its second one is lost
+    found = bench.step(a=200, b=200).closing
+    assert [joint.coverage.missing for joint in found] == [(("b", "lost"),), ()]
+    assert spans(found) == [(120, 130), (130, 140)]
+
+
+def test_a_node_that_counts_anew_while_others_went_on_joins_the_next_window() -> None:
+    """protocol 4.4, 6.2: nobody knows how many windows it has missed."""
+    bench = Bench("order", "skip")
+    for number in range(5):
+        bench.number("a", number, 10 + number * 10, 20 + number * 10)
+    for number in (0, 1):
+        bench.number("b", number, 10 + number * 10, 20 + number * 10)
+    assert len(bench.step(a=60, b=30, stuck="b").closing) == 5
+    bench.number("b", 0, 55, 64)
+    bench.number("a", 5, 60, 70)
+    (closing,) = bench.step(a=70, b=70).closing
+    assert (closing.place, missing(closing)) == (("", 55, 70), [])
+
+
 def test_a_state_of_an_older_version_goes_on_after_a_number_that_was_lost() -> None:
     """It had waited for it."""
     bench = Bench("order", "hold")
