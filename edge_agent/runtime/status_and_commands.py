@@ -255,22 +255,9 @@ def publish_fitting(connection: Connection, topic: str, status: bytes, shorter: 
         return True
 
 
-def publish_or_log(
-    connection: Connection,
-    topic: str,
-    payload: bytes,
-    event: str,
-    *,
-    retain: bool = False,
-    expiry_s: int | None = None,
-) -> bool:
-    """Publish what is sent again later in any case. event: for the log, if the broker does not accept its size.
-
-    Returns whether it accepts that.
-    """
+def publish_or_log(connection: Connection, topic: str, payload: bytes, event: str) -> None:
+    """Publish what is sent again later in any case. event: for the log, if the broker does not accept its size."""
     try:
-        connection.publish(topic, payload, retain=retain, expiry_s=expiry_s)
+        connection.publish(topic, payload)
     except PortError as err:
         log.warning(event, extra={"why": str(err)})
-        return False
-    return True

@@ -160,7 +160,9 @@ def test_a_broker_whose_limit_is_too_small_for_frames_is_an_alarm_until_it_is_ra
     for most_bytes, alarm in ((150, True), (150, True), (None, False), (150, True), (1 << 20, False)):
         connection.maximum_packet_bytes = most_bytes
         gateway._on_up(connection, Up(session_present=True), BEGIN_US)
-        assert (name in gateway.status.card(gateway.machine, gateway.clock).get("alarms", {})) == alarm
+        alarms = gateway.status.card(gateway.machine, gateway.clock).get("alarms", {})
+        assert isinstance(alarms, dict)
+        assert (name in alarms) == alarm
     assert [record.message for record in caplog.records].count("broker.small_packets") == 2
     gateway._on_down(connection, Down("reset", 1.0, was_up=False), BEGIN_US)
     assert not gateway.status.small
