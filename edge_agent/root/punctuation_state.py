@@ -4,8 +4,9 @@ Rules (docs/protocol.md), by interpretation:
 
 - local, bounds: a window is complete when the frontier has reached its end (4.4).
 - order: the i-th windows of all nodes form one window as soon as every node has sent its window. If the query allows,
-  nodes that are left out are not waited for. A node counts from the first window that it serves the revision for; its
-  own numbers go on from one revision to the next. The first window of a node that joins later is the next of all nodes.
+  nodes that are left out are not waited for. Nor is a window that was lost: a later one of the node has closed, and the
+  node has promised that nothing before it follows. A node counts from the first window that it serves the revision for;
+  its own numbers go on from one revision to the next. The first window of a node that joins later is the next of all.
 - overlap: windows that overlap or touch form one window, complete when the bound of their markers is above its end
   (5.1).
 - central: the markers of all nodes cut one stream. A window is complete when every node's frontier has passed its end
@@ -31,6 +32,7 @@ from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
 from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, ordinal_of, role_of
 from edge_agent.algebra.query.key import QueryKey
+from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.withdrawals import superseded
 from edge_agent.root.punctuation_windows import (
@@ -57,7 +59,10 @@ class PunctuationWindows:
     the parts and coverage of these rows. touched: shown windows whose rows must be computed again. lacking: shown
     windows with missing gateways. revised_us: time of the last revision. floors: node of the rows -> windows that end
     by then are forgotten; '' also for nodes without their own. merged: the markers of all nodes (interpretation
-    central). numbered: number -> shown window that lacks a node. withdrawn: windows whose rows are withdrawn.
+    central). numbered: number -> shown window that lacks a node. withdrawn: windows whose rows are withdrawn. passed:
+    node -> its own number of its last window that has closed, so that earlier ones that did not come are lost. ends:
+    node -> end of its window with the number in `made`. shifts: node -> how much its own numbers are above those in its
+    rows, because it has begun to count anew.
     """
 
     known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
@@ -73,6 +78,9 @@ class PunctuationWindows:
     merged: MergedMarkers = field(default_factory=MergedMarkers)
     numbered: dict[int, Place] = field(default_factory=dict)
     withdrawn: set[Place] = field(default_factory=set)
+    passed: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    shifts: dict[str, int] = field(default_factory=dict)
     _fresh: list[tuple[int, int]] = field(default_factory=list)  # central: windows that closed at this step
     _reach: dict[str, int] = field(default_factory=dict)  # node of a group -> latest end of its parts of shown windows
 
@@ -122,11 +130,25 @@ class PunctuationWindows:
                 continue
             number = -1
             if key != MARKER_KEY:
-                last = self.made.get(node, -1)
-                number = ordinal_of(key, last)
-                self.made[node] = max(number, last)
+                number = self._own_number(node, key, start_us)
+                if number > self.made.get(node, -1):
+                    self.made[node], self.ends[node] = number, end_us
             if (node, start_us, end_us) not in self.shown:  # a member that is behind may repeat them
                 known[start_us, end_us] = number
+
+    def _own_number(self, node: str, key: str, start_us: int) -> int:
+        """The number of a window at its node, which goes on if the node has lost its spool and counts from 0 again.
+
+        Then the window is the next of all nodes that the node has not had: nobody knows how many it has missed. Numbers
+        are known modulo ORDINALS only, so one that leads back, or a 0, shows this if the window is newer than all.
+        """
+        last, shift = self.made.get(node, -1), self.shifts.get(node, 0)
+        number = ordinal_of(key, last - shift) + shift
+        if start_us < self.ends.get(node, FAR_US) or number == last + 1 or (number > last and int(key[1:])):
+            return number
+        number = last + 1 + max(0, self.next - self._common(node, last) - 1) * (node in self.first)
+        self.shifts[node] = number - int(key[1:])
+        return number
 
     def touch(self, node: str, low_us: Ints, high_us: Ints, past_us: int = NEVER_US) -> None:
         """Mark shown windows that rows in [low, high) touch for revision. past_us: see `step`.
@@ -174,10 +196,11 @@ class PunctuationWindows:
                 continue
             for old in instead:
                 self._drop(old)
-            number = next((numbers[old] for old in instead if old in numbers), self.next)
+            number = next((numbers[old] for old in instead if old in numbers), self.next - 1)
             numbers[place] = number
             expected = self._expected(members, picks, number) if read_as == {"order"} else members
-            self._show(JointWindow(place, picks, coverage_of(key, (place, picks), expected, gaps), within))
+            lost = self._lost(expected, number)
+            self._show(JointWindow(place, picks, coverage_of(key, (place, picks), expected, gaps, lost), within))
             # rows of windows that may be joined are identified by their start, others by both bounds
             same = [old for old in instead if old == place or (read_as == {"overlap"} and old[1] == place[1])]
             (revising if same or place in self.withdrawn else closing)[place] = None
@@ -188,8 +211,9 @@ class PunctuationWindows:
         lacking = {place for place in self.lacking if place[2] > past.get(place[0], NEVER_US)}
         for place in sorted((self.touched | lacking) - closing.keys() - revising.keys()) if due else ():
             picks, before = self.shown[place]
-            expected = self._expected(members, picks, numbers.get(place, -1)) if read_as == {"order"} else members
-            coverage = coverage_of(key, (place, picks), expected, gaps)
+            number = numbers.get(place, -1)
+            expected = self._expected(members, picks, number) if read_as == {"order"} else members
+            coverage = coverage_of(key, (place, picks), expected, gaps, self._lost(expected, number))
             if coverage != before or place in self.touched:
                 self._show(JointWindow(place, picks, coverage, within))
                 revising[place] = None
@@ -295,7 +319,11 @@ class PunctuationWindows:
         Its number is 0 at a node that has served the revision from the beginning. At others it is found once the
         node's frontier has reached the end of such a window, because rows may arrive out of order.
         """
-        for node, (_, view) in members.items():
+        for node, (group, view) in members.items():
+            # a line of the node that is left out may still have the number: only `skip` goes on without it
+            closed_us = view.frontier_us if group.cut.skips else min(view.frontier_us, *view.leaves.distinct())
+            closed = (number for window, number in self.known.get(node, {}).items() if window[1] <= closed_us)
+            self.passed[node] = max(self.passed.get(node, -1), *closed, -1)
             if node in self.first:
                 continue
             self.joined.setdefault(node, self.next)
@@ -316,9 +344,13 @@ class PunctuationWindows:
         here = {node for node, _, _ in picks}
         return {node: of for node, of in members.items() if node in here or self.joined.get(node, 0) <= number}
 
+    def _lost(self, nodes: Iterable[str], number: int) -> set[str]:
+        """The nodes whose window with this number among those of all nodes will not come, unless it has."""
+        return {node for node in nodes if self._common(node, self.passed.get(node, -1)) > number >= 0}
+
     def leave(self, node: str) -> None:
         """Forget a node that is gone for good. If its name returns, it joins anew."""
-        for of in (self.known, self.made, self.first, self.joined):
+        for of in (self.known, self.made, self.first, self.joined, self.passed, self.ends, self.shifts):
             of.pop(node, None)
 
     def _awaited(self, node: str, number: int) -> bool:
@@ -327,19 +359,28 @@ class PunctuationWindows:
         return number >= 0 and (node not in self.first or common >= self.next or common in self.numbered)
 
     def _ordered(self, key: QueryKey, members: Members) -> Iterator[Complete]:
-        """Yields windows by number while every node has sent the next one, or is left out and the query allows that."""
+        """Yields windows by number while every node has sent the next one, has lost it, or is left out and the query
+        allows that.
+        """
         own = {
             node: {self._common(node, number): window for window, number in self.known.get(node, {}).items()}
             for node in members
         }
         while True:
+            lost = {node for node in self._lost(members, self.next) if self.next not in own[node]}
+            if lost == members.keys():
+                self.next = min(
+                    (n for windows in own.values() for n in windows if n > self.next), default=self.next + 1
+                )
+                continue
             here = {
                 node: windows[self.next]
                 for node, windows in own.items()
                 if self.next in windows and windows[self.next][1] <= members[node][1].frontier_us
             }
-            lacking = [members[node] for node in own.keys() - here.keys()]
-            if not here or not all(group.cut.skips and view.stuck for group, view in lacking):
+            lacking = own.keys() - here.keys()
+            awaited = [members[node] for node in lacking - lost]
+            if not here or not all(group.cut.skips and view.stuck for group, view in awaited):
                 return
             picks = tuple((node, *window) for node, window in here.items())
             number, self.next = self.next, self.next + 1
@@ -415,6 +456,9 @@ class PunctuationWindows:
             "merged": self.merged.snapshot(),
             "numbered": [[number, list(place)] for number, place in self.numbered.items()],
             "withdrawn": [list(place) for place in sorted(self.withdrawn)],
+            "passed": dict(self.passed),
+            "ends": dict(self.ends),
+            "shifts": dict(self.shifts),
             "revised": self.revised_us,
             "floors": dict(self.floors),
         }
@@ -441,6 +485,9 @@ class PunctuationWindows:
             merged=MergedMarkers.restore(state["merged"]),
             numbered={number: (node, start, end) for number, (node, start, end) in state["numbered"]},
             withdrawn={(node, start, end) for node, start, end in state["withdrawn"]},
+            passed=dict(state.get("passed", {})),  # not in states of older versions
+            ends=dict(state.get("ends", {})),  # likewise
+            shifts=dict(state.get("shifts", {})),  # likewise
         )
         for place, (picks, coverage) in shown.items():
             made._show(JointWindow(place, picks, coverage, within=False))

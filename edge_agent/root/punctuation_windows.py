@@ -5,11 +5,11 @@ root/punctuation_state.py decides which windows get rows now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_agent.algebra.coverage import Coverage, session_coverage, window_coverage
-from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.frame import LOST, Gap
 from edge_agent.algebra.punctuation.markers import MARKER_KEY
 from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.key import QueryKey
@@ -41,7 +41,14 @@ class WindowChanges:
     gone: tuple[Place, ...] = ()
 
 
-def coverage_of(key: QueryKey, whole: tuple[Place, Sequence[Pick]], members: Members, gaps: Sequence[Gap]) -> Coverage:
+def coverage_of(
+    key: QueryKey,
+    whole: tuple[Place, Sequence[Pick]],
+    members: Members,
+    gaps: Sequence[Gap],
+    lost: Collection[str] = (),
+) -> Coverage:
+    """The coverage of a window and its parts. lost: nodes whose part will not come, though they have gone on."""
     place, picks = whole
     expected: set[str] = set()
     missing: set[tuple[str, str]] = set()
@@ -50,7 +57,7 @@ def coverage_of(key: QueryKey, whole: tuple[Place, Sequence[Pick]], members: Mem
         if group.cut.numbered:  # leaves that are left out of the window with this number
             lacking = {*view.unheard} if node in here else {*view.leaves, *view.unheard}
             expected |= lacking
-            missing |= {(leaf, "behind") for leaf in lacking}
+            missing |= {(leaf, LOST if node in lost and leaf in view.leaves else "behind") for leaf in lacking}
     for node, start_us, end_us in picks:
         if node not in members:
             continue

@@ -242,6 +242,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         """Handle a message that only this role understands."""
 
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
+        self.status.note_limit(connection)
         if connection is self.up:
             self.publish_status(now_us, always=True)
         elif connection in self.ways:
@@ -250,6 +251,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             self.feed(LinkUp(parent), now_us)
 
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
+        self.status.note_limit(connection, report.why)
         if connection in self.ways:
             self.executor.void(connection)
             connection.link = replace(connection.link, will=self.status.will())

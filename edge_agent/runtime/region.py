@@ -18,7 +18,7 @@ from edge_agent.config.in_force.known_definitions import (
     publication,
 )
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
-from edge_agent.errors import WireError
+from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.slots import NUMBERER
 from edge_agent.machines.downlink.line_watch import MOST_NAMED
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
@@ -233,12 +233,23 @@ class RegionLoop(NodeLoop):
 
     def _publish(self, now_us: int) -> None:
         for payload in self.fleet.passed(now_us) if self.lower.up else ():
-            self.lower.publish(topics.commands_to_all(), payload, expiry_s=PASSED_EXPIRY_S)
+            self._sent_below(topics.commands_to_all(), payload, "command.not_passed_on", expiry_s=PASSED_EXPIRY_S)
         for due in self.numberer.due(now_us) if self.lower.up and not self._one_broker else ():
-            self.lower.publish(due.topic, due.payload, retain=True)
-            log.info("definition.passed_on", extra={"topic": due.topic})
+            if self._sent_below(due.topic, due.payload, "definition.not_passed_on", retain=True):
+                log.info("definition.passed_on", extra={"topic": due.topic})
             self._unsaved = True
         self.publish_status(now_us)
+
+    def _sent_below(
+        self, topic: str, payload: bytes, event: str, *, retain: bool = False, expiry_s: int | None = None
+    ) -> bool:
+        """Publish for all nodes below. Returns False if the broker does not accept the size, and logs `event`."""
+        try:
+            self.lower.publish(topic, payload, retain=retain, expiry_s=expiry_s)
+        except PortError as err:
+            log.warning(event, extra={"why": str(err)})
+            return False
+        return True
 
     def _wake_us(self) -> int:
         wake_us = None if self._one_broker else self.numberer.wake_us()

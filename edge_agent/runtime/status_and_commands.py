@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from edge_agent.algebra.frame import MAX_FRAME_BYTES
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.span import FAR_US
 from edge_agent.config import topics
@@ -20,7 +21,7 @@ from edge_agent.errors import PortError
 from edge_agent.machines.node import Node
 from edge_agent.ports import Clock
 from edge_agent.ports.clock import JudgedClock
-from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.connection import RAISE, Connection
 from edge_agent.ports.mqtt.link import Will
 
 log = logging.getLogger("headwater")
@@ -29,6 +30,7 @@ _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds si
 LONG_LISTS: Final = ("sensors", "failing", "refused", "retired")  # fields of the status that can be left out
 MOST_SENSORS: Final = 20  # failing sensors with an alarm of their own; `state` names all
 MOST_RETIRED: Final = 20  # retired nodes that are named; the others are counted
+TOPIC_BYTES: Final = 256  # at most, of a packet with a frame: its topic and what MQTT adds
 MOST_WORDS: Final = 1024  # bytes of a command
 BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
 BOOKS_AGAIN_US: Final = 3_600_000_000  # unchanged books are repeated, so that `headwater status` shows a node as heard
@@ -88,7 +90,8 @@ class NodeStatus:
     example. failing: functions of packages that failed, and why. in_doubt: former parent -> number of frames that wait
     for it, and since when (0: not known). asked_us: when the node asked its parent for the time, us since boot; the
     parent repeats it in its answer (docs/protocol.md 4.3). differ: definition -> how it differs between two brokers.
-    failing_sensors: sensor whose driver fails -> why. retired: nodes that configuration retired here (1.5).
+    failing_sensors: sensor whose driver fails -> why. retired: nodes that configuration retired here (1.5). small:
+    broker whose limit for packets is too small for frames -> text.
     """
 
     node: str
@@ -104,6 +107,23 @@ class NodeStatus:
     differ: Mapping[str, str] = field(default_factory=dict)
     failing_sensors: Mapping[str, str] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
+    small: dict[str, str] = field(default_factory=dict)
+
+    def note_limit(self, connection: Connection, down: str = "") -> None:
+        """Raise an alarm while a broker accepts smaller packets than frames may have, or end it.
+
+        down: why the connection was lost, if it was.
+        """
+        broker, most_bytes = f"broker {connection.link.url}", connection.maximum_packet_bytes
+        if down:
+            self.small |= {broker: down} if RAISE in down else {}
+        elif most_bytes is None or most_bytes >= MAX_FRAME_BYTES + TOPIC_BYTES:
+            self.small.pop(broker, None)
+        elif broker not in self.small:
+            self.small[broker] = (
+                f"accepts packets of at most {most_bytes} bytes, frames have up to {MAX_FRAME_BYTES}; {RAISE}"
+            )
+            log.warning("broker.small_packets", extra={"broker": connection.link.url, "why": self.small[broker]})
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
         """The fields of the status and of the answer to `diagnose`."""
@@ -127,7 +147,13 @@ class NodeStatus:
         """Alarms of the machine and of this process: child, definition or sensor -> text."""
         sensors = {f"sensor {name}": why for name, why in islice(self.failing_sensors.items(), MOST_SENSORS)}
         more = len(self.failing_sensors) - MOST_SENSORS
-        return {**machine.alarms, **self.differ, **sensors, **({"sensors": f"{more} more fail"} if more > 0 else {})}
+        return {
+            **machine.alarms,
+            **self.differ,
+            **self.small,
+            **sensors,
+            **({"sensors": f"{more} more fail"} if more > 0 else {}),
+        }
 
     def _clock(self, clock: Clock) -> dict[str, object]:
         """Whether the time is known, its source, and how far it may be off."""

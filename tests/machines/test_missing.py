@@ -33,6 +33,7 @@ class Bench:
     on_missing: str
     marked: PunctuationWindows = field(default_factory=PunctuationWindows)
     from_us: int | None = None  # the first window start that the query serves
+    away: dict[str, int] = field(default_factory=dict)  # leaf -> how far its line to a parent that is away has come
 
     def __post_init__(self) -> None:
         window = Punctuation(self.interpretation)
@@ -54,7 +55,9 @@ class Bench:
         views = {"": GroupView(min(counted), LeafTimes.of(leaves), serving, {}, unheard=unheard)}
         if not self.shared:
             views = {
-                leaf: GroupView(us, LeafTimes.of({leaf: us}), serving, {}, stuck=leaf in stuck, unheard=unheard)
+                leaf: GroupView(
+                    us, LeafTimes.of({leaf: self.away.get(leaf, us)}), serving, {}, stuck=leaf in stuck, unheard=unheard
+                )
                 for leaf, us in leaves.items()
             }
         members = {node: (self.query.group_at(node), view) for node, view in views.items()}
@@ -211,15 +214,102 @@ def test_windows_by_number_begin_with_the_first_of_each_node_that_the_query_serv
     assert bench.marked.known == {"a": {}, "b": {}}, "what is not served is forgotten"
 
 
-def test_a_number_that_does_not_come_is_waited_for_and_moves_no_other() -> None:
-    bench = Bench("order", "wait", from_us=100)
+def test_a_number_that_does_not_come_is_not_waited_for_and_moves_no_other() -> None:
+    """protocol 4.7, 6.2: the node has promised that nothing before its next window follows, so that one was lost."""
+    bench = Bench("order", "hold", from_us=100)
     for number in (7, 8, 9):
         bench.number("a", number, 30 + number * 10, 40 + number * 10)
     bench.number("b", 3, 100, 110)
     bench.number("b", 5, 120, 130)
-    assert spans(bench.step(a=200, b=200).closing) == [(100, 110)]
-    bench.number("b", 4, 110, 120)
-    assert spans(bench.step(a=200, b=200).closing) == [(110, 120), (120, 130)]
+    assert spans(bench.step(a=200, b=125).closing) == [(100, 110)], "the next one of b is not over"
+    (without, whole) = bench.step(a=200, b=200).closing
+    assert (spans((without, whole)), missing(whole)) == ([(110, 120), (120, 130)], [])
+    assert without.coverage.missing == (("b", "lost"),)
+    assert (without.coverage.expected, without.picks) == (("a", "b"), (("a", 110, 120),))
+    assert bench.step(a=300, b=300) == WindowChanges(), "what is missing from it stays so"
+    bench.number("b", 4, 112, 120)
+    (revised,) = bench.step(a=300, b=300).revising
+    assert (spans((revised,)), missing(revised)) == ([(110, 120)], [])
+
+
+def test_a_number_that_no_node_has_any_more_gives_no_row_and_holds_nothing() -> None:
+    """protocol 6.2: also if it is lost for a very long time."""
+    bench = Bench("order", "hold")
+    for number in (0, 2_000):
+        bench.number("a", number, 10 + number, 11 + number)
+        bench.number("b", number + (number > 0), 10 + number, 12 + number)
+    found = bench.step(a=3_000, b=3_000)
+    assert [(spans((joint,)), joint.coverage.missing) for joint in found.closing] == [
+        ([(10, 12)], ()),
+        ([(2_010, 2_011)], (("b", "lost"),)),
+    ]
+    bench.number("a", 2_001, 2_011, 2_020)
+    (closing,) = bench.step(a=3_000, b=3_000).closing
+    assert (closing.place, missing(closing)) == (("", 2_010, 2_020), [])
+    bench.step(a=4_000 + 2 * HORIZON_US, b=4_000 + 2 * HORIZON_US)
+    assert (bench.marked.numbered, bench.marked.shown, bench.marked.known) == ({}, {}, {"a": {}, "b": {}})
+
+
+def test_a_number_that_a_line_which_is_away_may_still_have_is_waited_for() -> None:
+    """protocol 1.5: the node has moved, and what it sent to the former parent has not come yet; `skip` goes on."""
+    for on_missing, wanted in (("hold", []), ("skip", [(20, 30)])):
+        bench = Bench("order", on_missing)
+        bench.away = {"b": 15}
+        for number in (0, 1, 2):
+            bench.number("a", number, 10 + number * 10, 20 + number * 10)
+            if number != 1:
+                bench.number("b", number, 10 + number * 10, 20 + number * 10)
+        assert spans(bench.step(a=40, b=40).closing)[1:2] == wanted
+        bench.away = {}
+        bench.number("b", 1, 20, 30)
+        found = bench.step(a=40, b=40)
+        assert (spans((*found.closing, *found.revising))[:1], missing((*found.closing, *found.revising)[0])) == (
+            [(20, 30)],
+            [],
+        )
+
+
+@pytest.mark.parametrize("number", [5, 3_000, 4_097])
+def test_a_node_that_counts_anew_because_it_lost_its_spool_goes_on_with_the_next_window(number: int) -> None:
+    """protocol 1.2, 6.2: rows stopped until it had had as many windows as before."""
+    bench = Bench("order", "hold", from_us=100)
+    for node in "ab":
+        bench.number(node, number, 100, 110)
+    assert spans(bench.step(a=110, b=110).closing) == [(100, 110)]
+    for at in (1, 2, 3):
+        bench.number("a", number + at, 100 + at * 10, 110 + at * 10)
+    bench.number("b", 0, 125, 131)
+    assert spans(bench.step(a=200, b=131).closing) == [(110, 131)]
+    bench.number("b", 2, 137, 140)  # its second one is lost
+    found = bench.step(a=200, b=200).closing
+    assert [joint.coverage.missing for joint in found] == [(("b", "lost"),), ()]
+    assert spans(found) == [(120, 130), (130, 140)]
+
+
+def test_a_node_that_counts_anew_while_others_went_on_joins_the_next_window() -> None:
+    """protocol 4.4, 6.2: nobody knows how many windows it has missed."""
+    bench = Bench("order", "skip")
+    for number in range(5):
+        bench.number("a", number, 10 + number * 10, 20 + number * 10)
+    for number in (0, 1):
+        bench.number("b", number, 10 + number * 10, 20 + number * 10)
+    assert len(bench.step(a=60, b=30, stuck="b").closing) == 5
+    bench.number("b", 0, 55, 64)
+    bench.number("a", 5, 60, 70)
+    (closing,) = bench.step(a=70, b=70).closing
+    assert (closing.place, missing(closing)) == (("", 55, 70), [])
+
+
+def test_a_state_of_an_older_version_goes_on_after_a_number_that_was_lost() -> None:
+    """It had waited for it."""
+    bench = Bench("order", "hold")
+    for number in (0, 1):
+        bench.number("a", number, 10 + number * 10, 20 + number * 10)
+    bench.number("b", 1, 20, 30)
+    state = bench.marked.snapshot()
+    del state["passed"]
+    bench.marked = PunctuationWindows.restore(state)
+    assert spans(bench.step(a=30, b=30).closing) == [(10, 20), (20, 30)]
 
 
 def test_a_node_that_joins_later_takes_part_from_the_next_window_on() -> None:

@@ -9,10 +9,10 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.frame import Frame, Receipt
 from edge_agent.machines.downlink.losses.let_go import WAIT_US
 from edge_agent.machines.events import SpooledFrame
-from edge_agent.machines.uplink.frame_queue import MARK_AHEAD
+from edge_agent.machines.uplink.frame_queue import MARK_AHEAD, MARK_UNANSWERED
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.pending_frames import RESEND_MOST_US, PendingFrames
 
@@ -52,6 +52,11 @@ def test_they_are_the_frames_that_a_list_would_hold_in_its_order(steps: list[tup
         assert all(key in pending for key in marked + unmarked)
 
 
+def nothing(epoch: int, seq: int) -> Frame:
+    """Reads no frame."""
+    raise AssertionError((epoch, seq))
+
+
 def test_a_month_of_outage_at_a_frame_a_second_takes_no_memory_and_drains_in_order() -> None:
     """protocol 3.3"""
     box = Outbox("a", Random(1), version="1")
@@ -59,6 +64,7 @@ def test_a_month_of_outage_at_a_frame_a_second_takes_no_memory_and_drains_in_ord
     tracemalloc.start()
     box.take_over((SpooledFrame(5, 3, False, run=MONTH),))
     box.link(up=True)
+    box.receipt(Receipt(5, 7, 3), nothing)
     upto = 3
     for second in range(5):
         marks = box.marks()
@@ -68,7 +74,7 @@ def test_a_month_of_outage_at_a_frame_a_second_takes_no_memory_and_drains_in_ord
             for each in published:
                 box.sent(each.epoch, each.seq)
         upto += MARK_AHEAD
-        box.receipt(Receipt(5, 7, upto), lambda epoch, seq: (_ for _ in ()).throw(AssertionError((epoch, seq))))
+        box.receipt(Receipt(5, 7, upto), nothing)
         assert box.take_forgotten() == marks
     assert box.spooled == MONTH - 5 * MARK_AHEAD
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
@@ -96,7 +102,42 @@ def test_no_more_frames_are_marked_as_sent_than_may_have_to_be_sent_again() -> N
     box.journal = 7
     box.take_over((SpooledFrame(5, 3, False, run=3 * MARK_AHEAD),))
     box.link(up=True)
+    box.receipt(Receipt(5, 7, 3), nothing)
     assert len(box.marks()) == MARK_AHEAD
     assert box.marks() == []
-    box.receipt(Receipt(5, 7, 3 + 10), lambda epoch, seq: (_ for _ in ()).throw(AssertionError((epoch, seq))))
+    box.receipt(Receipt(5, 7, 3 + 10), nothing)
     assert len(box.marks()) == 10
+
+
+def test_few_frames_are_marked_as_sent_before_the_parent_has_answered() -> None:
+    """protocol 3.7: it may have lost its journal meanwhile, and then all of them are in doubt; 3.3."""
+    box = Outbox("a", Random(1), version="1")
+    box.journal = 7
+    box.take_over((SpooledFrame(5, 3, False, run=3 * MARK_AHEAD),))
+    box.link(up=True)
+    assert len(box.marks()) == MARK_UNANSWERED
+    box.committed()
+    assert box.marks() == []
+    box.receipt(Receipt(5, 7, 3), nothing)
+    assert len(box.marks()) == MARK_AHEAD - MARK_UNANSWERED
+    box.receipt(Receipt(5, 7, 3 + MARK_AHEAD), nothing)
+    box.link(up=False)
+    box.link(up=True)
+    assert len(box.marks()) == MARK_UNANSWERED, "another connection: another parent may be behind it"
+
+
+def test_a_parent_that_owes_a_receipt_gets_few_frames_more() -> None:
+    """protocol 3.7: its broker lives on, but perhaps not its disk."""
+    box = Outbox("a", Random(1), version="1")
+    box.journal = 7
+    box.take_over((SpooledFrame(5, 3, False, run=3 * MARK_AHEAD),))
+    box.link(up=True)
+    box.receipt(Receipt(5, 7, 3), nothing)
+    box.pending.mark(5)
+    assert [each.seq for each in box.publish(0)] == [*range(3, 8)]
+    for each in box.pending.marked:
+        box.sent(*each)
+    box.publish(20 * S)
+    assert len(box.marks()) == MARK_UNANSWERED - 5
+    box.receipt(Receipt(5, 7, 4), nothing)
+    assert len(box.marks()) == MARK_AHEAD - MARK_UNANSWERED + 1

@@ -82,6 +82,7 @@ def test_frames_of_a_retired_node_count_no_more() -> None:
     parent = parent_of(child)
     parent.children.retire("a")
     assert parent.take("a", child.send((T0, T0 + S, "", 1.0)), T0) == []
+    parent.children.advance_frontiers(T0)
     assert not parent.children.membership(GROUP).expected()
 
 

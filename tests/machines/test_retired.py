@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
@@ -19,7 +20,9 @@ from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.completeness import Decider
+from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import JOURNAL, SUM, S, Sender
+from tests.support.machines.simulated_host import JOURNAL as UP
 from tests.support.machines.simulated_host import SimulatedHost
 
 GROUP = Group("s", "", (), 0)
@@ -330,3 +333,74 @@ def test_the_tier_above_hears_of_a_leaf_that_came_after_its_region_was_retired()
     (member,) = above.children.membership(QUERY.group).members.values()
     assert member.leaves["g"] == Leaf("g", 9, 5)
     assert not above.children.membership(QUERY.group).moves.awaited(member.leaves["g"])
+
+
+def test_what_the_last_member_of_a_group_had_promised_closes_when_it_is_retired() -> None:
+    """protocol 1.5, 4.4: the group had waited for another child, so that its frontier was never published."""
+    a, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=60 * S, named=("a", "x"))
+    for frame in (a.birth(), a.send((0, 10 * S, "", 1.0), (20 * S, 30 * S, "", 2.0), frontier_us=20 * S)):
+        root.take("a", frame, S)
+    assert root.step(S) == []
+    root.decider.retire(("a",), S)
+    (row,) = root.step(2 * S)
+    assert (row.start, row.values["sum"], row.coverage.expected) == (0, 1.0, ("a", "x"))
+    assert row.coverage.missing == (("x", "behind"),), "what the retired one sent is whole"
+    assert root.step(3 * S) == []
+    assert root.decider.parent.children.memberships == {}, "nothing waits for its later windows"
+
+
+@pytest.mark.parametrize("nodes", [("a", "b"), ("b", "a")])
+def test_in_whatever_order_the_last_members_are_retired_the_highest_promise_counts(nodes: tuple[str, ...]) -> None:
+    """protocol 1.5, 4.4: the other one would have been left out."""
+    a, b, root = Sender("a", QUERY), Sender("b", QUERY), NumpyRoot(JOURNAL, grace_us=60 * S)
+    for child, until_us in ((a, 10 * S), (b, 20 * S)):
+        root.take(child.node, child.birth(), S)
+        pieces = [(start, start + 10 * S, "", 1.0) for start in range(0, until_us, 10 * S)]
+        root.take(child.node, child.send(*pieces, frontier_us=until_us), S)
+    assert [row.start for row in root.step(S)] == [0]
+    root.decider.retire(nodes, S)
+    (row,) = root.step(2 * S)
+    assert (row.start, row.coverage.missing) == (10 * S, ())
+
+
+def test_a_group_that_nobody_had_promised_anything_in_ends_with_its_last_member() -> None:
+    """protocol 1.5: it stayed for ever, though nobody could close a window of it."""
+    a, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=60 * S)
+    for frame in (a.birth(), a.send((0, 10 * S, "", 1.0))):
+        root.take("a", frame, S)
+    assert root.step(S) == []
+    root.decider.retire(("a",), S)
+    assert root.step(2 * S) == []
+    assert root.decider.parent.children.memberships == {}
+
+
+def test_the_tier_above_closes_what_the_last_member_of_a_region_had_promised() -> None:
+    """protocol 1.5, 4.4: its rows go up, with the promise that had not been published."""
+    settings, named = NodeSettings("m"), ("a", "x")
+    host = SimulatedHost(Merger(settings, Random(1), grace_us=60 * S, named=named))
+    host.accepted(NOW)
+    host.do(LowerLink(up=True), NOW)
+    a, root = Sender("a", QUERY), NumpyRoot(UP, grace_us=60 * S)
+    a.outbox.journal = host.machine.journal
+    pieces = [(start, start + 10 * S, "", 1.0) for start in (LEFT_AT - 10 * S, LEFT_AT)]
+    for frame in (a.birth(), a.send(*pieces, frontier_us=LEFT_AT)):
+        host.do(Arrived((("a", frame, None),)), NOW + S)
+    host.do(Tick(), NOW + 2 * S)
+    again = SimulatedHost(
+        Merger(settings, Random(2), host.disk.restored(), host.disk.load, grace_us=60 * S, named=named), host.disk
+    )
+    again.do(Retire("a"), NOW + 3 * S)
+    again.do(LowerLink(up=True), NOW + 3 * S)
+    again.accepted(NOW + 3 * S)
+    again.do(Tick(), NOW + 4 * S)
+    assert again.machine.store.readings == 0
+    assert again.machine.parent.children.memberships == {}
+    rows = []
+    for at, (frame, _) in enumerate(again.disk.frames.values()):
+        root.take("m", frame, NOW + 5 * S)
+        rows += root.step(NOW + 5 * S + at)
+    assert [(row.start, row.values["sum"], row.coverage) for row in rows] == [
+        (LEFT_AT - 10 * S, 1.0, Coverage(("a",), ()))
+    ]
+    root.step(NOW + 6 * S)
+    assert root.decider.parent.children.memberships == {}

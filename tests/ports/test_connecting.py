@@ -12,9 +12,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_agent.ports.mqtt.backoff import STABLE_S, Backoff
-from edge_agent.ports.mqtt.connection import Connection
-from edge_agent.ports.mqtt.link import Down, Link
-from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish
+from edge_agent.ports.mqtt.connection import RAISE, Connection
+from edge_agent.ports.mqtt.link import Down, Link, Report
+from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish, size_bytes
 
 
 def test_pauses_double_up_to_the_longest_and_each_is_shortened_by_at_most_half() -> None:
@@ -70,6 +70,46 @@ def test_who_is_cut_off_again_and_again_is_asked_for_a_second_client_unless_the_
     assert isinstance(down, Down)
     assert down.why.startswith(reason)
     assert ("does another client use 'gw-1'?" in down.why) == asks
+
+
+class Subscriber:
+    """The client of a connection, of which only subscriptions matter. sent: the filters of each packet."""
+
+    on_disconnect: object = None
+
+    def __init__(self) -> None:
+        self.sent: list[list[str]] = []
+
+    def subscribe_to(self, filters: list[tuple[str, int]]) -> int:
+        self.sent.append([name for name, _ in filters])
+        return len(self.sent)
+
+
+def subscribed(most_bytes: int | None, *filters: str) -> tuple[Subscriber, list[Report]]:
+    """What is sent to a broker that accepts packets of so many bytes, and the reports."""
+    connection = Connection(Link("mqtt://127.0.0.1:9", "region-1"))
+    client: Any = Subscriber()
+    connection._client, connection.up, connection.maximum_packet_bytes = client, True, most_bytes
+    connection.subscribe(dict.fromkeys(filters, 1))
+    return client, connection.take()
+
+
+@given(st.lists(st.text("ab/+é", min_size=1, max_size=30), unique=True), st.integers(71, 200))
+def test_filters_are_sent_in_packets_that_the_broker_accepts(filters: list[str], most_bytes: int) -> None:
+    client, reports = subscribed(most_bytes, *filters)
+    assert ([name for packet in client.sent for name in packet], reports) == (filters, [])
+    assert all(size_bytes(packet) <= most_bytes for packet in client.sent)
+    assert subscribed(None, *filters)[0].sent == ([filters] if filters else [])
+
+
+def test_a_broker_that_accepts_no_subscription_is_named_with_its_limit_and_tried_again_slowly() -> None:
+    client, (down,) = subscribed(40, "a", "hw/1/up/+/frame/" + "region" * 5)
+    assert client.sent == [["a"]]
+    assert isinstance(down, Down)
+    assert "at most 40 bytes" in down.why
+    assert RAISE in down.why
+    assert "another client" not in down.why
+    assert down.retry_s >= 30
 
 
 class Broker:

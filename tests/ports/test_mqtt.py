@@ -14,7 +14,7 @@ import pytest
 
 from edge_agent.errors import ConfigError
 from edge_agent.ports.mqtt.connection import Connection
-from edge_agent.ports.mqtt.link import Link, Messages, Subscribed, Taken, TooLargeError, Up, Will
+from edge_agent.ports.mqtt.link import Down, Link, Messages, Subscribed, Taken, TooLargeError, Up, Will
 from edge_agent.ports.mqtt.packets import DUP, RETAIN, RefusedPublish
 from tests.support.fakes import Mosquitto
 from tests.support.ports.connections import Net, link
@@ -151,6 +151,18 @@ def test_a_message_the_broker_would_choke_on_is_refused_here_and_the_next_goes_t
     says.publish("a", b"small")
     net.until(lambda: net.payloads(hears) == [b"small"])
     assert says.up
+
+
+def test_a_broker_with_a_tiny_limit_gets_its_subscriptions_and_no_connect_in_vain_without_a_word(
+    net: Net, brokers: Callable[..., Mosquitto]
+) -> None:
+    """A region connected for ever, and nothing said why."""
+    broker = brokers("max_packet_size 150")
+    hears = net.connect(link(broker, "hears"), *(f"hw/1/up/+/frame/region-{n}" for n in range(9)))
+    net.until(lambda: sum(len(each.results) for each in net.of(hears, Subscribed)) == 9)
+    assert hears.up
+    says = net.connect(replace(link(broker, "says"), will=Will("w", bytes(150))), connected=False)
+    net.until(lambda: any("bytes, raise its limit" in each.why for each in net.of(says, Down)))
 
 
 def test_an_oversize_message_of_a_sensor_is_skipped_and_settled(net: Net, mosquitto: Mosquitto) -> None:

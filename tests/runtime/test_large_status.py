@@ -19,7 +19,8 @@ from edge_agent.machines.events import Beat, Restored, SendReceipt
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.ports.mqtt.link import TooLargeError, Up
+from edge_agent.ports.mqtt.connection import RAISE
+from edge_agent.ports.mqtt.link import Down, TooLargeError, Up
 from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.runtime.region import RegionLoop
@@ -147,3 +148,35 @@ def test_a_status_names_some_retired_nodes_and_counts_the_others(tmp_path: Path)
     spool.close()
     assert retired_fields(names[:20]) == {"retired": names[:20]}
     assert retired_fields(()) == {}
+
+
+def test_a_broker_whose_limit_is_too_small_for_frames_is_an_alarm_until_it_is_raised(
+    gateway: GatewayLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was seen in single lines of the log only, or as a connection that ended again and again."""
+    connection = gateway.up
+    assert isinstance(connection, Narrow)
+    name = f"broker {connection.link.url}"
+    for most_bytes, alarm in ((150, True), (150, True), (None, False), (150, True), (1 << 20, False)):
+        connection.maximum_packet_bytes = most_bytes
+        gateway._on_up(connection, Up(session_present=True), BEGIN_US)
+        alarms = gateway.status.card(gateway.machine, gateway.clock).get("alarms", {})
+        assert isinstance(alarms, dict)
+        assert (name in alarms) == alarm
+    assert [record.message for record in caplog.records].count("broker.small_packets") == 2
+    gateway._on_down(connection, Down("reset", 1.0, was_up=False), BEGIN_US)
+    assert not gateway.status.small
+    gateway._on_down(connection, Down(f"reset; {RAISE}", 1.0, was_up=False), BEGIN_US)
+    assert gateway.status.small == {name: f"reset; {RAISE}"}
+
+
+def test_a_region_passes_on_what_its_lower_broker_accepts_and_serves_on(tmp_path: Path) -> None:
+    made, spool = parts(Merger(NodeSettings("m"), Random(1), grace_us=1), tmp_path, "root", "region")
+    lower = Narrow("m")
+    loop = RegionLoop(made, restored={}, lower=lower)
+    lower.most_bytes = 9
+    loop.fleet.wait(b'{"cmd": "mark", "id": "x"}', BEGIN_US)
+    loop._publish(BEGIN_US)
+    assert lower.sent(topics.commands_to_all()) == []
+    loop.waiter.close()
+    spool.close()

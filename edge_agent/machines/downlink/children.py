@@ -172,14 +172,11 @@ class Children:
         self.unlisted.of.pop(node, None)
         self.retired_leaves.gone(node)
         for group, membership in self.memberships.items():
-            member = membership.members.pop(node, None)
+            member = membership.members.get(node)
             if member is not None:
                 names = [name for name in member.leaves if name != node]
                 self.retired_leaves.remember(group, retired_leaves(node, member, names))
-            membership.moves.transit.pop(node, None)
-            membership.moves.served.pop(node, None)
-            for member in membership.members.values():
-                member.drop(node)
+            membership.retire(node)
 
     def advance_frontiers(self, now_us: int) -> dict[Group, int]:
         """Advance and return the frontier of every group. While a group waits, its frontier stays.

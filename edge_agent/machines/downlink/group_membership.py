@@ -41,6 +41,9 @@ class GroupMembership:
         self.moves = Moves()
         # the child whose section dropped the last leaves since the last step, those leaves, and their exceptions
         self._last: tuple[str, tuple[Leaf, ...], dict[str, tuple[int, int]]] | None = None
+        self.deserted = False  # configuration has retired the last members that listed leaves
+        # the member with the highest frontier of those that were retired, with its leaves and exceptions
+        self._retired: tuple[str, Member, tuple[Leaf, ...], dict[str, tuple[int, int]]] | None = None
         # cache of `_of_rosters`: the rosters, and the result for them
         self._listed: tuple[list[tuple[str, ...]], Several, tuple[str, ...]] = [], {}, ()
 
@@ -77,7 +80,7 @@ class GroupMembership:
         apart = {leaf: member.times_of(leaf) for leaf in behind}
         member.change(change)
         if change.leaves:
-            self._last = None
+            self._forget_last()
         if dropped and not self.expected():
             self._last = node, dropped, apart
         for leaf in change.leaves:
@@ -92,7 +95,8 @@ class GroupMembership:
         report: the leaf with its next epoch, and the epoch that it left. new: leaves whose frontier the child has not
         stated yet.
         """
-        member, self._last = self.member(node), None
+        member = self.member(node)
+        self._forget_last()
         listed = report.node in member.leaves
         self.moves.leave(node, self.members, report, new)
         if listed:
@@ -104,6 +108,30 @@ class GroupMembership:
     def leave_retired(self, child: str, entry: Leaf, report: Leaf) -> None:
         """Note that a leaf has moved away from a child that is no member any more. entry: as that child listed it."""
         self.moves.leave(child, {**self.members, child: Member(leaves={entry.node: entry})}, report)
+
+    def retire(self, node: str) -> None:
+        """Remove a node that configuration retired, as a member and as a leaf of other members (1.5).
+
+        If no member lists a leaf any more, the one with the highest frontier stays until the next step, because what it
+        had promised becomes the group's: see `list_last`.
+        """
+        leaving = [(of, each) for of, each in self.expected().items() if of == node or each.leaves.keys() == {node}]
+        for of, member in leaving:
+            if self._retired is None or member.frontier_us > self._retired[1].frontier_us:
+                apart = {leaf: member.times_of(leaf) for leaf in member.apart}
+                self._retired = of, member, tuple(member.leaves.values()), apart
+        self.members.pop(node, None)
+        self.moves.transit.pop(node, None)
+        self.moves.served.pop(node, None)
+        for member in self.members.values():
+            member.drop(node)
+        if not leaving or self._retired is None or self.expected():
+            return
+        self.deserted = True
+        of, member, leaves, apart = self._retired
+        if member.frontier_us > self.published_us:
+            self.members[of], self._last = member, (of, leaves, apart)
+            self._list_again(member, leaves, apart)
 
     def expected(self) -> dict[str, Member]:
         """The members that list leaves; others do not count (4.6)."""
@@ -119,6 +147,8 @@ class GroupMembership:
         """Whether all members have left: their last query of the group is removed, and no row can change."""
         if self.moves.transit or self.expected():
             return False
+        if self.deserted:
+            return True
         if not self.members and self.published_us > NEVER_US:  # all members are retired
             return True
         return any(m.frontier_us > NEVER_US for m in self.members.values()) or bool(self.moves.left)
@@ -131,7 +161,7 @@ class GroupMembership:
         All rows up to that frontier have come, so it is the group's from now on. Returns whether it rose: then what it
         closes is to be decided with these leaves, before `drop_last`.
         """
-        if self._last is None or not self.gone:
+        if self._last is None or not (self.gone or self.deserted):
             return False
         node, leaves, apart = self._last
         member = self.members.get(node)
@@ -139,9 +169,20 @@ class GroupMembership:
             self._last = None
             return False
         self.published_us, member.out, member.fresh = member.frontier_us, False, False
+        self.deserted = False
+        self._list_again(member, leaves, apart)
+        return True
+
+    @staticmethod
+    def _list_again(member: Member, leaves: tuple[Leaf, ...], apart: Mapping[str, tuple[int, int]]) -> None:
         member.change(Members(0, leaves))
         member.exceptions.update(apart)
-        return True
+
+    def _forget_last(self) -> None:
+        """Go on with other members; one that was retired does not stay."""
+        if self.deserted:
+            self.drop_last()
+        self._last, self.deserted = None, False
 
     def drop_last(self) -> None:
         """Drop what `list_last` has listed."""

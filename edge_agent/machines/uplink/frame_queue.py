@@ -3,7 +3,8 @@
 Rules (docs/protocol.md): an epoch has a random 64-bit id, and its frames are numbered from 0 without a hole (1.1).
 Frame 0 is the birth; it is completed when the parent's journal is known, and nothing is published before (1.2, 3.7). An
 epoch ends with a flush that names the last seq before it (1.3). A broker's PUBACK only allows the next publish (3).
-Frames without a receipt are sent again with jittered back-off; `sent` is committed before the first publish (3.3).
+Frames without a receipt are sent again with jittered back-off; `sent` is committed before the first publish (3.3), of
+few frames until the parent has answered.
 Heartbeats are neither spooled nor receipted (2.5).
 
     SPOOLED --mark--> MARKED --publish--> SENT --receipt--> deleted
@@ -42,6 +43,7 @@ from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, Pending
 from edge_agent.machines.uplink.step import Step
 
 MARK_AHEAD: Final = 1_000  # most frames marked `sent` without a receipt; limits how many may be sent again at once
+MARK_UNANSWERED: Final = 20  # the same until the parent answers: with another journal all of them are in doubt (3.7)
 
 
 class FrameQueue:
@@ -89,6 +91,7 @@ class FrameQueue:
         self._born: dict[int, BirthState] = {}  # of each epoch with frames in the spool
         self.withheld: frozenset[Group] = frozenset()  # groups that may not promise: they have too many registers
         self.link_up = False
+        self.answered = False  # the parent has sent a receipt since the link came up, and none has been overdue since
         self.parent = ""  # the receiver of the present epoch; '': the only parent
         self.several = False  # whether other parents are asked, too, so that their answers may be late
         self.former_lines = FormerLines()
@@ -227,7 +230,7 @@ class FrameQueue:
 
     @property
     def _markable(self) -> int:
-        return max(MARK_AHEAD - len(self.pending.marked), 0)
+        return max((MARK_AHEAD if self.answered else MARK_UNANSWERED) - len(self.pending.marked), 0)
 
     def relieve(self) -> Relieve | None:
         """Deletions and marks that allow more frames to be published while the disk is full; None if there are none."""
@@ -282,6 +285,7 @@ class FrameQueue:
         due = self.pending.due(now_us, self.in_flight, self._flying, waiting, self.random)
         if due:
             self.spoke_us = now_us
+            self.answered &= all(self.pending.marked[key].tries == 1 for key in due)
         return [*out, *(Publish(*key) for key in due)]
 
     def sent(self, epoch: int, seq: int) -> None:
@@ -293,7 +297,7 @@ class FrameQueue:
         """Note that the connection to a parent ('': to all) went up or down. Frames in flight are sent again."""
         self.former_lines.link(parent, up=up)
         if parent in ("", self.parent):
-            self.link_up = up
+            self.link_up, self.answered = up, False
             self._void()
 
     def resend(self) -> None:

@@ -60,7 +60,7 @@ class Outbox(FrameQueue):
             notes.append(Note("parent.journal", {"journal": receipt.journal}))
         elif receipt.journal != self.journal:
             return self._other_journal(receipt.journal)
-        self._old_receipts = 0
+        self._old_receipts, self.answered = 0, True
         notes += self._of_another_journal(receipt, load)
         gone, poison = self.pending.receipted(receipt, self._flying)
         self.forget += gone
@@ -127,7 +127,7 @@ class Outbox(FrameQueue):
         Published frames, and all frames of earlier epochs, stay with the old parent. Frames of the present epoch that
         were never published move into the next epoch, which the caller must draw now, unless None is returned.
         """
-        old, self.parent = self.parent, parent
+        old, self.parent, self.answered = self.parent, parent, False
         self._asked += 1
         unsent = [key for key in self.pending.unmarked() if key[0] == self.epoch]
         first = next(iter(self.pending), None)
@@ -269,7 +269,7 @@ class Outbox(FrameQueue):
         known, self._old_receipts = self.journal, 0
         left = [*(each for each in self.left if each != known), *([] if known is None else [known])]
         self.left = left[-KEPT_JOURNALS:]
-        self.journal, self.outdated = journal, True
+        self.journal, self.outdated, self.answered = journal, True, True
         return [Note("parent.journal_changed", {"known": known, "got": journal, "frames": self.spooled})]
 
     def join_journal(

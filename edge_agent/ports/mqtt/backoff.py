@@ -41,6 +41,10 @@ class Backoff:
         """The pause after a failure on this machine, which no broker noticed. Does not count as an attempt."""
         return self._first_s * self._random.uniform(0.5, 1.0)
 
+    def longest_pause_s(self) -> float:
+        """The pause after a failure that will not pass by itself."""
+        return self._longest_s * self._random.uniform(0.5, 1.0)
+
     def pause_s(self) -> float:
         """The pause before the next attempt. Counts the attempt."""
         doubled_s: float = self._first_s * 2 ** min(self._attempts, 16)

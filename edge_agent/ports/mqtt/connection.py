@@ -16,7 +16,7 @@ from typing import Any, Final
 from edge_agent.ports.mqtt.backoff import Backoff
 from edge_agent.ports.mqtt.dial import Dial
 from edge_agent.ports.mqtt.link import Confirmed, Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up
-from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish
+from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish, in_packets, size_bytes
 from edge_agent.ports.mqtt.packets import Splitter, acknowledgements
 from edge_agent.ports.mqtt.paho_client import PahoClient
 from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
@@ -25,6 +25,7 @@ IDLE_BYTES: Final = 64 * 1024  # after a read of fewer bytes the next read waits
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
 ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: other clients stay connected
 TOO_LARGE: Final = 0x95  # the broker ends a connection for a packet beyond its limit
+RAISE: Final = "raise its limit (max_packet_size of Mosquitto)"
 ANSWER_KEEPALIVES: Final = 2  # reconnect if a publish is unanswered for this many keep-alive intervals
 MOST_LEAVING: Final = 4_096  # filters to leave that are remembered; those beyond stay in the session
 PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
@@ -59,6 +60,7 @@ class Connection:
         self._quiet_until = 0.0
         self._outgoing = Outgoing(self._send, now)
         self._tokens = 0
+        self._unanswered = 0  # connections in a row that the broker ended before it answered CONNECT
         self._subscribing: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
         self._buffer = mmap(-1, READ_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)  # pages that no read has used take no memory
 
@@ -189,35 +191,43 @@ class Connection:
             self._unsubscribe(self._leaving)
         else:
             self._leaving.clear()
-        if self.link.confirm_acks:
+        if self.link.confirm_acks and client is self._client:
             client.fence(())
 
     def _on_disconnect(self, _client: object, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
         stream, why = self._stream, str(reason)
         if stream is not None:
             why = stream.why or ("closed by the broker" if stream.ended else why)
-        self._drop(why, alone=reason.value in ENDS_OF_ONE, another=reason.value != TOO_LARGE)
+        too_large = reason.value == TOO_LARGE
+        if too_large and self.maximum_packet_bytes is not None:
+            why += f": the broker accepts packets of at most {self.maximum_packet_bytes} bytes; {RAISE}"
+        self._drop(why, alone=reason.value in ENDS_OF_ONE, limit=too_large)
 
-    def _drop(self, why: str, *, alone: bool = True, another: bool = True) -> None:
+    def _drop(self, why: str, *, alone: bool = True, limit: bool = False) -> None:
         """End this attempt or connection and report why.
 
-        alone: the broker's other clients stay connected. another: a second client with this id may be the cause.
+        alone: the broker's other clients stay connected. limit: it accepts smaller packets only, which will not pass by
+        itself. Else a second client with this id may be the cause.
         """
         client, was_up = self._client, self.up
         if client is None:
             return
-        lasted_s = self._now() - self._since
+        lasted_s, stream = self._now() - self._since, self._stream
+        self._unanswered = self._unanswered + 1 if not was_up and stream is not None and stream.ended else 0
+        if stream is not None and self._unanswered > 1:  # the broker says nothing to a CONNECT that is too large
+            why += f", again before an answer to CONNECT: if it accepts no packet of {stream.out_bytes} bytes, {RAISE}"
         self._forget(client)
         if was_up:
             self._backoff.ended_with_others(not alone)
         if was_up and self._backoff.lived(lasted_s):
             why += f", again {lasted_s:.1f} s after connecting"
-            why += f": does another client use {self.link.client_id!r}?" if another else ""
-        self._failed(why, was_up=was_up)
+            why += "" if limit else f": does another client use {self.link.client_id!r}?"
+        self._failed(why, was_up=was_up, limit=limit)
 
-    def _failed(self, why: str, *, was_up: bool, local: bool = False) -> None:
+    def _failed(self, why: str, *, was_up: bool, local: bool = False, limit: bool = False) -> None:
         # If a certificate file is missing, no broker notices the attempt: try again soon, however often it failed.
         pause_s = self._backoff.first_pause_s() if local else self._backoff.pause_s()
+        pause_s = self._backoff.longest_pause_s() if limit else pause_s
         self._due = self._now() + pause_s
         self._reports.append(Down(why, pause_s, was_up))
 
@@ -363,20 +373,30 @@ class Connection:
 
     def _unsubscribe(self, filters: Iterable[str]) -> None:
         gone = list(filters)
-        if gone and self._client is not None:
-            _, mid = self._client.unsubscribe(gone)
-            self._leaving.update(dict.fromkeys(self._leaving.keys() & gone, mid))
+        for names in in_packets(gone, self.maximum_packet_bytes):
+            if self._client is not None and self._fits(names):
+                _, mid = self._client.unsubscribe(names)
+                self._leaving.update(dict.fromkeys(self._leaving.keys() & names, mid))
 
     def _on_unsubscribe(self, _client: object, _data: object, mid: int, _reasons: Any, _properties: Any) -> None:
         self._leaving = {name: sent for name, sent in self._leaving.items() if sent != mid}
 
     def _subscribe(self, filters: Iterable[tuple[str, int]]) -> None:
-        wanted = list(filters)
-        if not wanted or self._client is None:
-            return
-        mid = self._client.subscribe_to(wanted)
-        if mid is not None:
-            self._subscribing[mid] = tuple(name for name, _ in wanted)
+        wanted = dict(filters)
+        for names in in_packets(wanted, self.maximum_packet_bytes):
+            if not self._fits(names):
+                self._drop(
+                    f"the broker accepts packets of at most {self.maximum_packet_bytes} bytes, and to subscribe to "
+                    f"{names[0]} takes {size_bytes(names)}; {RAISE}",
+                    limit=True,
+                )
+            elif self._client is not None:
+                mid = self._client.subscribe_to([(name, wanted[name]) for name in names])
+                if mid is not None:
+                    self._subscribing[mid] = tuple(names)
+
+    def _fits(self, filters: list[str]) -> bool:
+        return self.maximum_packet_bytes is None or size_bytes(filters) <= self.maximum_packet_bytes
 
     def _on_subscribe(self, _client: object, _data: object, mid: int, reasons: Any, _properties: Any) -> None:
         names = self._subscribing.pop(mid, ())

@@ -1,11 +1,33 @@
-"""Limits the publishes of QoS 1 in flight to the number that the broker allows, and queues the others."""
+"""Keeps to a broker's limits: publishes of QoS 1 in flight, of which the others are queued, and sizes of packets."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+PACKET_BYTES: Final = 8  # of a SUBSCRIBE or UNSUBSCRIBE without filters: fixed header, packet id, empty property list
+FILTER_BYTES: Final = 3  # of a filter in it, besides its text
+
+
+def size_bytes(filters: Iterable[str]) -> int:
+    """Size of a packet that subscribes to these filters or leaves them; at most."""
+    return PACKET_BYTES + sum(len(name.encode()) + FILTER_BYTES for name in filters)
+
+
+def in_packets(filters: Iterable[str], most_bytes: int | None) -> list[list[str]]:
+    """The filters of each packet, as many as the broker accepts in one. most_bytes: its limit; None: it has none.
+
+    A filter that no packet has room for is alone.
+    """
+    out: list[list[str]] = []
+    for name in filters:
+        if out and (most_bytes is None or size_bytes((*out[-1], name)) <= most_bytes):
+            out[-1].append(name)
+        else:
+            out.append([name])
+    return out
 
 
 class QueuedPublish(NamedTuple):

@@ -26,7 +26,8 @@ class Net:
         self.open: list[Connection] = []
         self.reports: dict[Connection, list[Report]] = {}
 
-    def connect(self, link: Link, *filters: str, qos: int = 1) -> Connection:
+    def connect(self, link: Link, *filters: str, qos: int = 1, connected: bool = True) -> Connection:
+        """connected: wait for the connection and its subscriptions."""
         connection = Connection(replace(link, backoff_s=QUICK), seed=1)
         self.open.append(connection)
         self.reports[connection] = []
@@ -34,7 +35,7 @@ class Net:
         connection.open()
         if filters:
             self.until(lambda: self.count(connection, Subscribed) > 0)
-        else:
+        elif connected:
             self.until(lambda: connection.up)
         return connection
 
