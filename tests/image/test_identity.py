@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
@@ -61,6 +61,21 @@ def test_an_enrolment_runs_openssl_no_oftener_than_it_must(
     monkeypatch.setattr("edge_agent.identity.openssl.subprocess.run", counted)
     gateway.ensure(url, token)
     assert ran == ["genpkey", "req", "x509", "x509", "pkey"]
+
+
+def test_a_certificate_of_a_node_is_that_of_a_client_only(authority: Authority) -> None:
+    """Else a stolen one could pass for the broker, or sign others."""
+    node, broker = (
+        x509.load_pem_x509_certificate(authority.key_pair(name, hosts)[1])
+        for name, hosts in (("g1", ()), ("b1", ("127.0.0.1",)))
+    )
+    client, server = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+    assert set(node.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == {client}
+    assert set(broker.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == {client, server}
+    for each, signs in ((node, False), (broker, False), (authority.certificate, True)):
+        assert each.extensions.get_extension_for_class(x509.BasicConstraints).value.ca == signs
+        assert each.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign == signs
+    assert authority.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length == 0
 
 
 def test_a_device_enrols_where_no_owner_may_be_changed(
