@@ -28,7 +28,7 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
-from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, ordinal_of, role_of
+from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, is_marker_key, ordinal_of, role_of
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.withdrawals import superseded
@@ -99,9 +99,11 @@ class PunctuationWindows:
         return self.floors.get(node, self.floors.get("", NEVER_US))
 
     def add_markers(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
-        """Add marker rows of a group that took effect."""
+        """Add marker rows of a group that took effect. A row under a key that is no marker's says nothing."""
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
+            if not is_marker_key(key):
+                continue
             role = role_of(key)
             if role == LEAD:
                 self.merged.add_lead(start_us, end_us)
