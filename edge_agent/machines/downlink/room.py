@@ -78,9 +78,7 @@ def check_markers(section: Section, plan: Plan, keys: Sequence[str]) -> None:
         return
     for number in distinct(section.pieces()[0]).tolist():
         if not is_marker_key(keys[number]):
-            raise WireError(
-                f"plan {section.plan}: marker rows under {keys[number][:80]!r}, a key no marker has"
-            )
+            raise WireError(f"plan {section.plan}: marker rows under {keys[number][:80]!r}, a key no marker has")
 
 
 def _check_exceptions(member: Member, part: GroupPart) -> None:
