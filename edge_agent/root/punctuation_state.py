@@ -30,7 +30,7 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
-from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, ordinal_of, role_of
+from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, is_marker_key, ordinal_of, role_of
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decision
@@ -116,9 +116,14 @@ class PunctuationWindows:
     def add_markers(
         self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int], past_us: int = NEVER_US
     ) -> None:
-        """Add marker rows of a group that took effect. past_us: see `step`; earlier markers are ignored."""
+        """Add marker rows of a group that took effect. A row under a key that is no marker's says nothing.
+
+        past_us: see `step`; earlier markers are ignored.
+        """
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
+            if not is_marker_key(key):
+                continue
             role = role_of(key)
             if (end_us <= past_us) if role is None else (start_us < past_us):
                 continue

@@ -26,6 +26,7 @@ from edge_agent.wire.cbor import BYTES as BYTE_STRING
 
 VERSION: Final = 1
 MAX_ITEM_BYTES: Final = 108 * 1024  # of a definition or a gap record: a frame has room for one beside its headers
+MAX_GROUP_BYTES: Final = 100 * 1024  # of a group: a gap record names one beside its reason, leaves and evidence
 MOST_STORED_BYTES: Final = 2**30  # of a frame in the state of a node: practically unlimited, it came as a message
 _NULL: Final = b"\xf6"  # CBOR null: the seq of a heartbeat
 # Bits of the first item of `extras`: which items follow, in this order.
@@ -169,7 +170,7 @@ def sections_of(envelope: Envelope) -> tuple[Frame, list[tuple[int, sections.Dec
     """
     assert envelope.seq is not None
     found = _frame(envelope.epoch, envelope.seq, _body(envelope))
-    if len(envelope.body) > MAX_ITEM_BYTES:
+    if len(envelope.body) > MAX_GROUP_BYTES:
         _check_sizes(found[0])
     return found
 
@@ -180,6 +181,9 @@ def _check_sizes(frame: Frame) -> None:
     for item in (*keys[1], *nodes[1], *groups, *plans, *queries, *sensors, *members.gaps_item(frame.gaps)):
         if (size := len(dumps(item))) > MAX_ITEM_BYTES:
             raise WireError(f"a definition or gap record of {size} bytes, at most {MAX_ITEM_BYTES} are allowed")
+    for item in (*groups, *(group for record in members.gaps_item(frame.gaps) for group in record[0])):
+        if (size := len(dumps(item))) > MAX_GROUP_BYTES:
+            raise WireError(f"a group of {size} bytes, at most {MAX_GROUP_BYTES} are allowed")
 
 
 def _body(envelope: Envelope, most_bytes: int = MAX_FRAME_BYTES) -> list[Any]:

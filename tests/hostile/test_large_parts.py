@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Define, Frame, Gap, GroupPart, Members, Plan, Section, Serving
+from edge_agent.algebra.frame import DAMAGED, Define, Frame, Gap, GroupPart, Leaf, Members, Plan, Section, Serving
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.losses.bad_messages import MOST_REASON_BYTES
 from edge_agent.machines.uplink import size_bounds
 from edge_agent.wire import definitions, frames, members
 from edge_agent.wire.cbor import dumps
-from edge_agent.wire.frames import MAX_ITEM_BYTES
+from edge_agent.wire.frames import MAX_GROUP_BYTES, MAX_ITEM_BYTES
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted
 
 WIDE = "\U0001f600"  # four bytes
@@ -89,14 +90,17 @@ LARGE = {
     "a gap record": lambda size: Frame(7, 1, gaps=(Gap((GROUP,), 0, 1, 1, ("bad",), text_of(size - 29), 0, ""),)),
 }
 
+MOST = {"a group": MAX_GROUP_BYTES}  # others: MAX_ITEM_BYTES
+
 
 @pytest.mark.parametrize("what", LARGE)
 def test_a_text_that_would_not_fit_beside_the_headers_of_the_next_frame_is_refused(what: str) -> None:
     """protocol 2.1, 3.6"""
     region = two()
-    region.gives("bad", frames.encode(LARGE[what](MAX_ITEM_BYTES + 10)))
+    most = MOST.get(what, MAX_ITEM_BYTES)
+    region.gives("bad", frames.encode(LARGE[what](most + 10)))
     region.waits()
-    assert f"at most {MAX_ITEM_BYTES} are allowed" in region.quarantined[0]
+    assert f"at most {most} are allowed" in region.quarantined[0]
     assert_goes_on(region)
 
 
@@ -104,10 +108,64 @@ def test_a_text_that_would_not_fit_beside_the_headers_of_the_next_frame_is_refus
 def test_a_text_that_just_fits_is_passed_on(what: str) -> None:
     """protocol 2.1"""
     region = two()
-    region.gives("bad", frames.encode(LARGE[what](MAX_ITEM_BYTES)))
+    region.gives("bad", frames.encode(LARGE[what](MOST.get(what, MAX_ITEM_BYTES))))
     region.waits()
     assert not region.quarantined
     assert_goes_on(region)
+
+
+def group_of(size_bytes: int) -> Group:
+    """A group whose definition takes this many bytes."""
+    return Group("s", text_of(size_bytes - 13), (), 0, "revise")
+
+
+def test_a_group_that_is_defined_twice_gives_a_gap_record_that_the_parent_can_read() -> None:
+    """protocol 2.1, 3.6: the region's frames are decoded as its parent does it."""
+    region = two()
+    for seq in (1, 2):
+        group = Group("s", f"{seq}" * 40_000, (), 0, "revise")
+        region.gives("bad", frames.encode(Frame(7, seq, define=Define(groups=((1, group),)))))
+    region.waits()
+    assert region.quarantined == ["group number 1 is defined already with other content"]
+    (gap,) = region.losses()
+    assert gap.reason == f"quarantined: {region.quarantined[0]}"
+    assert_goes_on(region)
+
+
+def test_the_largest_group_has_room_in_a_gap_record_beside_the_evidence() -> None:
+    region = two()
+    define = Define(groups=((1, group_of(MAX_GROUP_BYTES)),))
+    members_of = (Members(1, (Leaf("bad", 1),)),)
+    part = GroupPart(1, NOW_US - S)
+    region.hears("bad", Frame(7, 1, define=define, members=members_of, groups=(part,)))
+    region.gives("bad", frames.dumps([1, 7, 2, b"z" * 6_000]))
+    region.waits()
+    assert len(region.quarantined) == 1
+    assert max(len(gap.groups[0].where) for gap in region.losses()) > 20_000
+    assert_goes_on(region)
+
+
+@pytest.mark.parametrize("reason", ["r" * 200, WIDE * 1_500, DAMAGED])
+def test_a_gap_record_that_just_fits_is_passed_on_although_it_grows(reason: str) -> None:
+    """protocol 3.6: this node adds the leaves and the time."""
+    region = two()
+    room = MAX_ITEM_BYTES - MAX_GROUP_BYTES - len(reason.encode()) - 60
+    gap = Gap((group_of(MAX_GROUP_BYTES),), 0, 0, -1, (), reason, 1, "d" * room)
+    region.gives("bad", frames.encode(Frame(7, 1, gaps=(gap,))))
+    region.waits()
+    assert not region.quarantined
+    assert all(len(gap.reason.encode()) <= MOST_REASON_BYTES for gap in region.losses())
+    assert_goes_on(region)
+
+
+def test_a_long_reason_is_not_repeated_for_each_group() -> None:
+    """One record of 90 kB names a thousand groups, each of which gets a record of its own."""
+    region = two()
+    groups = tuple(Group(f"{n}", "", (), 0, "revise") for n in range(1_000))
+    region.gives("bad", frames.encode(Frame(7, 1, gaps=(Gap(groups, 0, 0, -1, (), "r" * 65_000, 1, "d" * 9_000),))))
+    region.waits()
+    assert len(region.losses()) == 1_000
+    assert sum(len(gap.reason) + len(gap.detail) for gap in region.losses()) < 1_000_000
 
 
 def test_the_estimated_sizes_are_smaller_than_the_real_ones_by_no_more_than_some_bytes() -> None:

@@ -9,6 +9,7 @@ from edge_agent.algebra.frame import LEAF_READINGS, Frame, GroupPart, Plan, Sect
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import FlatMultisets
 from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.sketches import kll
 from edge_agent.machines.events import Arrived, Tick
 from edge_agent.machines.region.overfull import MOST_RANGES, OVERFULL, losses
 from edge_agent.runtime.region import heard
@@ -94,6 +95,22 @@ def test_bags_that_merge_to_too_many_readings_are_kept_in_no_slot_that_no_start_
     assert not tree.above.quarantined
     assert tree.above.readings() == 5
     assert OVERFULL in {gap.reason for gap in tree.above.losses()}
+
+
+def test_quantile_sketches_of_one_gateway_never_merge_to_one_that_the_parent_refuses() -> None:
+    """protocol 7.1: in a region of 34 gateways the counts alone could be larger than the sketch's format allows."""
+    plan = Plan(b"12345678", "slice", ("count", "kll"), None, S, (("q", 1),))
+    region = Region()
+    for n in range(33):
+        region.gives(f"g-{n}", frames.encode(region.birth(f"g-{n}", plan)))
+    region.hears("bad", region.birth("bad", plan))
+    for seq in range(1, 35):
+        cell = np.empty(1, object)
+        cell[0] = kll._cell(2**40, 1.0, 1.0, [np.empty(0)] * 40 + [np.array([float(seq > 0)])])
+        region.gives("bad", frames.encode(rows(seq, plan, {"count": np.array([2**40]), "kll": cell})))
+    region.goes_on("bad", 35)  # what the region sends is decoded as its parent does it
+    assert not region.quarantined
+    assert OVERFULL in {gap.reason for gap in region.losses()}
 
 
 def test_a_frame_whose_rows_together_have_more_readings_than_fit_is_refused() -> None:

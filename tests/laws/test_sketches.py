@@ -22,6 +22,7 @@ from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.region import overfull
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
@@ -34,6 +35,27 @@ NAMES = [made.__name__.rpartition(".")[2] for made in EVERY]
 
 def one(k: int) -> Segments:
     return Segments.runs(np.zeros(1, np.int64), k)
+
+
+def heavy(height: int, value: float) -> bytes:
+    """A KLL sketch of one value that represents 2**height readings."""
+    return kll._cell(2**height, value, value, [np.empty(0)] * height + [np.array([value])])
+
+
+@pytest.mark.parametrize("number", [2, 31, 32])
+def test_merged_quantile_sketches_of_many_gateways_decode_or_are_taken_out(number: int) -> None:
+    """protocol 7.1: each is within the bound of one gateway; a format of 2^45 readings holds those of 32."""
+    basis = ("count", "kll")
+    cells = np.empty(number + 1, object)
+    cells[:] = [heavy(40, float(n)) for n in range(number + 1)]
+    for k in (number, number + 1):
+        merged = kll.combine(cells[:k], Segments.runs(np.zeros(1, np.int64), k))
+        states: dict[str, Array] = {"count": np.array([k << 40]), "kll": merged}
+        rows = Partials(np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64), states)
+        kept, taken = overfull.split(rows, basis, lambda: 1_000)
+        assert (taken is None) == (k <= 32)
+        for cell in kept.states["kll"].tolist():
+            kll.check(cell)
 
 
 def sketch(made: ModuleType, values: Array) -> Array:

@@ -6,6 +6,7 @@ it. A 'start' within an open window and an 'end' outside a window are ignored.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from edge_agent.algebra.span import FAR_US
 LEAD: Final = "lead"  # role of the marker that represents a first reading that opens a window
 MARKER_KEY: Final = "|"  # differs from all keys of readings, which are '' or contain a '='
 ORDINALS: Final = 4_096  # the key of a marker row contains the window's number modulo this, which limits the keys
+_ROW_KEY: Final = re.compile(r"\|([0-9]{1,4}|:(start|end|lead)?)?")  # all keys that marker rows have
 MOST_WINDOWS: Final = 65_536  # closed windows remembered for late readings: one per 10 s for a week
 
 
@@ -57,6 +59,11 @@ def role_key(role: str) -> str:
 def role_of(key: str) -> str | None:
     """The role in a key of `role_key`; None for a key of `window_key`."""
     return key[2:] if key.startswith(role_key("")) else None
+
+
+def is_marker_key(key: str) -> bool:
+    """Whether a marker row may have this key: it is one of `window_key` or `role_key`."""
+    return _ROW_KEY.fullmatch(key) is not None
 
 
 def markers_of_changes(cut: PunctuationCut, changes: Iterable[tuple[int, float]]) -> list[Marker]:

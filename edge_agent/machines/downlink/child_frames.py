@@ -50,7 +50,7 @@ from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.unlisted import Unseen
-from edge_agent.machines.downlink.room import check_room, check_together
+from edge_agent.machines.downlink.room import check_markers, check_room, check_together
 from edge_agent.machines.downlink.senders import check_names
 from edge_agent.machines.events import BadFrame
 
@@ -379,6 +379,7 @@ class ChildFrames:
                 group, plan = dictionary.plans[section.plan]
                 leaves = 1 if few else self._leaves(effect.node, group, frame)
                 section.check(plan, len(dictionary.keys), len(dictionary.nodes), leaves)
+                check_markers(section, plan, dictionary.keys)
                 if not few:
                     check_together(section, plan, leaves)
                 if dictionary.agreed.get(section.plan) != self.known.version:

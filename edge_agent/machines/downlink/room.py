@@ -1,14 +1,17 @@
-"""Limits the groups, leaves and queries that one child can make its parent store (docs/protocol.md 2.2).
+"""Limits the groups, leaves and queries that one child can make its parent store (docs/protocol.md 2.2), and its rows.
 
 A frame beyond a limit is settled as bad.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from edge_agent.algebra.frame import LEAF_READINGS, GroupPart, Plan, Section
+from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.partials.row_counts import claimed_together
+from edge_agent.algebra.punctuation.markers import is_marker_key
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
@@ -64,6 +67,18 @@ def check_together(section: Section, plan: Plan, leaves: int) -> None:
         raise WireError(
             f"plan {section.plan}: more than {most} readings in rows of one range and key of {leaves} gateways"
         )
+
+
+def check_markers(section: Section, plan: Plan, keys: Sequence[str]) -> None:
+    """Refuse marker rows under a key that no marker has: nobody could read them (6.2). keys: of the epoch.
+
+    Raises: WireError.
+    """
+    if plan.kind != "marker":
+        return
+    for number in distinct(section.pieces()[0]).tolist():
+        if not is_marker_key(keys[number]):
+            raise WireError(f"plan {section.plan}: marker rows under {keys[number][:80]!r}, a key no marker has")
 
 
 def _check_exceptions(member: Member, part: GroupPart) -> None:

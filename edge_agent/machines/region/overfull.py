@@ -16,6 +16,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.row_counts import claimed, claimed_together
 from edge_agent.algebra.partials.row_validation import HELD
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.sketches import kll
 
 OVERFULL: Final = "a row has more readings than the gateways below can have"  # reason of a gap record
 EXACT: Final = 2**53  # counts of values and their sum agree up to here, because tallies use floats
@@ -27,7 +28,9 @@ def split(rows: Partials, basis: tuple[str, ...], leaves: Callable[[], int]) -> 
     if not len(rows) or claimed(rows, basis) <= LEAF_READINGS:  # nearly always
         return rows, None
     most = LEAF_READINGS * max(1, min(leaves(), MAX_LEAVES))
-    over = claimed_together(rows, basis) > (most if HELD.isdisjoint(basis) else min(most, EXACT))
+    most = most if HELD.isdisjoint(basis) else min(most, EXACT)
+    most = min(most, kll.MOST_READINGS) if "kll" in basis else most
+    over = claimed_together(rows, basis) > most
     return (rows.take(~over), rows.take(over)) if over.any() else (rows, None)
 
 

@@ -74,7 +74,7 @@ class EpochDictionary:
         groups = dict(self.groups)
         for number, group in define.groups:
             if groups.setdefault(number, _shared_group(group)) != group:
-                raise WireError(f"group number {number} is {groups[number]} already, got {group}")
+                raise WireError(f"group number {number} is defined already with other content")
         plans = dict(self.plans)
         for number, group_number, plan in define.plans:
             if group_number not in groups:

@@ -11,7 +11,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
 from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
-from edge_agent.machines.downlink.losses.bad_messages import evidence
+from edge_agent.machines.downlink.losses.bad_messages import bounded, evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.losses.unlisted import Unseen
 from edge_agent.machines.downlink.member import Member
@@ -42,7 +42,7 @@ def of_message(
             start_us = min(member.lowest_us, now_us, _earliest(member, since_us)) - (LATE_US if lost == LET_GO else 0)
             start_us = max(start_us, 0)
             out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
-    return tuple(out) or (Gap((), 0, 0, -1, (node,), reason, 0, detail),)
+    return tuple(map(bounded, out)) or (bounded(Gap((), 0, 0, -1, (node,), reason, 0, detail)),)
 
 
 def _earliest(member: Member, since_us: int | None) -> int:
@@ -138,16 +138,18 @@ def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
 def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
     """Complete a child's gap records before they are passed on.
 
-    Their number of replaced frames is removed, because it concerns only the child's line. The record for a frame
-    damaged on disk lacks a time range, or the leaves whose rows were in it: it gets the time from the child's frontier
-    here until now, and the leaves below the child.
+    Their number of replaced frames is removed, because it concerns only the child's line. Long texts are cut. The
+    record for a frame damaged on disk lacks a time range, or the leaves whose rows were in it: it gets the time from
+    the child's frontier here until now, and the leaves below the child.
     """
-    for gap in (replace(gap, run=0) for gap in gaps):
+    for gap in (bounded(replace(gap, run=0)) for gap in gaps):
         timed = gap.end_us > gap.start_us
         if (timed and (gap.nodes or gap.reason != DAMAGED)) or gap.readings >= 0 or not gap.groups:
             yield gap
             continue
         for group in gap.groups:
+            if group is not gap.groups[0] and len(gap.detail) > len(OLDER_LINE):  # evidence: one copy of it is enough
+                gap = replace(gap, detail="")
             # a record alone makes no group known: it may name thousands that its child never serves
             known = children.memberships.get(group)
             member = Member() if known is None or node not in known.members else known.members[node]
