@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -89,21 +90,42 @@ def _parent(heard: HeardNode) -> str:
 
 
 def named(root: RootBook, nodes: Mapping[str, HeardNode]) -> RootBook:
-    """The root's book with the id that its children use for the root."""
-    names = [name for name, heard in nodes.items() if heard.status.get("role") == "root"]
-    names += [_parent(nodes[child]) for child in root.lines if child in nodes]
-    return replace(root, name=names[0]) if names else root
+    """The root's book with the id that its children use for the root.
+
+    Children that moved below a region name the region, which is itself a child of a node. If nobody from whom the root
+    applied anything is heard, the name is that of a node that says it is the root. One node alone cannot take the name
+    from the node that the others name.
+    """
+    claims = {name for name, heard in nodes.items() if heard.status.get("role") == "root"}
+    of = Counter(_parent(nodes[child]) for child in root.lines if child in nodes)
+    names = [name for name in of if name and name not in root.lines and not _has_parent(nodes.get(name))]
+    if not names:
+        names = sorted(claims - root.lines.keys())
+        of = Counter(_parent(heard) for name, heard in nodes.items() if _parent(heard) != name)
+    return replace(root, name=max(names, key=lambda name: (name in claims, of[name]))) if names else root
+
+
+def _has_parent(heard: HeardNode | None) -> bool:
+    return heard is not None and heard.status.get("role") != "root" and bool(_parent(heard))
 
 
 def books(nodes: Mapping[str, HeardNode], silent: Iterable[str] = ()) -> list[NodeBook]:
     """The books of all nodes: from the node's answer if there is one, else its retained book."""
     silent, out = set(silent), []
+    parents = {
+        str(kept.status.get("parent"))
+        for name, heard in nodes.items()
+        for kept in heard.by_broker.values()
+        if kept.status.get("parent") != name
+    }
+    parents |= {_parent(heard) for name, heard in nodes.items() if _parent(heard) != name}
     for name, heard in sorted(nodes.items()):
         answer = heard.answer.get("books")
         if isinstance(answer, dict):
-            out.append(NodeBook(name, _parent(heard), answer))
+            out.append(NodeBook(name, _parent(heard), answer, believed=name in parents))
         elif heard.books:
-            out.append(NodeBook(name, _parent(heard), heard.books, late_word=heard.books.get("final") is not True))
+            late = heard.books.get("final") is not True
+            out.append(NodeBook(name, _parent(heard), heard.books, late_word=late, believed=name in parents))
     return out
 
 

@@ -33,13 +33,16 @@ class Line:
 class NodeBook:
     """The book that one node published. book: as `Gateway.book` or `Merger.book`, with `refused` readings at a gateway.
 
-    late_word: the node does not answer and was not stopped in order, so it may have sent more since.
+    late_word: the node does not answer and was not stopped in order, so it may have sent more since. believed: whether
+    another node names it as its parent. What it says of children that name another parent accuses these only then: a
+    gateway could pose as a merger.
     """
 
     node: str
     parent: str
     book: Mapping[str, Any]
     late_word: bool = False
+    believed: bool = True
 
     @property
     def leaf(self) -> bool:
@@ -157,8 +160,12 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
     known = {node.node: node for node in out.nodes}
     for node in out.nodes:
         if node.parent in lines:
-            elsewhere = [line[node.node] for name, line in lines.items() if name != node.parent and node.node in line]
-            _balance_link(out, node, lines[node.parent].get(node.node), elsewhere)
+            elsewhere = {
+                name: line[node.node] for name, line in lines.items() if name != node.parent and node.node in line
+            }
+            doubted = {name: line for name, line in elsewhere.items() if name in known and not known[name].believed}
+            certain = [line for name, line in elsewhere.items() if name not in doubted]
+            _balance_link(out, node, lines[node.parent].get(node.node), certain, doubted)
         else:
             out.unheard.append(f"{node.parent}: it has no book; it is the parent of {node.node}")
     for parent, found in lines.items():
@@ -202,18 +209,26 @@ def _balance_node(out: Audit, node: NodeBook) -> None:
         out.off.append(f"{node.node}: {_difference(rest)} {where}")
 
 
-def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Iterable[Line]) -> None:
+def _balance_link(
+    out: Audit, child: NodeBook, line: Line | None, elsewhere: Iterable[Line], doubted: Mapping[str, Line]
+) -> None:
     """Check that the parent applied no more readings than the child sent, and all once the last frame is applied.
 
     elsewhere: lines of the child at its earlier parents (1.5); readings applied there count as sent and applied too.
+    doubted: the same, of nodes that no node names as its parent: they count only if the child has sent so many.
     """
     sent, name = child.number("sent"), f"{child.node} -> {child.parent}"
     if line is None:
         line = Line(-1, 0, 0)
     for other in elsewhere:
-        unknown = line.readings is None or other.readings is None
-        readings = None if unknown else (line.readings or 0) + (other.readings or 0)
-        line = replace(line, readings=readings, refused=line.refused + other.refused)
+        line = _added(line, other)
+    for place, other in doubted.items():
+        more = _added(line, other)
+        if other.readings is not None and other.readings >= 0 and (more.readings or 0) <= sent:
+            line = more
+        else:
+            said = f"{place} says that it applied {_many(other.readings)} of it, too, and no child names {place}"
+            out.unknown.append(f"{name}: {said}")
     if line.readings is None or not child.book.get("whole", False):
         out.unknown.append(f"{name}: the books of child and parent do not begin at the same frame")
         return
@@ -237,6 +252,13 @@ def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Ite
         if through:
             return
     out.pending[child.node] = out.pending.get(child.node, 0) + between
+
+
+def _added(line: Line, other: Line) -> Line:
+    """A line with what another parent applied of the same child."""
+    unknown = line.readings is None or other.readings is None
+    readings = None if unknown else (line.readings or 0) + (other.readings or 0)
+    return replace(line, readings=readings, refused=line.refused + other.refused)
 
 
 def _balance_root(out: Audit) -> None:

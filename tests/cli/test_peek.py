@@ -24,11 +24,14 @@ from edge_agent.algebra.frame import (
     Receipt,
     Section,
 )
+from edge_agent.algebra.partials import multisets, series
 from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.cli.main import main
 from edge_agent.cli.peek import KINDS
-from edge_agent.cli.support.message_rendering import MessageRenderer, clock, line
+from edge_agent.cli.support.message_rendering import SHOWN_BYTES, MessageRenderer, clock, line
 from edge_agent.config import topics
 from edge_agent.wire import frames, receipts
 
@@ -97,6 +100,33 @@ def test_rows_have_their_columns_and_keys_by_name_once_the_definitions_were_hear
     assert after["partials"] == [
         {"start": clock(NINE), "end": clock(NINE + SECOND), "key": "site=a", "count": 3, "sum": 4.5}
     ]
+
+
+def test_rows_of_values_readings_and_sketches_are_lines_and_json() -> None:
+    """Of sketches the first bytes: they are up to some kilobytes long."""
+    values, whole = np.array([1.5, 2.5, 2.5]), Segments.runs(np.zeros(1, np.int64), 3)
+    columns = {
+        "bag": multisets.lift(values, whole),
+        "series": series.lift(NINE + np.arange(3), values, 0, np.arange(3), whole),
+        "kll": kll.lift(values, whole),
+        "hll": hll.lift(values, whole),
+        "theta": theta.lift(values, whole),
+    }
+    start = np.array([NINE], np.int64)
+    rows = Partials(start, start + SECOND, np.zeros(1, np.int64), {"count": np.array([3]), **columns})
+    plan = Plan(b"12345678", "slice", ("count", *columns), None, SECOND, (("boiler-1s", 1),))
+    first = Frame(
+        1, 0, birth=Birth(1 << 32, 2, None, "0.1.0"), define=Define(groups=((0, GROUP),), plans=((0, 0, plan),))
+    )
+    renderer = MessageRenderer(rows=True)
+    renderer.render(FRAMES, frames.encode(first))
+    fields = renderer.render(FRAMES, frames.encode(Frame(1, 1, groups=(GroupPart(0, NINE, (Section(0, rows),)),))))
+    shown = fields["groups"][0]["partials"][0]
+    assert shown["bag"] == {"values": [1.5, 2.5], "counts": [1, 2]}
+    assert shown["series"] == {"times": [clock(NINE)] * 3, "values": [1.5, 2.5, 2.5], "nodes": [0, 0, 0]}
+    assert shown["kll"] == columns["kll"][0][:SHOWN_BYTES].hex() + "…"
+    assert json.loads(json.dumps(fields)) == fields
+    assert '"counts": [1, 2]' in line(fields)
 
 
 def test_heartbeats_and_receipts_are_fields() -> None:

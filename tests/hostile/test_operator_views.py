@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.cli.audit import lines
+from edge_agent.cli.audit import books, lines, named
 from edge_agent.cli.fleet.status import COLUMNS, refused_messages, report, summary, table
+from edge_agent.cli.support.fleet_listener import HeardNode, Retained
 from edge_agent.cli.support.message_rendering import MessageRenderer, json_of, line
 from edge_agent.config import topics
-from edge_agent.root.books import NodeBook, RootBook, audit
+from edge_agent.root.books import Line, NodeBook, RootBook, audit
 
 NOW_US = 1_795_424_400_000_000
 GOOD = {"status": {"online": True, "role": "gateway", "parent": "root"}, "books": {"spool": {"frames": 2}}}
@@ -105,3 +106,49 @@ def test_messages_that_a_node_refuses_are_shown_with_count_reason_and_example() 
     assert found[0] == "refused 9 times: reason 0; such as x"
     assert found[-1] == "refused for 2 further reasons: see --json"
     assert refused_messages({"status": {"refused": 5}}) == []
+
+
+HALL = {"received": 5, "sent": 5, "whole": True, "children": {"good": [1, 4, 5, 0]}}
+GOOD_BOOK = {"taken": 5, "left": 5, "sent": 5, "epoch": 1, "seq": 3, "whole": True}
+TREE = RootBook("?", {"good": Line(1, 4, 5)}, {"good": 5}, {"good": 5})
+
+
+def heard(parent: str, book: dict[str, Any], **status: object) -> HeardNode:
+    status = {"online": True, "role": "gateway", "parent": parent, **status}
+    return HeardNode({0: Retained(status, {"parent": parent, "final": True, "at_us": 1, **book} if book else {})})
+
+
+def verdict(nodes: dict[str, HeardNode], root: RootBook = TREE) -> list[str]:
+    return lines(audit(named(root, nodes), books(nodes)))
+
+
+@pytest.mark.parametrize("with_root", [True, False])
+def test_the_root_has_the_name_that_its_children_give_it(*, with_root: bool) -> None:
+    """Neither a gateway that says it is the root takes the name away, nor a child that moved."""
+    status = {"root": HeardNode({0: Retained({"online": True, "role": "root"}, {})})} if with_root else {}
+    for evil in (heard("", {}, role="root"), heard("evil", {}, role="root"), heard("good", {}, role="root")):
+        nodes = {"evil": evil, "good": heard("root", GOOD_BOOK), **status}
+        assert verdict(nodes)[-1] == "balanced"
+    moved = dict.fromkeys(("gw-1", "gw-2", "gw-3"), heard("hall", {}))
+    tree = RootBook("?", dict.fromkeys(("hall", *moved), Line(1, 4, 5)))
+    assert named(tree, {**moved, "hall": heard("root", {}, role="region"), **status}).name == "root"
+    assert named(RootBook("?"), {"evil": heard("evil", {}, role="root"), **status, "a": heard("root", {})}).name == (
+        "root" if with_root else "evil"
+    )
+
+
+def test_a_gateway_that_poses_as_a_region_accuses_nobody() -> None:
+    nodes = {"bad": heard("root", HALL, role="region"), "good": heard("root", GOOD_BOOK)}
+    said = verdict(nodes)
+    assert said[-1].startswith("balanced, as far as is known")
+    assert "unknown: good -> root: bad says that it applied 5 readings of it, too, and no child names bad" in said
+
+
+def test_a_region_that_a_child_names_is_believed_about_all_its_children() -> None:
+    """Also one that only the status at a former broker names."""
+    nodes = {"hall": heard("root", HALL, role="region"), "good": heard("root", GOOD_BOOK), "gw-2": heard("hall", {})}
+    wrong = "off: good -> root: 5 readings counted twice: 10 applied, 5 sent"
+    assert wrong in verdict(nodes)
+    nodes["gw-2"] = heard("root", {})
+    nodes["good"].by_broker[1] = Retained({"online": False, "parent": "hall"}, {})
+    assert wrong in verdict(nodes)

@@ -61,7 +61,7 @@ SERIES[:] = [Series(*(np.array([number]) for number in (NOW, 1.5, node, 7))) for
     [
         ("raw", ("count", "series"), ""),
         ("raw", ("count", "sum"), "need the column 'series'"),
-        ("", ("count", "series"), "kind raw, wanted one of slice, window, session, marker in this group"),
+        ("", ("count", "series"), "kind raw, wanted one of slice, window in this group"),
     ],
 )
 def test_raw_rows_are_series_in_a_group_of_raw_readings(form: str, basis: tuple[str, ...], why: str) -> None:

@@ -48,8 +48,8 @@ class _Cut:
 
     @property
     def plan_kinds(self) -> tuple[str, ...]:
-        """Values of Plan.kind that a group with this cut may have."""
-        return ("slice", "window", "session", "marker")
+        """Values of Plan.kind that a group with this cut may have. Rows of another kind would be kept for no query."""
+        return ("slice", "window")
 
     @property
     def text(self) -> str:
@@ -68,6 +68,10 @@ class SessionCut(_Cut):
 
     gap_us: int = field()  # without field(), the property of _Cut would be taken as the default
     max_us: int = 0
+
+    @property
+    def plan_kinds(self) -> tuple[str, ...]:
+        return ("session",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class PunctuationCut(_Cut):
     @property
     def plan_kinds(self) -> tuple[str, ...]:
         """If the root cuts: raw readings and markers. Else partials, and a marker row for each window."""
-        return ("raw", "marker") if self.central else ("slice", "window", "session", "marker")
+        return ("raw" if self.central else "window", "marker")
 
     @property
     def text(self) -> str:

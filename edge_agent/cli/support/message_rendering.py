@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from edge_agent.algebra.frame import HORIZON_US, LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Plan, Section
+from edge_agent.algebra.partials.multisets import Multiset
+from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.query import Group
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
@@ -165,12 +167,28 @@ def rows_of(section: Section, names: EpochNames) -> list[dict[str, Any]]:
             "start": clock(start),
             "end": clock(end),
             "key": names.keys.get(key, key),
-            **{name: values[at] for name, values in columns.items()},
+            **{name: _cell(values[at]) for name, values in columns.items()},
         }
         for at, (start, end, key) in enumerate(
             zip(rows.start.tolist(), rows.end.tolist(), rows.key.tolist(), strict=True)
         )
     ]
+
+
+def _cell(value: object) -> object:
+    """A cell of a state column as a JSON value: values with counts, readings with times, a sketch as its first bytes.
+
+    The nodes of readings are numbers of the epoch.
+    """
+    match value:
+        case Multiset():
+            return {"values": value.values.tolist(), "counts": value.counts.tolist()}
+        case Series():
+            times = [clock(us) for us in value.time_us.tolist()]
+            return {"times": times, "values": value.value.tolist(), "nodes": value.node.tolist()}
+        case bytes():
+            return _hex(value)
+    return value
 
 
 def gap_of(gap: Gap) -> dict[str, Any]:
@@ -201,8 +219,12 @@ def text_of(payload: bytes) -> str:
     try:
         text = payload.decode()
     except UnicodeDecodeError:
-        return payload[:SHOWN_BYTES].hex() + ("…" if len(payload) > SHOWN_BYTES else "")
+        return _hex(payload)
     return " ".join(printable(text).split())
+
+
+def _hex(payload: bytes) -> str:
+    return payload[:SHOWN_BYTES].hex() + ("…" if len(payload) > SHOWN_BYTES else "")
 
 
 def json_of(payload: bytes) -> object:
