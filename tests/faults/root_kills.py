@@ -271,7 +271,7 @@ class Killed:
         last = self.fleet.files + FILES_A_RUN
 
         def come() -> bool:
-            if long or self.fleet.files < last:
+            if process.poll() is None and (long or self.fleet.files < last):  # else readings pass the horizon unread
                 self.fleet.second()
             return self._seen("upkeep.step") >= goal or process.poll() is not None
 
