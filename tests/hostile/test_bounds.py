@@ -119,7 +119,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_of": "of `plans`",
         "touched": COMMIT,
         "lost": COMMIT,
-        "_stores": "partial_store.MOST_OPEN rows, `beyond_bounds`",
+        "_stores": "partial_store.MOST_OPEN rows of 8 columns, `beyond_bounds`",
         "_claimed": "of `_stores`",
         "_late": COMMIT,
         "_raw": COMMIT,
