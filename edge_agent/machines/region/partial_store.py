@@ -38,6 +38,7 @@ BEYOND_TIME: Final = "a row has impossible times"  # reason of a gap record
 # 8 state columns or part of them, so that all take some 100 MB at most.
 MOST_OPEN: Final = 2**20
 COLUMNS_OF_ONE: Final = 8
+OF_PLAN: Final = 16  # what a plan with open rows counts: each has two slots of the spool, and a number in an epoch
 MOST_KEYS: Final = 2**18  # beyond so many texts of keys and nodes, those of no open row are forgotten
 
 
@@ -164,7 +165,7 @@ class PartialStore:
     def _weight(self, key: PlanKey) -> int:
         """What the open rows of a plan count towards MOST_OPEN."""
         rows = len(self._stores.get(key, ()))
-        return weight(rows, len(self.plans[key].basis)) if rows else 0
+        return OF_PLAN + weight(rows, len(self.plans[key].basis)) if rows else 0
 
     def crowded(self) -> set[Group]:
         """The groups whose open rows must leave early: the largest ones, until half of MOST_OPEN rows are left.
