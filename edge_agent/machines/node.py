@@ -50,12 +50,12 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.parents import NodeSettings, Parents
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds, exceeds_plans
 from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
-from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
+from edge_agent.machines.uplink.step import Step, halves, halves_of_plans, only_rows, without_promise, without_rows
 
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
 STEP_BACK_US: Final = 1_000_000  # a smaller step may be slewing, or jitter between two readings of the clock
@@ -379,15 +379,17 @@ class Node(Parents):
                 self._late.note(each.group, start_us, end_us)
 
     def _parts(self, step: Step) -> Iterator[Step]:
-        """Split a step into parts, each with at most as many keys as an epoch numbers."""
+        """Split a step into parts, each with at most as many keys and plans as an epoch numbers."""
         most = self.settings.max_keys
-        if not exceeds(step, most):
+        if not exceeds(step, most) and not exceeds_plans(step):
             yield step
             return
         waiting = [only_rows(step)]
         while waiting:
             part = waiting.pop()
-            if exceeds(part, most):
+            if exceeds_plans(part):
+                waiting += reversed(halves_of_plans(part))
+            elif exceeds(part, most):
                 waiting += reversed(halves(part))
             else:
                 yield part

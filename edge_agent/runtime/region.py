@@ -39,6 +39,9 @@ log = logging.getLogger("headwater")
 
 IN_A_CIRCLE: Final = "frames of one of this node's own [uplink] parents: remove one of the two from the other's parents"
 
+# Messages of children that are decoded before the first takes effect: a frame of some hundred bytes may take 4 MB.
+MOST_TOGETHER: Final = 64
+
 Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
 
@@ -113,14 +116,20 @@ class RegionLoop(NodeLoop):
             self.handling = (name, payload)
             if child:
                 arrived.append((child, heard(payload), token or None))
+                if len(arrived) == MOST_TOGETHER:
+                    self._arrive(arrived, now_us, alone=False)
+                    arrived = []
             else:
                 settled.append(token)
                 self._message(connection, name, payload, now_us, flags)
         connection.ack(settled)
         if arrived:
-            if len(messages) > 1:
-                self.handling = None  # any message of the batch may be at fault
-            self.feed(Arrived(tuple(arrived)), now_us)
+            self._arrive(arrived, now_us, alone=len(messages) == 1)
+
+    def _arrive(self, arrived: list[tuple[str, Heard, object]], now_us: int, *, alone: bool) -> None:
+        if not alone:
+            self.handling = None  # any message of the batch may be at fault
+        self.feed(Arrived(tuple(arrived)), now_us)
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
         """Treat a frame that the guard leaves out as a bad frame: its sender continues, its loss is declared (3.6)."""

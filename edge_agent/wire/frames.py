@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from edge_agent.algebra.frame import (
+    MAX_COLUMNS,
     MAX_FRAME_BYTES,
     MOST_SECTIONS,
     Define,
@@ -127,7 +128,8 @@ def decode_stored(payload: bytes) -> Frame | Heartbeat:
     """Inverse of `encode_stored`. Raises: WireError."""
     found = envelope(payload)
     assert found.seq is not None
-    return _frame(found.epoch, found.seq, _body(found, MOST_STORED_BYTES), sections.MAX_ROWS)[0]
+    body, rows = _body(found, MOST_STORED_BYTES), sections.MAX_ROWS
+    return _frame(found.epoch, found.seq, body, rows, rows * MAX_COLUMNS)[0]
 
 
 def decode(payload: bytes) -> Frame | Heartbeat:
@@ -205,9 +207,9 @@ def _heartbeat(epoch: int, body: list[Any]) -> Heartbeat:
 
 
 def _frame(
-    epoch: int, seq: int, body: list[Any], most_sections: int = MOST_SECTIONS
+    epoch: int, seq: int, body: list[Any], most_sections: int = MOST_SECTIONS, cells: int = sections.MAX_CELLS
 ) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
-    """See `sections_of`. most_sections: a frame with more is bad; one that waits here came before there was a bound."""
+    """See `sections_of`. most_sections, cells: limits; a frame that waits here may have come before there were any."""
     extras: dict[int, Any] = {}
     at = 0
     if body and type(body[0]) is list:
@@ -229,8 +231,8 @@ def _frame(
         while at < len(body) and type(body[at]) is list:
             if len(found) == most_sections:
                 raise WireError(f"more than {most_sections} sections")
-            decoded = sections.decode(body[at], frontier_us, room)
-            room -= decoded.size
+            decoded = sections.decode(body[at], frontier_us, room, cells)
+            room, cells = room - decoded.size, cells - decoded.cells
             (late if decoded.late else on_time).append(decoded.section)
             found.append((number, decoded))
             at += 1

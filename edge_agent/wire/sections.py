@@ -27,12 +27,16 @@ TICKS_US: Final = (
     *(SECOND_US * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400)),
 )
 MAX_ROWS: Final = 2**16  # rows of one frame; limits the memory that a few bytes may decode to
+# Of one frame: rows times state columns, or the values and readings that their cells hold. Nodes count 9 bytes for a
+# cell and 2 for a value, so that three quarters of a frame hold at most 49 000.
+MAX_CELLS: Final = 2**18
 
 
 class Decoded(NamedTuple):
     """A decoded section. item: its CBOR item. anchor: the tick from which the item's ranges count.
 
-    size: what counts towards MAX_ROWS: the greater of rows, values of multisets and readings of series.
+    size: what counts towards MAX_ROWS: the greater of rows, values of multisets and readings of series. cells:
+    what counts towards MAX_CELLS.
     """
 
     section: Section
@@ -40,6 +44,7 @@ class Decoded(NamedTuple):
     item: list[Any]
     anchor: int
     size: int
+    cells: int
 
 
 def anchor(frontier_us: int | None, tick_us: int) -> int:
@@ -100,10 +105,10 @@ def _encode_keys(key: Ints) -> object:
     return CBORTag(tag, key.astype(dtype).tobytes())
 
 
-def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
+def decode(item: object, frontier_us: int | None, room: int, cells: int = MAX_CELLS) -> Decoded:
     """Inverse of `encode`, with columns named by position ('0', '1', ...). room: highest allowed `Decoded.size`.
 
-    Raises: WireError.
+    cells: highest allowed `Decoded.cells`. Raises: WireError.
     """
     fields = an_array(item, "section", 4, 4 + MAX_COLUMNS)
     number = an_int(fields[0], -MAX_PLANS, MAX_PLANS - 1, "plan")
@@ -111,18 +116,22 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     tick = TICKS_US[an_int(fields[1], 0, len(TICKS_US) - 1, "tick")]
     key, highest = _decode_keys(fields[3], room)
     n = len(key)
+    if n * (len(fields) - 4) > cells:
+        raise WireError(f"{n} rows of {len(fields) - 4} columns, {cells} cells are left of {MAX_CELLS} in a frame")
     base = anchor(frontier_us, tick)
     start, end, one_range = _decode_where(fields[2], base, tick, n)
     states: dict[str, Array] = {}
-    size = n
+    size, used = n, 0
     for i, column in enumerate(fields[4:]):
         states[str(i)], held = forms.decode(column, n, room, f"column {i}", start)
-        size = max(size, held)
+        size, used = max(size, held), used + max(n, held)
+        if used > cells:
+            raise WireError(f"columns up to {i} hold {used} values, {cells} are left of {MAX_CELLS} in a frame")
     column = fields[4] if len(fields) > 4 else None
     first = column if type(column) is int and numeric.INT64_LOW <= column <= numeric.INT64_HIGH else None
     seen = Seen(highest, (int(start[0]), int(end[0])) if one_range else None, first)
     section = Section(-1 - number if late else number, Partials(start, end, key, states), seen=seen)
-    return Decoded(section, late, fields, base, size)
+    return Decoded(section, late, fields, base, size, used)
 
 
 def first_start(item: object, frontier_us: int | None) -> int:

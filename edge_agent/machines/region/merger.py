@@ -140,6 +140,7 @@ class Merger(Node):
                         out += self._apply(child, applied, message, now_us)
                 self._gaps += (gap for _, gap in self.parent.lives.take_found())
                 self.sent.begin_again(self.parent.children.memberships)
+                self._dirty |= self.store.full
                 out += self._alarms.look(self.parent.inbox)
             case ChildStatus(node, online):
                 if online:
@@ -177,8 +178,7 @@ class Merger(Node):
         self._gaps += applied.losses
         if frame is None:
             self._owed.add(EpochKey(child, effect.epoch))  # the child may have to state its numbers again (2.4)
-            payload = message.payload if isinstance(message, BadFrame) else b""
-            return [Quarantine(child, effect.why, payload)]
+            return [Quarantine(child, effect.why, message.payload if isinstance(message, BadFrame) else b"")]
         of = EpochKey(child, effect.epoch)
         for part in frame.groups:
             for late, sections in ((effect.stale, part.sections), (True, part.late)):

@@ -34,7 +34,11 @@ from edge_agent.machines.uplink.step import Hints, StepRows
 PlanKey = tuple[Group, bytes]
 MOST_PLANS: Final = 100_000  # plans without open rows are forgotten beyond this number
 BEYOND_TIME: Final = "a row has impossible times"  # reason of a gap record
-MOST_OPEN: Final = 2**20  # open rows of all groups; beyond it those of the largest groups leave before their frontier
+# Open rows of all groups; beyond it those of the largest groups leave before their frontier. A row counts once for each
+# 8 state columns or part of them, so that all take some 100 MB at most.
+MOST_OPEN: Final = 2**20
+COLUMNS_OF_ONE: Final = 8
+OF_PLAN: Final = 16  # what a plan with open rows counts: each has two slots of the spool, and a number in an epoch
 MOST_KEYS: Final = 2**18  # beyond so many texts of keys and nodes, those of no open row are forgotten
 
 
@@ -61,6 +65,7 @@ class PartialStore:
         self._late: dict[PlanKey, list[Partials]] = {}
         # (node, epoch, plan number, late) -> rows as they came: one numpy call names and renumbers those of many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
+        self._raw_weight = 0  # what the rows in `_raw` count towards MOST_OPEN
         self._dictionaries: dict[EpochKey, EpochDictionary] = {}
         self._tidy_at = MOST_KEYS
         self._stale: list[str] = []  # slots of plans without rows found at the restart, to delete
@@ -77,7 +82,13 @@ class PartialStore:
         if len(counted):
             self._dictionaries[of] = dictionary
             self._raw.setdefault((*of, section.plan, late), []).append(counted)
+            self._raw_weight += weight(len(counted), len(counted.states))
         return 0 if counted is rows else readings_in(rows) - readings_in(counted)
+
+    @property
+    def full(self) -> bool:
+        """Whether the added rows must be committed now, before more come."""
+        return self._raw_weight > MOST_OPEN
 
     def absorb(self, published: Mapping[Group, int]) -> None:
         """Move added rows to the stores, under the merger's own numbers. published: frontiers; rows below are late."""
@@ -98,6 +109,7 @@ class PartialStore:
                 self._late.setdefault(key, []).append(rows.take(behind))
                 self._open(key, rows.take(~behind))
         self._raw.clear()
+        self._raw_weight = 0
 
     def _know(self, key: PlanKey, plan: Plan) -> None:
         self.plans[key] = plan
@@ -150,15 +162,20 @@ class PartialStore:
         """Whether the group has open rows."""
         return any(len(self._stores.get(key, ())) for key in self._of.get(group, ()))
 
+    def _weight(self, key: PlanKey) -> int:
+        """What the open rows of a plan count towards MOST_OPEN."""
+        rows = len(self._stores.get(key, ()))
+        return OF_PLAN + weight(rows, len(self.plans[key].basis)) if rows else 0
+
     def crowded(self) -> set[Group]:
         """The groups whose open rows must leave early: the largest ones, until half of MOST_OPEN rows are left.
 
         The parent merges such rows with later ones as it does with those of a flush, so only bytes are lost (6.1).
         """
-        rows = sum(map(len, self._stores.values()))
+        rows = sum(map(self._weight, self._stores))
         if rows <= MOST_OPEN:
             return set()
-        sizes = [(sum(len(self._stores.get(key, ())) for key in keys), group) for group, keys in self._of.items()]
+        sizes = [(sum(self._weight(key) for key in keys), group) for group, keys in self._of.items()]
         out = set()
         for size, group in sorted(sizes, key=lambda each: -each[0]):
             if rows <= MOST_OPEN // 2:
@@ -301,3 +318,8 @@ class PartialStore:
             return rows
         self.lost.append(Gap((), 0, 0, -1, (), BEYOND_TIME))
         return rows.take(inside)
+
+
+def weight(rows: int, columns: int) -> int:
+    """What rows with so many state columns count towards MOST_OPEN."""
+    return rows * max(1, -(-columns // COLUMNS_OF_ONE))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -30,9 +30,12 @@ from edge_agent.machines.uplink.session_hints import Registers, SessionHints
 from edge_agent.machines.uplink.stated_exceptions import StatedExceptions, with_exceptions
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
+MAX_PLANS: Final = 2**16  # of an epoch, as of its keys; a child may have named so many (docs/protocol.md 2.4)
+MAX_GROUPS: Final = 2**16
+
 
 class KeysExhausted(Exception):  # noqa: N818 - not an error: the owner opens a new epoch and encodes again
-    """The epoch has too few key numbers left for the keys of a step."""
+    """The epoch has too few numbers left for the keys, plans or groups of a step."""
 
 
 class EpochEncoder:
@@ -204,6 +207,12 @@ class EpochEncoder:
             texts.update(table[code] for code in fresh.tolist())
         if len(self.keys) + len(texts - self.keys.keys()) > self.max_keys:
             raise KeysExhausted
+        groups, plans = step.groups, sum(len(each.rows) for each in step.groups)  # more than the new ones
+        crowded = len(self.groups) + len(groups) > MAX_GROUPS
+        if crowded and len(self.groups.keys() | {each.group for each in groups}) > MAX_GROUPS:
+            raise KeysExhausted
+        if len(self.plans) + plans > MAX_PLANS and len(self.plans.keys() | _plans_of(step)) > MAX_PLANS:
+            raise KeysExhausted
 
     def _map(self, kind: str, table: Sequence[str]) -> Ints:
         known = self._maps.get((kind, id(table)))
@@ -356,6 +365,15 @@ def exceeds(step: Step, most: int, *, hints_only: bool = False) -> bool:
     for table, codes in found:
         texts.update(table[code] for code in distinct(codes).tolist())
     return len(texts) > most
+
+
+def _plans_of(step: Step) -> set[tuple[Group, bytes]]:
+    return {(each.group, rows.plan.hash) for each in step.groups for rows in each.rows}
+
+
+def exceeds_plans(step: Step) -> bool:
+    """Whether a step has rows of more plans than an epoch numbers."""
+    return sum(len(each.rows) for each in step.groups) > MAX_PLANS and len(_plans_of(step)) > MAX_PLANS
 
 
 def _row_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:

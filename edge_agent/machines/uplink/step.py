@@ -107,6 +107,17 @@ def halves(step: Step) -> tuple[Step, Step]:
     return _of_rows(first), _of_rows(second)
 
 
+def halves_of_plans(step: Step) -> tuple[Step, Step]:
+    """Split a step of rows of at least two plans into two steps with half of the plans each."""
+    items: dict[tuple[Group, bytes], list[StepRows]] = {}
+    for group in step.groups:
+        for rows in group.rows:  # those on time and the late ones of a plan stay together
+            items.setdefault((group.group, rows.plan.hash), []).append(rows)
+    each = [[(group, rows) for rows in found] for (group, _), found in items.items()]
+    first, second = each[: len(each) // 2], each[len(each) // 2 :]
+    return _of_rows([one for some in first for one in some]), _of_rows([one for some in second for one in some])
+
+
 def _of_rows(items: Sequence[tuple[Group, StepRows]]) -> Step:
     groups: dict[Group, list[StepRows]] = {}
     for group, rows in items:
