@@ -23,6 +23,7 @@ from typing import Any, Final
 from edge_agent.algebra.frame import HORIZON_US, LOST, Birth, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
+from edge_agent.machines.downlink.epochs.landed_ranges import LandedRanges
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.downlink.epochs.waiting_frames import MOST_BYTES, MOST_FRAMES
 from edge_agent.machines.downlink.losses.let_go import LOOK_US, PAUSE_US, WAIT_US
@@ -317,7 +318,8 @@ class Lander:
         rebuilt: slots of an earlier run existed and are lost.
         """
         self.journal, self.settings = journal, settings
-        self.received: dict[EpochKey, ReceivedRanges] = {}
+        self._ranges = LandedRanges()
+        self.received: Mapping[EpochKey, ReceivedRanges] = self._ranges.of
         self._epochs: dict[str, dict[int, None]] = {}  # child -> its epochs in `received`, oldest first
         self._looked_at: dict[str, int] = {}  # child -> above this number, look for epochs to forget
         self._forgotten: list[EpochKey] = []  # epochs of which to delete the slots with the next file
@@ -326,7 +328,7 @@ class Lander:
             node, _, epoch = slot.partition("/")
             upto, above, *earliest = state
             key = EpochKey(node, int(epoch))
-            self.received[key] = ReceivedRanges.restore(upto, above)
+            self._ranges.restore(key, upto, above)
             if earliest:
                 self._late.note(key, earliest[0])
         for key in sorted(self.received):
@@ -334,7 +336,7 @@ class Lander:
         self._objects: list[object] = []
         self._size_bytes = 0
         self._beats: dict[str, tuple[int, object]] = {}  # child -> epoch of its newest heartbeat, what to write
-        self._fresh: dict[EpochKey, dict[int, None]] = {}  # seqs in order of arrival
+        self._fresh: dict[EpochKey, dict[int, int]] = {}  # seq -> its run, in order of arrival
         self._ahead = FramesAhead(self.received, rebuilt=rebuilt)
         self._owed: set[EpochKey] = set()
         self._landing: set[EpochKey] = set()
@@ -389,10 +391,11 @@ class Lander:
                 continue
             birth = message.birth if message.birth and message.birth.journal == self.journal else None
             self._answered(message.node, birth)
-            if not self._ahead.take(key, message, birth):
+            room = self._ranges.room(key, message.seq, self._fresh.get(key, ()))
+            if not room or not self._ahead.take(key, message, birth):
                 self.refused += 1
                 continue
-            self._fresh.setdefault(key, {})[message.seq] = None
+            self._fresh.setdefault(key, {})[message.seq] = message.run
             if message.earliest_us is not None:
                 self._late.note(key, message.earliest_us)
             objects.append(message.of)
@@ -400,6 +403,8 @@ class Lander:
             if birth is not None:
                 before = birth.predecessor[0] if isinstance(birth.predecessor, tuple) else key.epoch
                 self._forget(key.node, None if birth.held is None else {key.epoch, before, *birth.held})
+            elif len(self._epochs.get(key.node, ())) > MOST_KNOWN:
+                self._forget(key.node, None)
 
     def _answered(self, node: str, birth: Birth | None) -> None:
         """Drop a question for the journal whose birth has come: behind that birth it would speak of another start."""
@@ -419,7 +424,8 @@ class Lander:
         for epoch in [epoch for i, epoch in enumerate(old) if i < most or (held is not None and epoch not in held)]:
             key = EpochKey(node, epoch)
             if key not in self._unstated and key not in self._fresh and self._ahead.forget(key):
-                del own[epoch], self.received[key]
+                self._ranges.forget(key)
+                del own[epoch]
                 self._forgotten.append(key)
         self._looked_at[node] = max(len(own), UNDER_WAY) + UNDER_WAY  # not at each birth
 
@@ -442,10 +448,8 @@ class Lander:
         slots: dict[str, object | None] = {f"{key.node}/{key.epoch}": None for key in self._forgotten}
         self._forgotten = []
         for key, seqs in self._fresh.items():
-            received = self.received.setdefault(key, ReceivedRanges())
+            received = self._ranges.add(key, seqs)
             self._epochs.setdefault(key.node, {})[key.epoch] = None
-            for seq in seqs:
-                received.add(seq)
             earliest_us = self._late.of(key)
             late = [] if earliest_us is None else [earliest_us]
             slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above], *late]
@@ -455,6 +459,7 @@ class Lander:
         self._objects, self._size_bytes = [], 0
         self._beats.clear()
         self._fresh.clear()
+        self._ranges.landed()
         self._flying, self._flushed_us = True, now_us
         return Land(objects, slots, now_us, self._statement(now_us))
 

@@ -1,0 +1,88 @@
+"""What a child can make the lander keep has bounds, and what is beyond them is turned away and counted (2.2, 3.4)."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines import lander as rules
+from edge_agent.machines.downlink.epochs import landed_ranges
+from edge_agent.machines.downlink.epochs.landed_ranges import LAST_SEQ
+from tests.machines.test_lander_bounds import SECOND, Run
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landed_ranges, "MOST_RANGES", 10)
+
+
+def ranges(run: Run) -> int:
+    return sum(len(received.above) for received in run.lander.received.values())
+
+
+def test_every_second_frame_behind_a_settled_hole_is_turned_away_beyond_the_bound() -> None:
+    """The root, and so the lander, settles what has been missing for long; behind it nothing waits for a hole."""
+    run = Run()
+    run.take(7, 0, 2**50)
+    for _ in range(100):
+        run.now_us += 9 * SECOND
+        run.take(7, 0)
+    for seq in range(3, 103, 2):
+        run.take(7, seq)
+    run.take(7, *range(103, 203, 2))  # many in one file
+    assert ranges(run) == 10
+    assert run.lander.refused == 100 - 9
+    run.take(8, 5)
+    assert (ranges(run), run.lander.refused) == (10, 92), "over all epochs of the child"
+    run.take(7, 5, node="other")
+    assert ranges(run) == 11
+    again = Run(run.received)
+    again.take(7, 999)
+    assert (ranges(again), again.lander.refused) == (11, 1), "also after a restart"
+
+
+def test_frames_in_order_and_those_that_close_a_hole_always_land() -> None:
+    """A child that has used up its ranges, by whatever accident, goes on and closes them."""
+    run = Run()
+    run.take(7, 0, 2**50)
+    for _ in range(100):
+        run.now_us += 9 * SECOND
+        run.take(7, 0)
+    run.take(7, *range(3, 23, 2))
+    refused = run.lander.refused
+    for seq in range(1, 40):
+        run.take(7, seq)
+    assert run.lander.refused == refused
+    assert run.received["gw/7"] == [40, [[2**50, 2**50]]]
+    run.take(8, *range(100))
+    assert run.received["gw/8"] == [100, []], "many in order in one file"
+    run.take(7, 40, 42)
+    assert run.received["gw/7"] == [41, [[42, 42], [2**50, 2**50]]], "there is room again"
+
+
+def test_a_gap_record_counts_for_all_frames_that_it_replaces() -> None:
+    """protocol 3.5: else each one left a hole for ever; a run without an end does not leave the range of seqs."""
+    run = Run()
+    for first in range(0, 400, 4):
+        run.take(7, first, run=3)
+        run.take(7, first + 3)
+    assert run.received["gw/7"] == [400, []]
+    run.take(7, 400, run=2**62)
+    assert run.received["gw/7"] == [LAST_SEQ + 1, []]
+    run.take(8, 5, 3)
+    run.take(8, 0, run=5)
+    assert run.received["gw/8"] == [6, []]
+
+
+def test_epochs_of_a_child_that_never_sends_a_birth_are_forgotten() -> None:
+    with mock.patch.multiple(rules, MOST_KNOWN=100, UNDER_WAY=5):
+        run = Run()
+        for epoch in range(1, 1_000):
+            run.now_us += 40 * SECOND
+            run.take(epoch, 0)
+            run.take(epoch, None)  # type: ignore[arg-type]
+        assert len(run.received) <= 120
+        assert len(run.lander._ahead._lines) <= 120
+        assert EpochKey("gw", 999) in run.lander.received
