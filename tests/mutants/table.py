@@ -15,7 +15,8 @@ ROOT: Final = HERE.parents[1]
 class Mutant:
     """One break: in `file`, `find` (it occurs once) becomes `instead`.
 
-    rule: the number in docs/protocol.md that is broken. tests: a pytest selection; at least one of them must fail.
+    rule: the number in docs/protocol.md that is broken, or "security" for what SECURITY.md promises. tests: a pytest
+    selection; at least one of them must fail.
     """
 
     name: str

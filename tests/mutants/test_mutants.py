@@ -13,7 +13,7 @@ from tests.mutants.overlay import Overlay
 from tests.mutants.table import ROOT, Mutant, mutants
 
 EVERY = mutants()
-RULES = set(re.findall(r"^\*\*(\d\.\d)\*\*", (ROOT / "docs/protocol.md").read_text("utf-8"), re.MULTILINE))
+RULES = {"security", *re.findall(r"^\*\*(\d\.\d)\*\*", (ROOT / "docs/protocol.md").read_text("utf-8"), re.MULTILINE)}
 
 
 def test_every_mutant_has_a_name_of_its_own_and_a_rule_of_the_protocol() -> None:
