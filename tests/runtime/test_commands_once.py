@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from edge_agent.config import topics
+from edge_agent.config.definitions.definitions import MOST_PATTERNS
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.ports.mqtt.link import Messages
 from edge_agent.ports.mqtt.packets import RETAIN
 from edge_agent.ports.spool import Spool
+from edge_agent.runtime.fleet_commands import MOST_IDS, MOST_PASSED, PASSED_EXPIRY_S, FleetCommands
 from edge_agent.runtime.gateway import GatewayLoop
+from edge_agent.runtime.status_and_commands import OperatorCommand
 from edge_agent.wire import frames
 from tests.support.fakes import BEGIN_US
 from tests.support.runtime.scripted import ScriptedConnection, parts
@@ -98,3 +101,29 @@ def test_a_retained_command_is_refused_and_shown(started: Started, to: str) -> N
     assert found["count"] == 2
     assert told(loop, b"", to=to) == [], "which deletes it"
     assert len(told(loop, MARK, to=to)) == 1
+
+
+def test_ids_without_end_take_no_room_and_the_latest_are_known_after_a_start() -> None:
+    commands = [OperatorCommand("mark", f"m-{n}", named=True) for n in range(2 * MOST_IDS)]
+    fleet = FleetCommands()
+    assert all(fleet.is_new(command) for command in commands)
+    again = FleetCommands(fleet.slots())
+    assert not any(again.is_new(command) for command in commands[MOST_IDS:])
+    assert again.is_new(commands[0])
+
+
+def test_a_merger_passes_on_the_latest_commands_and_none_that_has_waited_for_long() -> None:
+    fleet = FleetCommands()
+    for at_us, payload in enumerate((b"old", b"new")):
+        fleet.wait(payload, at_us)
+    assert fleet.passed(PASSED_EXPIRY_S * 1_000_000) == [b"new"]
+    for n in range(2 * MOST_PASSED):
+        fleet.wait(b"%d" % n, 0)
+    assert fleet.passed(1) == [b"%d" % n for n in range(MOST_PASSED, 2 * MOST_PASSED)]
+    assert fleet.passed(1) == []
+
+
+def test_a_command_with_patterns_without_end_is_refused() -> None:
+    few, many = (OperatorCommand("reload", "r", named=True, fields={"nodes": ["x"] * n}) for n in (MOST_PATTERNS, 65))
+    assert FleetCommands().refusal(few) is None
+    assert FleetCommands().refusal(many) is not None
