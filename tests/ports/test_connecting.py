@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +16,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_agent.ports.mqtt.backoff import STABLE_S, Backoff
 from edge_agent.ports.mqtt.connection import Connection
-from edge_agent.ports.mqtt.link import Down, Link
+from edge_agent.ports.mqtt.dial import Dial
+from edge_agent.ports.mqtt.link import Down, Link, TooLargeError
 from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish
 
 
@@ -151,3 +155,43 @@ def test_a_publish_that_later_ones_overtook_has_waited_since_the_first_of_them_w
     outgoing.add(QueuedPublish(5, "t", b"", retain=False, expiry_s=None))
     now[0] += 2
     assert outgoing.unanswered_s == 2
+
+
+def test_an_attempt_that_is_given_up_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it connects later: else each one would cost a socket."""
+    given_up = threading.Event()
+    ours, theirs = socket.socketpair()
+
+    def connect(_: Dial) -> socket.socket:
+        given_up.wait(5.0)
+        return ours
+
+    monkeypatch.setattr(Dial, "_connect", connect)
+    dial = Dial(Link("mqtt://127.0.0.1:9", "gw-1"))
+    dial.abandon()
+    given_up.set()
+    theirs.settimeout(2.0)
+    assert theirs.recv(1) == b"", "closed"
+    theirs.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(dial.fileno())
+
+
+def test_what_a_lost_connection_had_in_flight_takes_no_place_on_the_next() -> None:
+    """Nobody answers it any more; once the broker's quota is used up, nothing would be sent."""
+    connection = Connection(Link("mqtt://127.0.0.1:9", "gw-1"))
+    client: Any = SimpleNamespace(publish_packet=lambda *_: 7)
+    connection._client, connection.up = client, True
+    connection.publish("t", b"")
+    assert len(connection._outgoing) == 1
+    connection.renew("a test")
+    assert len(connection._outgoing) == 0
+
+
+def test_a_topic_counts_in_the_size_of_a_message() -> None:
+    """A broker ends the connection for a packet beyond its limit, each time that it comes."""
+    connection = Connection(Link("mqtt://127.0.0.1:9", "gw-1"))
+    connection.maximum_packet_bytes = 100
+    assert connection.publish("t", bytes(60)) is None, "not connected"
+    with pytest.raises(TooLargeError):
+        connection.publish("t" * 30, bytes(60))

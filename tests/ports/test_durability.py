@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from edge_agent.machines.events import Commit
 from edge_agent.ports.spool import Spool
@@ -27,3 +30,18 @@ def test_a_spool_commits_through_a_synced_log_whether_new_or_found(spool: Spool,
     again.open()
     assert settings(again) == ("wal", FULL, "exclusive")
     again.close()
+
+
+def test_a_new_spool_has_its_name_on_disk_once_it_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.1: a power cut would take the whole file, with frames that were acknowledged."""
+    synced, fsync = list[str](), os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    spool = reopened(tmp_path / "new" / "spool.db")
+    spool.open()
+    assert str(tmp_path / "new") in synced
+    spool.close()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.ports.mqtt.packets import RETAIN
 from edge_agent.ports.sensors import payloads
+from edge_agent.ports.sensors.convert import LONGEST_LABEL
 from edge_agent.ports.sensors.mqtt import MOST_BYTES, MOST_MESSAGES, MOST_TOPICS
 from edge_agent.wire import readings
 from tests.support.fakes import BEGIN_US
@@ -105,6 +106,15 @@ def test_labels_come_from_the_payload_too_and_one_that_is_missing_is_a_bad_readi
         ("s", BEGIN_US, 1.0, {"unit": "u-7", "ok": "true", "site": "a"}),
         ("s", BEGIN_US, 3.0, {"unit": "u-x", "ok": "false", "site": "a"}),
     ]
+    assert hub.counts("s")["bad_label"] == 1
+
+
+def test_a_label_without_end_is_a_bad_reading() -> None:
+    """It would be sent with every row as a part of its key."""
+    hub = Hub(sensor("s", "s", value="/v", labels={"site": "{/site}"}))
+    texts = ["x" * many for many in (LONGEST_LABEL, LONGEST_LABEL + 1)]
+    rows = hub.rows(*(message("s", {"v": 1, "site": text}) for text in texts))
+    assert rows == [("s", BEGIN_US, 1.0, {"site": texts[0]})]
     assert hub.counts("s")["bad_label"] == 1
 
 

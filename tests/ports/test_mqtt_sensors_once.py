@@ -13,6 +13,7 @@ from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Confirmed, Link, Messages, Subscribed, Up
 from edge_agent.ports.mqtt.packets import DUP
+from edge_agent.ports.sensors import mqtt as driver
 from edge_agent.ports.sensors.mqtt import QUIET_US, MqttSensors
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import readings, snapshot
@@ -114,6 +115,19 @@ def test_what_the_broker_has_confirmed_is_forgotten_so_that_its_packet_id_may_be
     assert len(hub.rows(message("t", b"1", token(1, 2), DUP))) == 1  # another message with the old id, first seen now
     hub.sensors.confirmed([])  # the broker repeats no more
     assert len(hub.rows(message("t", b"2", token(2, 2), DUP))) == 1
+
+
+def test_messages_that_the_broker_never_confirms_are_remembered_up_to_the_number_of_packet_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each has a token of its own, because each connection has its own tokens."""
+    monkeypatch.setattr(driver, "MOST_IDS", 10)
+    hub = Hub(sensor("a", "t", qos=1))
+    for generation in range(1, 101):
+        (read,) = hub.reads(message("t", b"1", token(5, generation)))
+        hub.sensors.acknowledge([read.token])
+    (source,) = hub.sensors._sources.values()
+    assert list(source.acked) == [token(5, generation) for generation in range(91, 101)]
 
 
 def test_a_sensor_that_is_configured_again_still_knows_what_it_read() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.ports.mqtt.packets import DUP, LONGEST_CACHED, RETAIN, Splitter, acknowledgements
+from edge_agent.ports.mqtt.packets import DUP, LONGEST_CACHED, MAX_TOPICS, RETAIN, Splitter, acknowledgements
 from edge_agent.ports.mqtt.socket_stream import MESSAGES_A_TURN, READ_BYTES, SocketStream
 
 GENERATION = 3
@@ -122,6 +122,14 @@ def test_many_long_topics_are_read_and_not_kept() -> None:
     assert [len(topic) for topic, *_ in splitter.messages[:2]] == [LONGEST_CACHED, 1]
     assert splitter.messages[-2][0] == "299" * LONGEST_CACHED
     assert sum(map(len, splitter._topics)) <= many * 3 + 10 * LONGEST_CACHED
+
+
+def test_topics_without_end_are_not_kept() -> None:
+    splitter = Splitter(False, GENERATION, 1 << 20)
+    for n in range(MAX_TOPICS + 10):
+        splitter.feed(publish(b"%d" % n, b"1", 0, 0, None))
+    assert len(splitter.messages) == MAX_TOPICS + 10
+    assert len(splitter._topics) <= MAX_TOPICS
 
 
 def test_a_topic_that_is_no_text_still_has_a_name() -> None:

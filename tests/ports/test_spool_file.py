@@ -293,3 +293,13 @@ def test_a_young_spool_that_is_suspected_is_set_aside_with_its_commits(spool: Sp
     assert note.fields["why"] == "an earlier start found it damaged"
     again.close()
     assert path.with_name("spool.db.corrupt-1").exists()
+
+
+def test_of_the_files_set_aside_the_newest_three_remain(spool: Spool, path: Path) -> None:
+    """On a card that fails they would fill the disk."""
+    spool.close()
+    for _ in range(5):
+        damage_header(path)
+        reopened_once(path)
+    found = {each.name for each in path.parent.iterdir() if "corrupt" in each.name}
+    assert found == {f"spool.db.corrupt-{number}" for number in (3, 4, 5)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from edge_agent.config import topics
 from edge_agent.config.node_file.settings import load
 from edge_agent.machines.events import Commit
 from edge_agent.ports.mqtt.link import Confirmed, Down, Messages, Report, Up
+from edge_agent.ports.sensors.local_outages import LocalOutages
 from edge_agent.ports.spool import Spool
 from tests.hostile.stand_ins import TEXTS, TURN_S, Broker, Connected, Process
-from tests.support.fakes import BEGIN_US
+from tests.support.fakes import BEGIN_US, FakeClock
+from tests.support.ports.sensor_hub import sensor
 from tests.support.runtime.scripted import ScriptedClock
 
 LOST = Down("closed by the broker", 1.0, was_up=True)
@@ -147,6 +150,19 @@ def test_what_was_missed_before_the_first_connection_is_declared_after_another_s
     assert gateway.live(20, {3: REFUSED}) == []
     start = gateway.turn(gateway.clock.us)
     assert gateway.live(20, {2: FORGOTTEN}) == [("stopped", 0, start + 2)]
+
+
+def test_a_loss_that_waits_for_the_time_is_not_forgotten_by_the_next_start() -> None:
+    """Its gap record is made once the clock is known; the process may end before."""
+    clock, one = FakeClock(synced=False), replace(sensor("s", "s/+", qos=1), rereadable=True)
+    before = LocalOutages(clock, 30)
+    before.up(session=False)
+    assert before.hears([one]) is not None
+    after = LocalOutages(clock, 30, before.save())
+    after.up(session=True)
+    assert after.hears([one]) is not None
+    clock.synced = True
+    assert after.save() == "", "the commit that asks contains its record"
 
 
 def test_a_local_broker_that_is_away_is_an_alarm_of_its_sensors_until_it_is_up_for_a_minute(
