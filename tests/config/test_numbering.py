@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge_agent.config import topics
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from edge_agent.config.in_force.revision_numbering import NumberedDefinition, RevisionNumberer
+from edge_agent.config.in_force.revision_numbering import MOST_TAUGHT, NumberedDefinition, RevisionNumberer
 
 X = topics.definition("query", "x")
 X_AT_1 = topics.definition("query", "x", "press-1")
@@ -46,6 +46,21 @@ def test_a_number_is_free_only_if_no_scope_has_it() -> None:
     other = topics.definition("query", "x", "press-2")
     numberer = heard((X, query("1m", 2)), (other, query("1m", 7)), (X_AT_1, query("3m")))
     assert said(numberer.due(LATER_US)) == [(X_AT_1, 8, "3m")]
+
+
+def test_definitions_of_one_id_that_come_together_get_different_numbers() -> None:
+    """An id with a revision has one content in the whole fleet."""
+    numberer = heard((X, query("1m")), (X_AT_1, query("2m")))
+    assert said(numberer.due(LATER_US)) == [(X, 1, "1m"), (X_AT_1, 2, "2m")]
+
+
+def test_of_a_state_without_end_the_beginning_is_read() -> None:
+    numberer, items = RevisionNumberer(), {f"query/q{n}": {"ok": True, "revision": 3} for n in range(MOST_TAUGHT + 1)}
+    numberer.hear_state(json.dumps({"items": items}).encode())
+    first, last = (topics.definition("query", f"q{n}") for n in (0, MOST_TAUGHT))
+    for topic in (first, last):
+        numberer.hear(topic, query(), 0)
+    assert {topic: number for topic, number, _ in said(numberer.due(LATER_US))} == {first: 4, last: 1}
 
 
 def test_numbers_that_local_files_have_taken_are_not_free() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from edge_agent.config.in_force import registry as registry_module
 from edge_agent.config.in_force.crosscheck import MOST_ID_BYTES
 from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.node_file.node_tables import LimitsTable
@@ -84,3 +87,12 @@ def test_a_sensor_of_a_driver_that_the_node_does_not_have_is_no_mistake_of_the_n
     able = DefinitionRegistry("press-1", state=registry.snapshot())
     assert [sensor.id for sensor in able.in_force()[0]] == ["s"]
     assert item(able, "query/x") == {"ok": True, "revision": 1}
+
+
+def test_refusals_without_end_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody who may publish can cause any number of them."""
+    monkeypatch.setattr(registry_module, "MOST_REFUSED", 10)
+    registry = DefinitionRegistry("press-1")
+    for n in range(100):
+        registry.take("all", "query", f"q{n}", b"{")
+    assert list(registry.refused()) == [("query", f"q{n}") for n in range(90, 100)]

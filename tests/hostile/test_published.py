@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from edge_agent.algebra.frame import HORIZON_US, LOST, Frame, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions.definitions import canonical_query, parse_definition
+from edge_agent.config.in_force import known_definitions
 from edge_agent.config.in_force.known_definitions import (
     AHEAD_US,
     MOST_HELD,
@@ -24,6 +26,7 @@ from edge_agent.config.in_force.known_definitions import (
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.too_late import CONTRADICTED
 from edge_agent.root.numpy.executor import NumpyRoot
+from tests.hostile.fed_region import COUNTED, GROUP
 from tests.hostile.published_queries import BEGIN_US, BEYOND, TOPIC, S, of, query
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
 
@@ -302,3 +305,11 @@ def test_what_is_on_a_topic() -> None:
     assert publication(TOPIC, b'{"revision": 9, "of": "a newer version"}') == Publication("", "q", 9, None)
     assert publication(TOPIC, b'source = "s"') is None, "it has no number yet"
     assert publication("hw/1/all/cfg/sensor/q", b"{}") is None
+
+
+def test_answers_about_plans_without_end_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_definitions, "MOST_KNOWN", 10)
+    known = KnownDefinitions()
+    for n in range(100):
+        assert known.contradicts(replace(GROUP, source=f"s{n}"), COUNTED) == ""
+    assert len(known._answers) <= 10
