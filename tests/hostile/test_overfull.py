@@ -10,10 +10,10 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import FlatMultisets
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.machines.events import Arrived, Tick
-from edge_agent.machines.region.overfull import OVERFULL
+from edge_agent.machines.region.overfull import MOST_RANGES, OVERFULL, losses
 from edge_agent.runtime.region import heard
 from edge_agent.wire import frames
-from tests.hostile.fed_region import COUNTED, NOW_US, Region, S, counted, rows
+from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted, rows
 
 BAGS = Plan(b"12345678", "slice", ("count", "bag"), 0, S, (("q", 1),))
 
@@ -110,3 +110,12 @@ def test_a_frame_whose_rows_together_have_more_readings_than_fit_is_refused() ->
     region.hears("good", counted(1, 5))
     region.goes_on("good")
     assert region.readings() == 5
+
+
+@pytest.mark.parametrize(("many", "records"), [(MOST_RANGES, MOST_RANGES), (MOST_RANGES + 1, 1)])
+def test_rows_of_many_ranges_that_are_taken_out_have_one_record(many: int, records: int) -> None:
+    """A record for each would not fit a frame."""
+    start = np.arange(many) * S
+    found = list(losses(GROUP, Partials(start, start + S, np.zeros(many, np.int64), {})))
+    assert len(found) == records
+    assert (found[0].start_us, found[-1].end_us) == (0, many * S)

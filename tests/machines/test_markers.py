@@ -11,6 +11,7 @@ import pytest
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.partials.arrays import NO_INTS
 from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation import markers as markers_module
 from edge_agent.algebra.punctuation.markers import LEAD, Marker, Markers, ordinal_of, role_of, window_key
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
@@ -446,3 +447,14 @@ def test_where_the_markers_of_all_nodes_cut_a_late_reading_reaches_beyond_the_fr
     slicer.push(batch((12, 2), (14, 4), (14, 8)))
     late = [rows.partials for rows in slicer.advance(31) if rows.late]
     assert [(rows.start.tolist(), rows.end.tolist()) for rows in late] == [([12, 14], [31, 31])]
+
+
+def test_closed_windows_without_end_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers_module, "MOST_WINDOWS", 10)
+    markers = Markers(leading=False)
+    for time_us in range(100):
+        markers.add([Marker(time_us)])
+        markers.advance(time_us, None, -1)
+    assert markers.made == 99
+    assert markers.start.tolist() == list(range(88, 99)), "ten, and those of the last step"
+    assert markers.end.tolist() == list(range(89, 100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from edge_agent.config import topics
 from edge_agent.config.node_file.settings import parse
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.runtime import lander as landers
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.runtime.loop import LONGEST_QUIET_US, QUIET_US, SilentBroker
 from edge_agent.runtime.region import RegionLoop
@@ -78,7 +80,8 @@ def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Parent]:
     given, spool = parts(merger, tmp_path, "root", "region")
     region = RegionLoop(given, restored={}, lower=ScriptedConnection("m"))
     made = Parent(region, "m", merger.journal)
-    region.lower, region.connections = made.lower, [given.up, made.lower]
+    region.lower = region.executor.lower = made.lower
+    region.connections = [given.up, made.lower]
     yield made
     region.close()
     spool.close()
@@ -104,3 +107,31 @@ def test_a_child_without_a_receipt_connects_anew(parent: Parent) -> None:
         parent.clock.pass_s(1.0)
         parent.loop.turn(0.0)
     assert len(up.renewed) == (up is not parent.lower)
+
+
+def test_a_node_that_has_another_parent_gets_no_receipt(parent: Parent) -> None:
+    """protocol 1.5, 3.7: for its own parent it would be that of a new journal."""
+    own = parent.topic.rpartition("/")[2]
+    for status, receipts in (
+        ({"online": True, "parent": "another"}, 0),
+        ({"online": True}, 0),
+        ({"online": "yes", "parent": own}, 0),
+        ({"online": True, "parent": own}, 1),
+    ):
+        parent.lower.message(topics.status("a"), json.dumps(status).encode())
+        for _ in range(3):
+            parent.clock.pass_s(1.0)
+            parent.loop.turn(0.0)
+        parent.loop._make_durable(parent.clock.now_us())  # a region's receipts follow a commit
+        assert len(parent.lower.sent(topics.ack("a"))) == receipts, status
+
+
+@pytest.mark.parametrize("parent", ["lander"], indirect=True)
+def test_heartbeats_of_children_without_end_take_no_room(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landers, "MOST_BEATS", 5)
+    beat = frames.encode_heartbeat(Heartbeat(EPOCH, 3, ()))
+    for n in range(20):
+        parent.lower.message(topics.frames(f"c{n}", "root"), beat)
+    parent.loop.turn(0.0)
+    assert isinstance(parent.loop, LanderLoop)
+    assert len(parent.loop._beats) == 5
