@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -18,7 +21,7 @@ from cryptography import x509
 from edge_agent.errors import PortError
 from edge_agent.identity import authority as authority_module
 from edge_agent.identity.authority import Authority, RefusedError
-from edge_agent.identity.device import Device
+from edge_agent.identity.device import FOLDER_OF_PAIR, MOST_ANSWER_BYTES, Device, _post
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -211,6 +214,51 @@ def test_an_enrolment_as_root_belongs_to_the_owner_of_the_folder(url: str, autho
     assert done.stdout.startswith("g1 got a certificate"), done.stderr
     owners = {(each.lstat().st_uid, each.lstat().st_gid) for each in identity.rglob("*")}
     assert owners == {(65534, 65534)}
+
+
+def test_of_an_answer_without_end_a_part_is_read() -> None:
+    asked = list[int]()
+
+    def read(most: int = -1) -> bytes:
+        asked.append(most)
+        return b"x"
+
+    answer = SimpleNamespace(status=200, read=read)
+    connection: Any = SimpleNamespace(request=lambda *_: None, getresponse=lambda: answer, close=lambda: None)
+    with pytest.raises(PortError, match="wanted the answer of an authority"):
+        _post(connection, "https://ca", "/enrol", {})
+    assert asked == [MOST_ANSWER_BYTES]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_root_that_the_owner_of_the_folder_linked_there_stays_with_root(folder: Path) -> None:
+    identity, secret = folder / "identity", folder / "secret"
+    pair = identity / f"{FOLDER_OF_PAIR}x"
+    pair.mkdir(parents=True)
+    key = pair / "key.pem"
+    for path in (secret, key):
+        path.touch(0o600)
+    (pair / "cert.pem").hardlink_to(secret)
+    os.chown(identity, 65534, 65534)
+    Device(identity, "g1").give_to_owner()
+    assert (key.stat().st_uid, secret.stat().st_uid) == (65534, 0)
+
+
+def test_a_list_of_revocations_is_on_disk_before_it_has_its_name(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut an empty one would be in its place."""
+    fsync, before = os.fsync, (authority.folder / "crl.pem").read_bytes()
+
+    def cut(handle: int) -> None:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(5, "Input/output error")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", cut)
+    with pytest.raises(PortError, match="Input/output error"):
+        authority.revoke("g1")
+    assert (authority.folder / "crl.pem").read_bytes() == before
 
 
 def test_a_new_pair_is_on_disk_before_the_old_one_is_deleted(

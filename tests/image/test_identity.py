@@ -16,7 +16,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
@@ -44,6 +44,21 @@ def test_a_device_gets_a_certificate_for_the_key_it_made(
     assert stat.S_IMODE(gateway.key_file.stat().st_mode) == 0o640
     assert "until" in gateway.ensure(url, None), "nothing to do, and no token needed"
     assert certificate(gateway).serial_number == found.serial_number
+
+
+def test_a_certificate_of_a_node_is_that_of_a_client_only(authority: Authority) -> None:
+    """Else a stolen one could pass for the broker, or sign others."""
+    node, broker = (
+        x509.load_pem_x509_certificate(authority.key_pair(name, hosts)[1])
+        for name, hosts in (("g1", ()), ("b1", ("127.0.0.1",)))
+    )
+    client, server = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+    assert set(node.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == {client}
+    assert set(broker.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == {client, server}
+    for each, signs in ((node, False), (broker, False), (authority.certificate, True)):
+        assert each.extensions.get_extension_for_class(x509.BasicConstraints).value.ca == signs
+        assert each.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign == signs
+    assert authority.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length == 0
 
 
 def test_a_device_enrols_where_no_owner_may_be_changed(

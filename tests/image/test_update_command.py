@@ -11,6 +11,7 @@ import re
 import subprocess
 import tarfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,21 @@ def test_a_signed_file_outside_the_agent_is_refused(
     public = make_key(tmp_path / "key")
     with pytest.raises(ConfigError, match="not a file of the agent"):
         unpack(pack_by(tmp_path / "key", agent), checks(public))
+
+
+def test_a_signed_file_that_unpacks_without_end_takes_no_memory(
+    tmp_path: Path, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = make_key(tmp_path / "key")
+    monkeypatch.setattr(bundle, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(bundle, "_packed", lambda package: gzip.compress(bytes(1 << 24)))
+    payload = pack_by(tmp_path / "key", agent)
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match="larger than 1 MB"):
+        unpack(payload, checks(public))
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 1 << 23
 
 
 def test_a_file_that_every_gateway_refuses_is_not_signed(tmp_path: Path, agent: Path) -> None:
@@ -292,6 +308,14 @@ def test_a_version_that_does_not_start_here_is_not_installed(
     assert "does not start here" in capsys.readouterr().err
     assert VersionFolder(machine.folder / "folder").present() == set()
     assert machine.asked == []
+    assert machine.runs() == "image"
+
+
+def test_a_version_for_a_newer_python_is_not_installed(
+    machine: Machine, agent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert machine.install(pack(agent, VERSION, OWN, (9, 1), lambda text: sign(machine.key, text))) == 2
+    assert f"{VERSION} needs Python 9.1: flash a newer image" in capsys.readouterr().err
     assert machine.runs() == "image"
 
 

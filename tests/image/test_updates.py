@@ -191,6 +191,13 @@ def test_a_version_older_than_a_new_image_is_no_news_and_a_downgrade() -> None:
     assert start(told, image=image).chosen == "0.4.0"
 
 
+def test_files_of_a_version_that_runs_stay_though_it_was_given_up() -> None:
+    """Its process may import a module later; the next start is that of another version."""
+    running = start(with_two())
+    assert running.chosen == "0.3.0"
+    assert needed(give_up(running, "0.3.0")) == {"0.2.0", "0.3.0"}
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_whatever_happens_something_that_reads_the_spool_runs(seed: int) -> None:
     """A gateway's life at random. A version is good or bad from the beginning; a good one commits when it runs."""
