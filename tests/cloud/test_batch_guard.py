@@ -5,6 +5,7 @@ The job keeps its rows in lists; reading, deciding and encoding are the product'
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -344,3 +345,16 @@ def test_files_of_a_quiet_time_come_before_the_one_that_failed(root: Root) -> No
     assert [name for row in root.kept.batches for name in row["files"]] == [name for name, _ in (births, *quiet, last)]
     assert root.runs == 2
     assert root.applied("gw-good") == 1
+
+
+def test_a_copy_is_on_disk_before_the_file_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut it would be empty, and the lander has no other."""
+    file, copy, synced = tmp_path / "file", tmp_path / "copy", list[tuple[str, int]]()
+    file.write_bytes(b"frames")
+
+    def noted(handle: int) -> None:
+        synced.append((str(Path(f"/proc/self/fd/{handle}").readlink()), os.fstat(handle).st_size))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    batch_guard._copy(file, copy)
+    assert synced == [(str(copy), 6)]

@@ -25,7 +25,7 @@ from cloud_job.delta.expiring import over
 from cloud_job.spark import decision_checkpoint, state_log
 from cloud_job.spark import job as job_module
 from cloud_job.spark.job import JobSettings
-from cloud_job.spark.state_log import BatchInput
+from cloud_job.spark.state_log import AGAIN_S, BatchInput, Rules, StateLog
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import EpochKey
@@ -205,6 +205,16 @@ def test_rows_that_are_not_decided_again_as_they_were_stop_the_start(tmp_path: P
         state_log.recall([rows[0], *rows[2:]], RULES)
     with pytest.raises(PortError, match=f"before {rows[1]['number']} are missing"):
         state_log.recall(rows[1:], RULES)
+
+
+def test_a_start_decides_again_for_a_bounded_time() -> None:
+    log, whole_state = StateLog(Rules(RootLimits(), 0)), bytes(10_000)
+
+    def is_whole(number: int, took_s: float) -> bool:
+        return log.take(number, BatchInput(), took_s, lambda: whole_state) is whole_state
+
+    assert [is_whole(n, 0.4 * AGAIN_S) for n in range(7)] == [True, False, False] * 2 + [True]
+    assert is_whole(7, 1.1 * AGAIN_S)
 
 
 def test_rows_of_earlier_versions_are_whole(tmp_path: Path) -> None:
