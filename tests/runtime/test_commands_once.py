@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edge_agent.algebra.frame import Receipt
 from edge_agent.config import topics
 from edge_agent.config.definitions.definitions import MOST_PATTERNS
 from edge_agent.config.node_file.node_tables import LimitsTable
@@ -21,9 +22,9 @@ from edge_agent.ports.spool import Spool
 from edge_agent.runtime.fleet_commands import MOST_IDS, MOST_PASSED, PASSED_EXPIRY_S, FleetCommands
 from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.status_and_commands import OperatorCommand
-from edge_agent.wire import frames
+from edge_agent.wire import frames, receipts
 from tests.support.fakes import BEGIN_US
-from tests.support.runtime.scripted import ScriptedConnection, parts
+from tests.support.runtime.scripted import ScriptedClock, ScriptedConnection, parts
 
 Started = Callable[[], GatewayLoop]
 
@@ -101,6 +102,27 @@ def test_a_retained_command_is_refused_and_shown(started: Started, to: str) -> N
     assert found["count"] == 2
     assert told(loop, b"", to=to) == [], "which deletes it"
     assert len(told(loop, MARK, to=to)) == 1
+
+
+def test_what_is_for_another_node_is_left_alone(started: Started) -> None:
+    loop = started()
+    assert told(loop, MARK, to="h") == []
+    connection = loop.up
+    assert isinstance(connection, ScriptedConnection)
+    for node in ("h", "g"):
+        connection.message(topics.ack(node), receipts.encode(Receipt(1, 5, 0)))
+        loop._hear(connection, BEGIN_US)
+        assert loop._answered == (node == "g")
+
+
+def test_a_mark_without_a_time_is_refused_while_the_time_is_not_known(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedClock, "synced", property(lambda _: False))
+    loop = started()
+    without, with_time = told(loop, {"cmd": "mark", "id": "m-1"}, {**MARK, "id": "m-2"})
+    assert (without["ok"], with_time["ok"]) == (False, True)
+    assert "not synchronised" in without["why"]
 
 
 def test_ids_without_end_take_no_room_and_the_latest_are_known_after_a_start() -> None:

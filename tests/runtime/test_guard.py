@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from edge_agent.errors import PortError
 from edge_agent.runtime import guard as guards
 from edge_agent.runtime.guard import MOST_OF_TOPIC, MOST_UNKNOWN, MUTED_S, Guard
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
-from edge_agent.runtime.start_record import SETTLED_S
+from edge_agent.runtime.start_record import NAME, SETTLED_S
 from tests.support.fakes import BEGIN_US
 
 TOPIC = "hw/1/up/c/f/m"
@@ -87,3 +88,18 @@ def test_faults_of_the_disk_that_are_over_do_not_add_up(timed: Timed) -> None:
         assert timed.disk_fails()
         timed.now_s += SETTLED_S
     assert [timed.disk_fails() for _ in range(MOST_UNKNOWN + 1)] == [True] * MOST_UNKNOWN + [False]
+
+
+def test_where_the_disk_fails_the_message_in_hand_is_not_noted_as_what_ended_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After three such starts it would be left out."""
+    record = tmp_path / NAME
+    record.write_text('{"open": true, "failed": 0, "what": "", "last": "", "same": 0}')  # the one before was killed
+    timed = Timed(tmp_path, monkeypatch)
+    timed.guard.starts.begin()
+    timed.guard.begins(TOPIC, b"good")
+    assert json.loads(record.read_text())["what"].startswith(TOPIC)
+    timed.disk_fails()
+    assert json.loads(record.read_text())["what"] == ""
+    timed.guard.starts.close()

@@ -109,6 +109,21 @@ def test_a_child_without_a_receipt_connects_anew(parent: Parent) -> None:
     assert len(up.renewed) == (up is not parent.lower)
 
 
+def test_frames_for_another_parent_and_those_of_the_node_itself_are_not_taken(parent: Parent) -> None:
+    own = parent.topic.rpartition("/")[2]
+    birth = frames.encode(Frame(EPOCH, 0, Birth(EPOCH << 32, parent.journal, None, "1")))
+    others = [topics.frames("a", "another"), *([topics.frames(own, own)] if own == "m" else [])]
+    for topic in (*others, parent.topic):
+        before = len(parent.lower.published)
+        parent.lower.message(topic, birth, 7)
+        for _ in range(3):
+            parent.clock.pass_s(1.0)
+            parent.loop.turn(0.0)
+        parent.loop._make_durable(parent.clock.now_us())
+        answers = [name for name, _ in parent.lower.published[before:] if name.endswith("/ack")]
+        assert bool(answers) == (topic == parent.topic), topic
+
+
 def test_a_node_that_has_another_parent_gets_no_receipt(parent: Parent) -> None:
     """protocol 1.5, 3.7: for its own parent it would be that of a new journal."""
     own = parent.topic.rpartition("/")[2]
