@@ -122,6 +122,22 @@ def test_what_parents_applied_that_a_node_has_left_is_part_of_what_it_sent() -> 
     assert "gw-1 -> hall: 10 readings lost: all frames applied, 90 sent, 80 applied" in lost.off
 
 
+def test_frames_that_an_earlier_parent_could_not_use_are_no_loss_on_the_way_to_the_present_one() -> None:
+    """protocol 9.1, 1.5"""
+    hall = {**REGION, "received": 30, "sent": 30, "open": 0, "children": {"gw-1": [7, 5, 30, 0]}}
+    left = {**REGION, "received": 50, "sent": 50, "open": 0, "children": {"gw-1": [5, 9, 50, 1]}}
+    root = RootBook("root", {"hall": Line(9, 3, 30), "old": Line(9, 3, 50)}, stored={}, applied={})
+    found = audit(root, [book("gw-1", "hall", LEAF), book("hall", "root", hall), book("old", "root", left)])
+    assert not [text for text in found.off if "gw-1" in text]
+    assert "gw-1 -> hall: 1 frames without usable content, of at most 10 readings" in found.unknown
+
+
+def test_readings_of_a_node_without_a_book_are_as_many_as_its_parent_applied() -> None:
+    root = RootBook("root", {"gw-9": Line(1, 2, 10)}, {"gw-9": 10}, {"gw-9": 10})
+    found = audit(root, [])
+    assert (found.produced, found.stored, found.rest) == (10, 10, 0)
+
+
 def test_no_reason_of_a_loss_controls_the_terminal() -> None:
     root = RootBook(unknown={"restart\x1b[2J\nbalanced": 1})
     assert all(text.isprintable() for text in lines(Audit(root, ())))

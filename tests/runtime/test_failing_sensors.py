@@ -15,6 +15,7 @@ from edge_agent.config.node_file.settings import load
 from edge_agent.log import PLAIN
 from edge_agent.machines.events import Note
 from edge_agent.runtime.action_executor import log_note
+from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.status_and_commands import MOST_SENSORS, NodeStatus
 from tests.hostile.stand_ins import TEXTS, Broker, Process
 from tests.support.fakes import BEGIN_US
@@ -71,3 +72,16 @@ def test_a_note_may_have_any_field(caplog: pytest.LogCaptureFixture) -> None:
     log_note(Note("sensor.odd", {**dict.fromkeys(PLAIN, 1), "sensor": "a"}))
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.WARNING, "sensor.odd")
+
+
+def test_refused_values_add_up_over_the_starts_of_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 9.1: a driver that is started again counts from 0."""
+    process = Process("gateway", tmp_path, Broker())
+    loop = process._made(process.guard)
+    assert isinstance(loop, GatewayLoop)
+    found = list[object]()
+    for many in (5, 7, 2, 2, 4):
+        monkeypatch.setattr(loop.sensors, "counters", lambda many=many: {"s": {"bad_value": many, "readings": 9}})
+        found.append(loop.book()["refused"])
+    loop.close()
+    assert found == [5, 7, 9, 9, 11]

@@ -93,3 +93,22 @@ def test_a_start_without_definitions_leaves_no_filter_until_the_broker_has_sent_
     gateway(tmp_path, {"topic": "plant/#"})
     calls = gateway(tmp_path, {"topic": "plant/x", "revision": 9}, without=True)
     assert calls == [("subscribe", ["plant/x"]), ("unsubscribe", ["plant/#"])]
+
+
+def test_what_no_sensor_wants_is_acknowledged(tmp_path: Path) -> None:
+    """A broker that waits for many acknowledgements delivers nothing more."""
+    broker = Broker()
+    process = Process("gateway", tmp_path, broker)
+    broker.send("g", topics.definition("sensor", "s"), b'{"driver": "mqtt", "topic": "a/b", "revision": 1}')
+    turns = 0
+
+    def each_turn() -> None:
+        nonlocal turns
+        turns += 1
+        if turns == 5:
+            broker.send("g-sensors", "x/y", b"1")
+
+    process.each_turn = each_turn
+    process.run(20)
+    assert broker.given["g-sensors"] == {1}
+    assert broker.open("g-sensors") == []
