@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.losses.bad_messages import EVIDENCE_BYTES, unreadable
 from edge_agent.machines.downlink.losses.loss_records import narrowed
 from edge_agent.root.decision import window_ranges
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted
@@ -85,3 +86,10 @@ def test_records_that_go_ahead_of_rows_are_told_from_others_by_their_reason(reas
     sent = [sorted({gap.reason for gap in frame.gaps}) for frame in region.sent[before:]]
     assert sent[:2] == ([[BEGAN], ["poison"]] if reason == BEGAN else sent[:2])
     assert sum(len(frame.gaps) for frame in region.sent[before:]) == 6
+
+
+def test_of_a_bad_message_of_any_size_a_few_kilobytes_go_upward() -> None:
+    """The whole would make a frame that the parent refuses."""
+    short, long = (unreadable("child", "why", bytes(many)).detail for many in (EVIDENCE_BYTES, 1_000_000))
+    assert long.startswith("1000000 bytes, sha256 ")
+    assert len(long) == len(short) + len("1000000") - len(str(EVIDENCE_BYTES))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from edge_agent.algebra.frame import Birth
 from edge_agent.machines.downlink import line_watch
 from edge_agent.machines.downlink.line_watch import KEPT, TWO_DEVICES, LineWatch
+from edge_agent.machines.region.child_alarms import ChildAlarms
 
 
 def birth(epoch: int, before: int) -> Birth:
@@ -30,3 +34,13 @@ def test_children_and_alarms_without_end_take_no_room(monkeypatch: pytest.Monkey
             watch.birth(f"c{n}", birth(epoch, 1), None)
     assert len(watch._newest) == len(watch._next) == 10
     assert list(watch.alarms) == [f"c{n}" for n in range(5)]
+
+
+def test_frames_that_are_turned_away_are_told_once() -> None:
+    alarms, inbox = ChildAlarms(), SimpleNamespace(rivals={}, restored=set(), current={}, refused=0)
+    told = list[int]()
+    for refused in (0, 3, 3, 9):
+        inbox.refused = refused
+        found: Any = alarms.look(inbox)  # type: ignore[arg-type]
+        told.append(len(found))
+    assert told == [0, 1, 0, 0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 from edge_agent.algebra.frame import Leaf
 from edge_agent.algebra.query.query import Query
@@ -11,6 +14,7 @@ from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.events import Arrived, Command, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.region.sent_upward import SentUpward
 from edge_agent.machines.uplink.step import GroupStep, Step
 from tests.support.machines.scripted_child import GRACE, SUM, S, Sender
 from tests.support.machines.simulated_host import JOURNAL, SimulatedHost
@@ -39,3 +43,13 @@ def test_a_birth_does_not_state_again_what_held_only_until_the_last_frame_of_the
         above.take("m", frame, NOW + 3 * S)
     frontiers = above.children.memberships[QUERY.group].leaf_frontiers()
     assert {leaf: us for leaf, (us, _) in frontiers.items()} == {"g": NOW + S, "h": NOW + S}
+
+
+def test_promises_that_were_made_while_the_clock_was_ahead_are_lowered_with_its_step_back() -> None:
+    """protocol 4.4"""
+    sent, ended = SentUpward(), replace(QUERY.group, source="t")
+    sent.of(QUERY.group).frontier_us = NOW + 900 * S
+    sent.end(ended, NOW + 900 * S)
+    membership: Any = SimpleNamespace(published_us=NOW - S)
+    sent.stepped_back(NOW, {QUERY.group: membership})
+    assert sent.promised() == {ended: NOW, QUERY.group: NOW - S}

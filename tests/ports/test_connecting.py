@@ -15,7 +15,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_agent.ports.mqtt.backoff import STABLE_S, Backoff
-from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.connection import MOST_LEAVING, Connection
 from edge_agent.ports.mqtt.dial import Dial
 from edge_agent.ports.mqtt.link import Down, Link, TooLargeError
 from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish
@@ -195,3 +195,11 @@ def test_a_topic_counts_in_the_size_of_a_message() -> None:
     assert connection.publish("t", bytes(60)) is None, "not connected"
     with pytest.raises(TooLargeError):
         connection.publish("t" * 30, bytes(60))
+
+
+def test_of_the_filters_that_are_left_the_latest_are_remembered() -> None:
+    """A broker that does not answer, and sensors that come and go."""
+    connection = Connection(Link("mqtt://127.0.0.1:9", "gw-1"))
+    filters = [f"a/{n}" for n in range(2 * MOST_LEAVING)]
+    connection.unsubscribe(filters)
+    assert connection.leaving == tuple(filters[MOST_LEAVING:])
