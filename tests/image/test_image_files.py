@@ -212,6 +212,55 @@ def test_a_host_key_is_on_disk_before_it_has_its_name(tmp_path: Path, host_key: 
     assert (tmp_path / "ssh_host_ed25519_key").exists()
 
 
+def test_a_machine_keeps_the_id_of_its_first_boot(tmp_path: Path) -> None:
+    """The root file system is read-only; half an id, after a power cut, counts as none."""
+    commands, disk = tmp_path / "commands", tmp_path / "disk"
+    commands.mkdir()
+    disk.touch()
+    for name in ("mount", "umount", "sync"):
+        (commands / name).write_text("#!/bin/sh\n")
+        (commands / name).chmod(0o755)
+    script = (IMAGE / "base/initramfs-machine-id").read_text()
+    for real, stand_in in (
+        (f"/dev/disk/by-partuuid/{fat.SIGNATURE:08x}-03", disk),
+        ("/run/headwater-data", tmp_path / "data"),
+        ("/run/headwater-machine-id", tmp_path / "id"),
+    ):
+        assert real in script
+        script = script.replace(real, str(stand_in))
+
+    def boot() -> str:
+        path = os.pathsep.join([str(commands), os.environ["PATH"]])
+        subprocess.run(["sh", "-c", script], env={"PATH": path, "rootmnt": str(tmp_path)}, check=True, timeout=60)
+        return (tmp_path / "id").read_text()
+
+    first = boot()
+    assert re.fullmatch(r"[0-9a-f]{32}\n", first)
+    assert boot() == first
+    for half in (first[:9], ""):
+        (tmp_path / "data/lib/headwater-machine/machine-id").write_text(half)
+        later = boot()
+        assert re.fullmatch(r"[0-9a-f]{32}\n", later)
+        assert boot() == later
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_start_begins_with_the_copy_in_the_image_and_a_version_is_chosen_if_one_was_installed(
+    tmp_path: Path, installed: bool
+) -> None:
+    script = (IMAGE / "overlay/usr/lib/headwater-image/choose").read_text()
+    for real in ("/run/headwater-agent", "/var/lib/headwater-update"):
+        assert real in script
+        script = script.replace(real, str(tmp_path))
+    (tmp_path / "code").symlink_to("/a/version/that/is/gone")
+    if installed:
+        (tmp_path / "state.json").touch()
+    script = script.replace("/usr/bin/headwater", "echo")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == ("update choose\n" if installed else "")
+    assert not (tmp_path / "code").is_symlink()
+
+
 def test_a_bill_of_materials_and_an_entry_for_the_imager_are_published(tmp_path: Path) -> None:
     (tmp_path / "g.img.xz").write_bytes(b"packed")
     rows = [
