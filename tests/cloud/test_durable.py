@@ -93,6 +93,20 @@ def test_the_newest_durable_version_of_each_table_is_noted(tmp_path: Path) -> No
     assert durable_versions.read(place) == {}
 
 
+def test_a_note_that_is_damaged_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A changed version would stop a root with good tables, or hide that a table is damaged."""
+    place = Place(str(tmp_path))
+    durable_versions.write(place, {tables.RESULTS.name: 7})
+    note = durable_versions.path_of(place)
+    whole = note.read_bytes()
+    for damaged in (whole.replace(b":7", b":6"), whole[:-3], b"", b"[]", b'{"versions":{}}'):
+        note.write_bytes(damaged)
+        assert durable_versions.read(place) == {}
+    assert [record.message for record in caplog.records] == ["root.note_damaged"] * 5
+    note.write_bytes(whole)
+    assert durable_versions.read(place) == {tables.RESULTS.name: 7}
+
+
 def test_a_note_that_cannot_be_written_ends_no_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The note before stays true."""
     place = Place(str(tmp_path))
