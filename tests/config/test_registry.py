@@ -37,6 +37,14 @@ def test_the_higher_revision_wins_and_a_lower_one_is_refused_with_the_next_free_
     assert item(registry) == {"ok": True, "revision": 4}
 
 
+def test_a_free_number_is_above_those_of_both_scopes_in_whatever_order_they_came() -> None:
+    registry = started()
+    registry.take("all", "query", "x", query("1m", 5))
+    assert registry.take("node", "query", "x", query("2m", 3)) is True
+    assert registry.take("node", "query", "x", query("3m", 2)) is False
+    assert item(registry)["errors"][0]["hint"] == "set revision = 6"
+
+
 def test_an_equal_revision_with_other_content_is_refused_and_with_the_same_content_is_not() -> None:
     registry = started()
     registry.take("all", "query", "x", query("1m", 3))

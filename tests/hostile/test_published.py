@@ -313,3 +313,11 @@ def test_answers_about_plans_without_end_take_no_room(monkeypatch: pytest.Monkey
     for n in range(100):
         assert known.contradicts(replace(GROUP, source=f"s{n}"), COUNTED) == ""
     assert len(known._answers) <= 10
+
+
+def test_revisions_that_are_not_published_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_definitions, "MOST_CLAIMS", 10)
+    known = KnownDefinitions(published=(of(query(1)),))
+    for n in range(100):
+        assert not known.serves(f"c{n}", (), Serving("q", 2), 0)
+    assert len(known.claims()) == 10
