@@ -21,7 +21,7 @@ from edge_agent.errors import PortError
 from edge_agent.identity import service as service_module
 from edge_agent.identity.authority import Authority
 from edge_agent.identity.device import Device
-from edge_agent.identity.service import MOST_AT_ONCE, OWN_NAME, EnrolmentService
+from edge_agent.identity.service import MOST_AT_ONCE, MOST_FROM_ONE, OWN_NAME, EnrolmentService
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -142,6 +142,12 @@ def test_one_peer_cannot_take_all_places(url: str, authority: Authority, device:
     assert time.monotonic() - began < 5
     for each in greedy:
         each.close()
+
+
+def test_a_place_is_free_again_behind_each_connection(url: str, authority: Authority) -> None:
+    """A fleet may have one address; after some connections nobody would be served any more."""
+    for _ in range(MOST_FROM_ONE + 5):
+        assert post(f"{url}/elsewhere", {"request": "x"}, authority)[0] == 404
 
 
 def test_a_peer_that_sends_a_byte_now_and_then_is_ended(

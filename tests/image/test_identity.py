@@ -21,10 +21,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity import authority as authority_module
-from edge_agent.identity.authority import MOST_RENEWALS, Authority, RefusedError, _utc
+from edge_agent.identity.authority import MOST_RENEWALS, Authority, RefusedError, _utc, end_of
 from edge_agent.identity.device import Device
 
 SECOND = datetime.timedelta(seconds=1)
+SUBJECT = serialization.PublicFormat.SubjectPublicKeyInfo
 
 
 def certificate(device: Device) -> x509.Certificate:
@@ -337,6 +338,25 @@ def test_one_token_gives_the_same_key_a_few_certificates_only(authority: Authori
     with pytest.raises(RefusedError, match="renewals within a day"):
         authority.enrol(token, text)
     assert len([each for each in authority.issued() if each.name == "g1"]) == 1 + MOST_RENEWALS
+
+
+def test_a_request_that_its_key_has_not_signed_is_refused(authority: Authority) -> None:
+    """Else anybody with a token could have a certificate for the key of another."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "g1")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(name)
+    good = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    other = ec.generate_private_key(ec.SECP256R1())
+    one, another = (each.public_key().public_bytes(serialization.Encoding.DER, SUBJECT) for each in (key, other))
+    request = x509.load_der_x509_csr(good.replace(one, another)).public_bytes(serialization.Encoding.PEM)
+    with pytest.raises(RefusedError, match="not signed by its key"):
+        authority.enrol(authority.token("g1"), request)
+
+
+def test_no_certificate_outlives_its_authority(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = end_of(authority.certificate)
+    monkeypatch.setattr(authority_module, "_now", lambda: end - datetime.timedelta(days=1))
+    assert end_of(x509.load_pem_x509_certificate(authority.key_pair("g1")[1])) == end
 
 
 def test_a_folder_that_cannot_be_opened_is_one_line(
