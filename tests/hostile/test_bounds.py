@@ -52,7 +52,7 @@ from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted
 
 OWN_ID = "one entry for each child: a child writes below its own id only (docs/operate.md)"
 
-GROUPS = "room.MOST_GROUPS for each child, refused frames in `refused`"
+GROUPS = "room.MOST_GROUPS for each child and at a merger MOST_TOGETHER, refused frames in `refused`"
 
 LINES = "inbox.MOST_LINES and MOST_LOST for each child, `turned_away` and `beyond_bounds`"
 

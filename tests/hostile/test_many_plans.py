@@ -12,6 +12,7 @@ import pytest
 from edge_agent.algebra.frame import Define, Frame, GroupPart, Leaf, Members, Plan, Section, Serving
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink import room
 from edge_agent.machines.region import partial_store
 from edge_agent.machines.uplink import epoch_encoder
 from edge_agent.wire import fields, frames
@@ -90,6 +91,34 @@ def test_groups_that_come_and_go_begin_a_new_epoch_when_their_numbers_are_used_u
     defined = {group.source for frame in region.sent if frame.define for _, group in frame.define.groups}
     assert len(defined) == 2 * MOST
     assert max(n for frame in region.sent if frame.define for n, _ in frame.define.groups) < MOST
+
+
+def naming(seq: int, first: int, number: int, child: str) -> Frame:
+    """A child names some groups of its own."""
+    names = range(first, first + number)
+    groups = tuple((n + 1, Group(f"{child}-{n}", "", (), 0, "revise")) for n in names)
+    members = tuple(Members(n + 1, (Leaf(child, 1),)) for n in names)
+    return Frame(7, seq, define=Define(groups=groups), members=members)
+
+
+def test_one_child_cannot_name_so_many_groups_that_those_of_its_siblings_have_no_number() -> None:
+    """protocol 2.2: the region numbers the groups of all its children."""
+    with mock.patch.multiple(room, MOST_TOGETHER=20, RESERVED=10, FEW=3):
+        region = Region()
+        for child in ("good", "bad"):
+            region.hears(child, region.birth(child, COUNTED))
+        region.hears("bad", naming(1, 0, 19, "bad"))
+        assert not region.quarantined
+        region.hears("bad", naming(2, 19, 2, "bad"))
+        assert region.quarantined == ["more than 20 groups of all children together"]
+        region.hears("good", naming(1, 0, 2, "good"))
+        region.hears("good", Frame(7, 2, groups=(GroupPart(1, NOW_US),)))
+        assert len(region.quarantined) == 1
+        assert Group("good-0", "", (), 0, "revise") in region.merger.parent.children.memberships
+
+
+def test_the_groups_of_all_children_leave_room_for_those_that_have_ended() -> None:
+    assert room.MOST_TOGETHER + room.RESERVED + 8_192 <= fields.MAX_GROUPS
 
 
 def test_plans_with_open_rows_are_bounded_and_those_of_the_largest_group_leave_early() -> None:

@@ -221,7 +221,7 @@ class ChildFrames:
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             check_names(self.children.memberships, effect.node, frame, self._gateways_only)
-            check_room(self.children.memberships, effect.node, changes, parts)
+            check_room(self.children.memberships, effect.node, changes, parts, numbered=self.inbox.bounded)
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:

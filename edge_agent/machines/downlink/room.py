@@ -18,6 +18,10 @@ from edge_agent.machines.downlink.group_membership import GroupParts, MemberChan
 from edge_agent.machines.downlink.member import Member
 
 MOST_GROUPS: Final = 65_536  # of one child; a large gateway has 2 000
+# Of all children of a merger, which numbers them in its own epoch: 65 536 at most, with those that have ended in it.
+MOST_TOGETHER: Final = 49_152
+RESERVED: Final = 8_192  # beyond those, for children with at most FEW groups: one child cannot take the room of all
+FEW: Final = 64
 MOST_LEAVES: Final = 200_000  # of one child in one group
 MOST_SERVINGS: Final = 65_536  # queries of one child in one group; a large gateway has 10 000
 
@@ -27,8 +31,13 @@ def check_room(
     node: str,
     changes: MemberChanges,
     parts: GroupParts = (),
+    *,
+    numbered: bool = False,
 ) -> None:
-    """Refuse a frame whose definitions would exceed a limit of its child. Raises: WireError."""
+    """Refuse a frame whose definitions would exceed a limit of its child, or of all children.
+
+    numbered: this node numbers the groups of all children. Raises: WireError.
+    """
     new: set[Group] = set()
     for group, part in parts:
         membership = memberships.get(group)
@@ -53,6 +62,17 @@ def check_room(
                 raise WireError(f"more than {most} {what} of one child in a group")
     if new and len(new) + sum(node in each.members for each in memberships.values()) > MOST_GROUPS:
         raise WireError(f"more than {MOST_GROUPS} groups of one child")
+    if numbered and new and len(new) + len(memberships) > MOST_TOGETHER:
+        _check_together(memberships, node, new)
+
+
+def _check_together(memberships: Memberships, node: str, new: set[Group]) -> None:
+    """Refuse groups that no child is in yet if there are too many of all children. Raises: WireError."""
+    fresh = sum(group not in memberships for group in new)
+    own = [group for group, each in memberships.items() if node in each.members]
+    most = MOST_TOGETHER + (RESERVED if len(own) + len(new) <= FEW else 0)
+    if fresh and fresh + len(memberships) > most:
+        raise WireError(f"more than {most} groups of all children together")
 
 
 def check_together(section: Section, plan: Plan, leaves: int) -> None:
