@@ -138,7 +138,7 @@ def test_the_largest_group_has_room_in_a_gap_record_beside_the_evidence() -> Non
     members_of = (Members(1, (Leaf("bad", 1),)),)
     part = GroupPart(1, NOW_US - S)
     region.hears("bad", Frame(7, 1, define=define, members=members_of, groups=(part,)))
-    region.gives("bad", frames.dumps([1, 7, 2, b"z" * 6_000]))
+    region.gives("bad", dumps([1, 7, 2, b"z" * 6_000]))
     region.waits()
     assert len(region.quarantined) == 1
     assert max(len(gap.groups[0].where) for gap in region.losses()) > 20_000

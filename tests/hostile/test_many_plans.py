@@ -103,8 +103,7 @@ def naming(seq: int, first: int, number: int, child: str) -> Frame:
 
 def test_one_child_cannot_name_so_many_groups_that_those_of_its_siblings_have_no_number() -> None:
     """protocol 2.2: the region numbers the groups of all its children."""
-    limits = {"MOST_TOGETHER": 20, "RESERVED": 10, "FEW": 3}
-    with mock.patch.multiple(room, **limits):
+    with mock.patch.multiple(room, MOST_TOGETHER=20, RESERVED=10, FEW=3):
         region = Region()
         for child in ("good", "bad"):
             region.hears(child, region.birth(child, COUNTED))

@@ -69,8 +69,8 @@ def check_room(
 def _check_together(memberships: Memberships, node: str, new: set[Group]) -> None:
     """Refuse groups that no child is in yet if there are too many of all children. Raises: WireError."""
     fresh = sum(group not in memberships for group in new)
-    few = len(new) + sum(node in each.members for each in memberships.values()) <= FEW
-    most = MOST_TOGETHER + (RESERVED if few else 0)
+    own = [group for group, each in memberships.items() if node in each.members]
+    most = MOST_TOGETHER + (RESERVED if len(own) + len(new) <= FEW else 0)
     if fresh and fresh + len(memberships) > most:
         raise WireError(f"more than {most} groups of all children together")
 
