@@ -94,6 +94,15 @@ def test_a_new_query_with_slices_of_its_own_waits_for_the_nodes_that_have_its_se
     assert starts(parent, 30 * S) == {("p", 1): 20 * S}
 
 
+def test_a_query_waits_for_no_node_that_says_it_serves_that_revision_in_another_group() -> None:
+    """protocol 6.5: what it says contradicts the definition, so it will not serve it here."""
+    parent = parent_of(a=replace(OLD, by=("site",)))
+    join(parent, "b", OLD, Serving("p", 1))
+    new = join(parent, "a", NEW, Serving("p", 1, 10 * S))
+    assert starts(parent, 30 * S) == {("p", 1): 10 * S}
+    assert list(new.members) == ["a"]
+
+
 def test_a_query_of_single_nodes_waits_for_no_other() -> None:
     """protocol 6.2: scope local, and windows that merge by number, have a group for each node."""
     parent = parent_of(a=OLD, b=OLD)

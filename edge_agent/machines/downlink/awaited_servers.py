@@ -28,12 +28,14 @@ class AwaitedServers:
         """The children for which a query of this group waits. None for the group of a single gateway."""
         if group.node:
             return NO_CHILDREN
-        found = set()
+        here, found, elsewhere = self._memberships[group].members, set[str](), set[str]()
         for child, revisions in self._by_query.get(key.query, {}).items():
             older = [revision for revision in revisions if revision < key.revision]
-            if older and revisions[max(older)]:
+            if max(revisions) >= key.revision and (child not in here or key not in here[child].serving):
+                elsewhere.add(child)  # it says that it serves this revision, or a newer one, in another group
+            elif older and revisions[max(older)]:
                 found.add(child)
-        return frozenset(found or self._by_source.get(group.source, NO_CHILDREN))
+        return frozenset(found or self._by_source.get(group.source, NO_CHILDREN)) - elsewhere
 
     @cached_property
     def _by_query(self) -> dict[str, dict[str, dict[int, bool]]]:
