@@ -25,7 +25,7 @@ WANTED: list[tuple[GroupCut, set[str]]] = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("cut", "wanted"), WANTED, ids=str)
+@pytest.mark.parametrize(("cut", "wanted"), WANTED, ids=[repr(cut) for cut, _ in WANTED])
 def test_rows_of_a_kind_that_its_group_has_no_windows_for_are_settled_as_bad(
     cut: GroupCut, wanted: set[str], kind: str
 ) -> None:
