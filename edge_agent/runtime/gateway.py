@@ -176,6 +176,9 @@ class GatewayLoop(NodeLoop):
             self._subscribed = set(filters)
         else:
             self._subscribed |= filters.keys()
+        if self.sensors.unheard and self.sensors.local:  # after a start without the definitions of the last run
+            self.sensors.unheard = False
+            self.local.renew("messages came before the first sensor that reads them")
 
     def _report(self, now_us: int) -> None:
         """Publish `state`: the definitions in force, and the reasons why others are not. Log how many are not."""

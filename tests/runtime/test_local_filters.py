@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_agent.config import topics
 from edge_agent.ports.mqtt.link import Report
+from edge_agent.runtime.gateway import GatewayLoop
 from tests.hostile.stand_ins import Broker, Connected, Process
 
 Calls = list[tuple[str, list[str]]]
@@ -31,6 +32,10 @@ class Recorded(Connected):
         gone = sorted(filters)
         self.calls += [("unsubscribe", gone)] if gone else []
         super().unsubscribe(gone)
+
+    def renew(self, why: str) -> None:
+        self.calls.append(("renew", [why]))
+        self._given = set(self._broker.done.get(self._who, ()))
 
     def take(self) -> list[Report]:
         self.turns += 1
@@ -112,3 +117,30 @@ def test_what_no_sensor_wants_is_acknowledged(tmp_path: Path) -> None:
     process.run(20)
     assert broker.given["g-sensors"] == {1}
     assert broker.open("g-sensors") == []
+
+
+def test_readings_that_came_before_the_first_sensor_of_a_start_without_definitions_come_again(tmp_path: Path) -> None:
+    """Without another connection a broker that has 20 messages unanswered, as many as it allows, delivers no more."""
+    gateway(tmp_path, {"topic": "plant/a"})
+    broker = RecordingBroker(answers=True)
+    process = Process("gateway", tmp_path, broker)
+    process.guard.without_definitions = True
+    for n in range(25):
+        broker.send("g-sensors", "plant/a", b"%d" % n)
+    taken = list[int]()
+
+    def each() -> None:
+        if len(taken) == 30:
+            text = json.dumps({"driver": "mqtt", "topic": "plant/a", "revision": 9})
+            broker.send("g", topics.definition("sensor", "s"), text.encode())
+        assert isinstance(process.loop, GatewayLoop)
+        taken.append(process.loop.sensors.counters().get("s", {}).get("readings", 0))
+
+    process.each_turn = each
+    process.run(90)
+    assert taken[29] == 0
+    assert taken[-1] == 25
+    assert not broker.open("g-sensors")
+    assert [why for kind, why in broker.clients["g-sensors"][-1].calls if kind == "renew"] == [
+        ["messages came before the first sensor that reads them"]
+    ]

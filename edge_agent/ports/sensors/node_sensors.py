@@ -63,6 +63,7 @@ class Sensors:
         self._next_us: dict[str, int] = {}  # sensor id -> next poll; polling hundreds in every turn would cost more
         self._mqtt: MqttSensors | None = None
         self.local: tuple[Sensor, ...] = ()  # sensors whose readings come over the local broker
+        self.unheard = False  # messages of the local broker came before its first sensor: nobody acknowledges them
         self._notes: list[Note] = []
 
     # --- configuration -------------------------------------------------------------------------------------------
@@ -200,6 +201,8 @@ class Sensors:
         """Take messages of the local broker; `poll` returns their readings."""
         if self._mqtt is not None:
             self._mqtt.feed(messages, now_us)
+        else:
+            self.unheard = True
 
     def session(self, present: bool) -> None:
         """Note that the connection to the local broker is up. present: the broker has kept the session."""
