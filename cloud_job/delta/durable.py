@@ -45,7 +45,7 @@ class DurableTables:
                 _sync_commit(folder, commit)
                 if number == 0:  # a new table: the note must not outlive its folder
                     for parent in (folder, folder.parent, Path(self._place.root)):
-                        _sync(parent)
+                        sync_path(parent)
                 number += 1
             self._next[name] = number
         if self._next != before:
@@ -62,20 +62,21 @@ def _sync_commit(folder: Path, commit: Path) -> None:
     for file in files:
         _sync_with_sums(file)
     for parent in {file.parent for file in files}:
-        _sync(parent)
+        sync_path(parent)
     for checkpoint in commit.parent.glob(f"{commit.stem}.checkpoint*.parquet"):
         _sync_with_sums(checkpoint)
     _sync_with_sums(commit)
-    _sync(commit.parent)
+    sync_path(commit.parent)
 
 
 def _sync_with_sums(path: Path) -> None:
     """Fsync a file and Hadoop's checksum file for it, because Hadoop compares both when it reads."""
-    _sync(path)
-    _sync(path.with_name(f".{path.name}.crc"))
+    sync_path(path)
+    sync_path(path.with_name(f".{path.name}.crc"))
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Fsync a file, or a folder with the names in it; one that does not exist is passed over."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:  # there is no checksum file, or a later commit of the same step removed the file

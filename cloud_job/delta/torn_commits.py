@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import struct
 import zlib
 from collections.abc import Iterable
@@ -26,6 +25,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from cloud_job.delta import durable_versions
+from cloud_job.delta.durable import sync_path
 from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import TABLES, Place, Table
 from edge_agent.errors import PortError
@@ -145,7 +145,7 @@ def _repair(folder: Path, first: int) -> int:
         log.warning("root.torn_commits", extra={"table": str(folder), "from": first, "commits": len(torn)})
         if len(torn) == len(numbers):  # no commit is left: the root creates the table again
             _set_aside(folder / LOG)
-        _sync(folder / LOG if (folder / LOG).exists() else folder)
+        sync_path(folder / LOG if (folder / LOG).exists() else folder)
     return len(torn)
 
 
@@ -304,11 +304,3 @@ def _set_aside(path: Path) -> None:
     with suppress(FileNotFoundError):
         path.rename(aside)
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from cloud_job.delta.durable import sync_path
 from cloud_job.ingest.intake import Intake, LeftOut, RecordError
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.possible_work import REASON, jvm_has_died, raise_if_of_the_world, text_of
 from cloud_job.spark.state_log import File
-from edge_agent.ports.sqlite_file import sync_folder
 from edge_agent.wire import landing
 
 log = logging.getLogger("headwater.root")
@@ -218,7 +218,7 @@ class BatchGuard:
         file = Path(self.settings.landing) / name
         copy = file.parent / ASIDE / name
         copy.parent.mkdir(mode=0o700, exist_ok=True)
-        sync_folder(file.parent)
+        sync_path(file.parent)
         if file.exists():
             _copy(file, copy)
         left_out: dict[landing.Record | str, LeftOut] = {name: LeftOut(why)}
@@ -237,7 +237,7 @@ def _copy(file: Path, to: Path) -> None:
         out.write(file.read_bytes())
         out.flush()
         os.fsync(out.fileno())
-    sync_folder(to.parent)
+    sync_path(to.parent)
 
 
 def _leave_out(

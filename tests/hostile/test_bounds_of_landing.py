@@ -10,7 +10,7 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.epochs import landed_ranges
 from edge_agent.machines.downlink.epochs.landed_ranges import LAST_SEQ
-from tests.machines.test_lander_bounds import SECOND, Run
+from tests.support.machines.lander_runs import SECOND, Run
 
 
 @pytest.fixture(autouse=True)

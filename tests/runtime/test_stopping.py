@@ -77,8 +77,13 @@ def test_a_stop_between_a_failed_loop_and_the_next_is_obeyed(guard: Guard) -> No
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_is_an_order_to_stop_also_when_the_terminal_closes(name: str) -> None:
     stops: list[str] = []
-    with stopped_by_signal(lambda: stops.append(name)):
-        signal.raise_signal(signal.Signals[name])
+    number = signal.Signals[name]
+    before = signal.signal(number, signal.SIG_DFL)  # the tests themselves may run under nohup
+    try:
+        with stopped_by_signal(lambda: stops.append(name)):
+            signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)
     assert stops == [name]
 
 

@@ -1,1 +1,1 @@
-"""One machine on a simulated disk, a slicer beside a naive root, a scripted child."""
+"""One machine on a simulated disk, a slicer beside a naive root, a scripted child, a lander whose files are written."""
