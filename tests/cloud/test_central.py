@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 STEPS = ("decision", "results", "positions", None, None)  # where the process dies, batch by batch
 KEYS = ("site=a", "site=b%2C")
 COUNTED = query("counted", CountSliding(3, 2), ("sum", "first", "last"))
-EVERY = query("every", CountTumbling(4), ("sum", "first", "last"), by=())
+EVERY = query("every", CountTumbling(4), ("sum", "first", "last"), by=(), source="u")
 
 
 def readings_of(random: Random, child: Child, step: int) -> list[Reading]:
@@ -43,11 +43,14 @@ def readings_of(random: Random, child: Child, step: int) -> list[Reading]:
 
 
 def files_of(seed: int) -> tuple[list[list[bytes]], list[Reading], list[Reading]]:
-    """(records of each batch, readings by key, readings of all keys together) of two gateways with two queries."""
+    """(records of each batch, readings by key, readings of all keys together) of two gateways with two queries.
+
+    Each set of gateways has its own source: with one, the queries of a set would wait for the others (protocol 6.3).
+    """
     random = Random(seed)
     fleet = [Child(node, (COUNTED,), KEYS) for node in ("gw-b", "gw-a")]
     others = [Child(f"{child.node}-2", (EVERY,), ("",)) for child in fleet]
-    beside = Child("gw-c", (query("beside"),))
+    beside = Child("gw-c", (query("beside", source="t"),))
     batches: list[list[bytes]] = []
     keyed: list[Reading] = []
     together: list[Reading] = []
