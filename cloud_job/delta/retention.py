@@ -238,9 +238,9 @@ def _added_up(root: Job, table: Table, old: int, columns: str, by: str, *, text:
     rows.createOrReplaceTempView(view)
     sums = f"SELECT {columns}, max(batch) AS batch FROM {{}} GROUP BY {by}"  # noqa: S608
     place = f"row_number() OVER (PARTITION BY node ORDER BY {text} = '{OTHER}', {bad}, batch DESC, {text})"
-    ranked = f"SELECT * EXCEPT ({text}), {text} AS said, {place} AS place FROM ({sums.format(view)})"  # noqa: S608
-    kept = f"IF(place > {MOST_TOTALS}, '{OTHER}', said)"
-    short = f"SELECT * EXCEPT (said, place), {kept} AS {text} FROM ({ranked})"  # noqa: S608
+    ranked = f"SELECT * EXCEPT ({text}), {text} AS own_text, {place} AS place FROM ({sums.format(view)})"  # noqa: S608
+    kept = f"IF(place > {MOST_TOTALS}, '{OTHER}', own_text)"
+    short = f"SELECT * EXCEPT (own_text, place), {kept} AS {text} FROM ({ranked})"  # noqa: S608
     content = root.spark.sql(sums.format(f"({short})")).select(*table.columns).toArrow()
     root.spark.catalog.dropTempView(view)
     if before <= len(content):

@@ -258,7 +258,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
 def _post(connection: http.client.HTTPSConnection, url: str, path: str, body: Mapping[str, str]) -> bytes:
     """Send a request to the authority. Returns the certificate in its answer.
 
-    Raises: _RefusedError for its no, PortError for whatever else comes between.
+    Raises: _RefusedError for its no, PortError if the connection fails or something else answers.
     """
     try:
         try:

@@ -34,8 +34,8 @@ class NodeBook:
     """The book that one node published. book: as `Gateway.book` or `Merger.book`, with `refused` readings at a gateway.
 
     late_word: the node does not answer and was not stopped in order, so it may have sent more since. believed: whether
-    another node names it as its parent. What it says of children that name another parent accuses these only then: a
-    gateway could pose as a merger.
+    another node names it as its parent. Its lines about children that name another parent accuse these only then,
+    because a gateway could pose as a merger.
     """
 
     node: str
@@ -227,8 +227,8 @@ def _balance_link(
         if other.readings is not None and other.readings >= 0 and (more.readings or 0) <= sent:
             line = more
         else:
-            said = f"{place} says that it applied {_many(other.readings)} of it, too, and no child names {place}"
-            out.unknown.append(f"{name}: {said}")
+            why = f"{place} says that it applied {_many(other.readings)} of it, too, and no child names {place}"
+            out.unknown.append(f"{name}: {why}")
     if line.readings is None or not child.book.get("whole", False):
         out.unknown.append(f"{name}: the books of child and parent do not begin at the same frame")
         return
