@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_sessions_equal_the_plain_root_through_crashes_of_the_job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """protocol 5.2, 5.4, 5.5, 8.2: complete by hints, cut, joined rows withdrawn, nothing twice after a crash."""
-    every = []
+    every = list[Any]()
     for seed in SEEDS:  # one root each: at one, the queries of a fleet would wait for the other fleet (protocol 6.3)
         folder = tmp_path / str(seed)
         folder.mkdir()
