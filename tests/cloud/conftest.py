@@ -1,4 +1,4 @@
-"""One Spark session for all: starting one takes ten seconds (with `pytest -n 2`: tests/support/one_spark.py)."""
+"""One Spark session for all tests of a process: starting one takes ten seconds (with `pytest -n 3` there are two: tests/support/two_sparks.py)."""
 
 from __future__ import annotations
 
