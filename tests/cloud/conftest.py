@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: starting one takes ten seconds (with `pytest -n 3` there are two: tests/support/two_sparks.py)."""
+"""One Spark session for all tests of a process: starting one takes ten seconds (two processes of three: two_sparks)."""
 
 from __future__ import annotations
 

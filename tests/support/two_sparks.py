@@ -1,4 +1,4 @@
-"""A pytest plugin for `pytest -n 3`: two of the three run the modules of tests/cloud, each with a Spark session of its own.
+"""A pytest plugin for `pytest -n 3`: two of the three run the modules of tests/cloud, each with a Spark session.
 
 A third session would take longer to start and to warm up than it saves on two cores; the third process takes what waits
 for processes, and its cores go to Spark. Marks of `xdist_group` would keep modules together too, but pytest-xdist 3.8
