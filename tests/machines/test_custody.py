@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 from random import Random
 
@@ -11,8 +13,9 @@ from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Tumbling
-from edge_agent.machines.checkpoint.slots import SOURCE
+from edge_agent.machines.checkpoint.slots import EPOCH, SOURCE, WAITING
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import (
     Ack,
@@ -190,7 +193,99 @@ def test_a_frame_that_waits_for_its_turn_survives_a_restart_of_the_merger() -> N
     assert sum(value for s in sections for value in s.partials.states["sum"].tolist()) == 7.0
 
 
+def test_the_flush_that_ended_an_epoch_is_known_after_a_restart_of_the_merger() -> None:
+    """protocol 1.3: a second device was told that its frame in the place of the flush had been received."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    frames = [child.birth(T0), child.send((T0, T0 + S, "", 3.0))]
+    twin = copy.deepcopy(child).send((T0 + S, T0 + 2 * S, "", 9.0))
+    frames += [child.flush((T0 + S, T0 + 2 * S, "", 4.0)), child.birth(T0)]
+    assert (twin.epoch, twin.seq) == (frames[2].epoch, frames[2].seq)
+    region.do(came(*(("a", frame) for frame in frames)), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    again = region_of(restored=region.disk.restored())
+    again.do(came(("a", frames[2]), ("a", twin)), T0 + 5 * S)
+    again.do(Tick(), T0 + 9 * S)
+    assert [gap.reason for frame in again.frames for gap in frame.gaps] == [f"quarantined: {AFTER_FLUSH}"]
+
+
+def test_of_an_epoch_that_has_ended_a_merger_keeps_no_numbers() -> None:
+    """protocol 3.4: a child may begin thousands of epochs, each with thousands of keys."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    first = [child.birth(T0), child.send((T0, T0 + S, "", 3.0))]
+    region.do(came(*(("a", frame) for frame in first)), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    assert [name for name in region.disk.slots if str(first[0].epoch) in name]
+    region.do(came(("a", child.birth(T0))), T0 + 5 * S)
+    region.do(Tick(), T0 + 9 * S)
+    assert not [name for name in region.disk.slots if str(first[0].epoch) in name]
+    assert [key.epoch for key in region.machine.parent.dictionaries] == [child.outbox.epoch]
+
+
+def test_a_row_that_closed_without_a_further_reading_is_sent_once() -> None:
+    """protocol 3.1, 4.1: the clock moved the frontier, and the next process must not find the row open."""
+    host = gateway_host(sensors=(LIVE,))
+    read(host, T0 + S // 2, 1, T0 + S // 2)
+    host.do(Tick(), T0 + S)
+    assert sum(frame.readings for frame in host.frames) == 0
+    for second in range(2, 20):
+        host.do(Tick(), T0 + second * S)
+    assert sum(frame.readings for frame in host.frames) == 1
+    again = gateway_host(host.disk, T0 + 60 * S, sensors=(LIVE,))
+    assert sum(frame.readings for frame in again.frames) == 0
+
+
+def test_rows_that_a_flush_has_sent_while_the_process_goes_on_are_sent_once() -> None:
+    """protocol 1.1, 1.3, 3.1: the clock stepped back, and then the process stopped before another reading."""
+    host = gateway_host()
+    read(host, T0, 1, T0)
+    host.do(Tick(), T0 + S)
+    host.do(Tick(), T0 - 100 * S)
+    assert sum(frame.readings for frame in host.frames) == 1
+    again = gateway_host(host.disk, T0 - 90 * S)
+    assert sum(frame.readings for frame in again.frames) == 0
+
+
 # --- a commit under way -----------------------------------------------------------------------------------------------
+
+
+def test_a_frame_that_waits_in_a_spool_of_an_earlier_version_survives_two_restarts() -> None:
+    """protocol 2.2, 3.2: that version kept it with its epoch, whose slot the first commit writes anew."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    birth, first, second = child.birth(T0), child.send((T0, T0 + S, "", 3.0)), child.send((T0, T0 + S, "", 4.0))
+    region.do(came(("a", birth), ("a", second)), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    state, slots = region.disk.restored().state, region.disk.slots
+    found = EPOCH.read(state, "a", birth.epoch)
+    assert found is not None
+    packed = [(second.seq, WAITING.read(state, "a", birth.epoch, second.seq))]
+    for name, value in EPOCH.write(replace(found, waiting=packed), "a", birth.epoch).items():
+        slots[name] = pickle.dumps(value)
+    for name in WAITING.write(None, "a", birth.epoch, second.seq):
+        del slots[name]
+    for at_s in (5, 10):
+        again = SimulatedHost(Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk)
+        again.do(Tick(), T0 + at_s * S)
+    again.do(came(("a", first), ("a", child.send(frontier_us=T0 + 60 * S))), T0 + 15 * S)
+    again.do(Tick(), T0 + 19 * S)
+    sections = [s for f in again.frames for p in f.groups for s in (*p.sections, *p.late)]
+    assert sum(value for s in sections for value in s.partials.states["sum"].tolist()) == 7.0
+
+
+def test_what_lagged_before_a_stop_of_the_merger_is_not_left_out_after_it() -> None:
+    """protocol 4.4: nobody could send in the meantime."""
+    a, b = Sender("a", SUMS), Sender("b", SUMS)
+    region = region_of(a, b)
+    births = ("a", a.birth(T0)), ("b", b.birth(T0))
+    region.do(came(*births, ("a", a.send(frontier_us=T0 + 90 * S)), ("b", b.send(frontier_us=T0 + 50 * S))), T0 + 90 * S)
+    region.do(Tick(), T0 + 92 * S)
+    stopped_us = T0 + 9_000 * S
+    again = SimulatedHost(Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk)
+    again.do(LowerLink(up=True), stopped_us)
+    again.do(Tick(), stopped_us + S)
+    assert set(again.machine._frontiers().values()) == {T0 + 50 * S}
 
 
 def test_while_a_commit_is_under_way_nothing_of_it_leaves_and_no_other_begins() -> None:

@@ -121,6 +121,47 @@ def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() ->
     assert family.leaf_frontiers() == {"x": (20 * S, 20 * S), "y": (5 * S, 5 * S)}
 
 
+def test_a_leaf_that_is_listed_again_after_it_was_dropped_is_no_exception_any_more() -> None:
+    """protocol 2.3, 4.6: its merger states exceptions as changes, and a dropped leaf is none."""
+    member = family_of("m").member("m")
+    member.change(Members(0, (Leaf("x", 1), Leaf("y", 1))))
+    member.promise(20 * S, 20 * S)
+    member.except_leaves((ExcludedLeaf("x", 5 * S, 5 * S),))
+    member.change(Members(0, (), ("x",)))
+    member.change(Members(0, (Leaf("x", 2),)))
+    assert member.times_of("x") == (20 * S, 20 * S)
+
+
+def test_what_a_lost_journal_had_of_a_leaf_that_was_dropped_is_not_what_its_next_line_has_sent() -> None:
+    """protocol 3.7"""
+    member = family_of("m").member("m")
+    member.change(Members(0, (Leaf("x", 1), Leaf("y", 1))))
+    member.promise(20 * S, 20 * S)
+    member.lose("m", 20 * S)
+    member.begin(anew=True)
+    member.promise(10 * S, 20 * S)
+    member.change(Members(0, (), ("x",)))
+    member.change(Members(0, (Leaf("x", 2),)))
+    assert member.times_of("x") == (10 * S, 10 * S)
+    assert member.times_of("y") == (20 * S, 20 * S)
+
+
+def test_a_member_that_comes_back_behind_the_frontier_does_not_hold_up_the_others() -> None:
+    """protocol 4.4: it had left for another parent, and is judged as a new one."""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.member(node).promise(10 * S, 10 * S)
+    family.advance_frontier(10 * S, loud(family))
+    family.leave("a", Leaf("a", 2, 1))
+    family.member("b").promise(100 * S, 100 * S)
+    assert family.advance_frontier(100 * S, loud(family)) == 100 * S
+    family.change("a", Members(0, (Leaf("a", 3, 2),)))
+    family.member("a").promise(50 * S, 101 * S)
+    family.member("b").promise(110 * S, 110 * S)
+    assert family.advance_frontier(110 * S, loud(family)) == 110 * S
+    assert [each.node for each in family.exceptions_at(110 * S)] == ["a"]
+
+
 def test_a_query_starts_at_the_latest_of_its_members_and_ends_when_all_removed_it() -> None:
     """protocol 6.3."""
     family = family_of("a", "b")
