@@ -25,6 +25,7 @@ from edge_agent.machines.events import (
     BadFrame,
     Beat,
     ChildStatus,
+    ClockChanged,
     Commit,
     Committed,
     LowerLink,
@@ -352,6 +353,18 @@ def test_the_position_of_a_source_stays_over_restarts_without_a_reading() -> Non
         found = SOURCE.read(host.disk.restored().state, "s")
         assert found is not None
         assert found.position == 1
+
+
+def test_readings_that_wait_for_the_time_are_not_read_again_by_the_next_process() -> None:
+    """protocol 3.1, 4.3: they are in the spool, and so is where their source goes on."""
+    host = gateway_host()
+    host.do(ClockChanged(known=False, boot="b", offset_us=0), T0)
+    one = np.ones(1, np.int64)
+    host.do(Read("s", Batch(one * S, one, one * 0, [()]), position=7, since_boot=True), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    found = SOURCE.read(host.disk.restored().state, "s")
+    assert found is not None
+    assert found.position == 7
 
 
 def test_the_flush_after_a_restart_goes_on_with_the_numbers_of_its_epoch() -> None:

@@ -146,6 +146,17 @@ def test_what_a_lost_journal_had_of_a_leaf_that_was_dropped_is_not_what_its_next
     assert member.times_of("y") == (20 * S, 20 * S)
 
 
+def test_a_node_that_is_retired_on_its_way_to_another_parent_is_expected_no_longer() -> None:
+    """protocol 1.5"""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.member(node).promise(10 * S, 10 * S)
+    family.leave("a", Leaf("a", 2, 1))
+    assert family.leaf_frontiers().keys() == {"a", "b"}
+    family.retire("a")
+    assert family.leaf_frontiers().keys() == {"b"}
+
+
 def test_a_member_that_comes_back_behind_the_frontier_does_not_hold_up_the_others() -> None:
     """protocol 4.4: it had left for another parent, and is judged as a new one."""
     family = family_of("a", "b")

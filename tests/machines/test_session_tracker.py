@@ -85,6 +85,30 @@ def test_rows_that_a_loss_touches_are_computed_again_until_no_bound_is_lower_tha
     assert tracked.step(100) is None
 
 
+def added(track: OpenSessions, names: TextNumbers, start_s: int, end_s: int, *, floor_s: int, begun_s: int) -> int:
+    """How many islands wait after a piece has come."""
+    piece = names.of(["a"]), np.array([start_s * S]), np.array([end_s * S])
+    track.add([piece], names, QUERY.group.cut, floor_s * S, begun_s * S)
+    return len(track.code)
+
+
+def test_a_session_that_had_no_row_yet_is_not_beyond_the_horizon_though_the_frontier_is_far_ahead() -> None:
+    """protocol 4.2, 8.2: the root was away for longer than the horizon, and takes all of it in one batch."""
+    tracked = Tracked()
+    assert added(tracked.track, tracked.names, 1, 2, floor_s=500, begun_s=0) == 1
+    found = tracked.step(600)
+    assert found is not None
+    assert found.low_us == S
+    assert added(tracked.track, tracked.names, 1, 2, floor_s=500, begun_s=0) == 0, "now it has its row"
+
+
+def test_a_piece_that_began_before_the_mark_is_in_no_row() -> None:
+    """protocol 8.4: readings that it would be joined with may be deleted."""
+    tracked = Tracked()
+    assert added(tracked.track, tracked.names, 49, 600, floor_s=100, begun_s=50) == 0
+    assert added(tracked.track, tracked.names, 50, 600, floor_s=100, begun_s=50) == 1
+
+
 def test_what_revises_rows_waits_until_a_revision_is_due() -> None:
     """protocol 8.3: a late piece, and a loss; new sessions do not wait."""
     tracked = closed()
