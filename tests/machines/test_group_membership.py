@@ -157,6 +157,16 @@ def test_a_node_that_is_retired_on_its_way_to_another_parent_is_expected_no_long
     assert family.leaf_frontiers().keys() == {"b"}
 
 
+def test_who_lists_leaves_after_the_last_one_was_retired_is_alone_in_the_group() -> None:
+    """protocol 1.5: what that one had promised is the group's, but its leaves are not expected any more."""
+    family = family_of("a")
+    family.member("a").promise(10 * S, 10 * S)
+    family.retire("a")
+    assert family.expected().keys() == {"a"}, "until the next step"
+    family.change("b", Members(0, (Leaf("b", 1),)))
+    assert family.expected().keys() == {"b"}
+
+
 def test_a_member_that_comes_back_behind_the_frontier_does_not_hold_up_the_others() -> None:
     """protocol 4.4: it had left for another parent, and is judged as a new one."""
     family = family_of("a", "b")

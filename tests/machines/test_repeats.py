@@ -115,6 +115,17 @@ def test_of_however_many_older_lines_each_counts_for_its_own_time_only(heard: bo
     assert tree.counts() == {0: 2, 5: 1, 10: 1}
 
 
+def test_rows_of_a_merger_that_lost_its_journal_may_be_repeats_up_to_where_the_older_ones_reached() -> None:
+    """protocol 1.2, 1.3: these may reach beyond what it had promised."""
+    frames = ChildFrames(JOURNAL, GRACE)
+    old, new = Sender("m", QUERY, leaves=("x",)), Sender("m", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    for frame in (old.birth(0), old.send((10 * S, 15 * S, "", 1.0)), lost(new)):
+        frames.take("m", frame, 20 * S)
+    (applied,) = frames.take("m", new.send((10 * S, 15 * S, "", 1.0), (20 * S, 25 * S, "", 1.0)), 30 * S)
+    assert [(gap.start_us, gap.end_us) for gap in applied.losses if gap.reason == READ_AGAIN] == [(10 * S, 15 * S)]
+
+
 def test_a_source_that_is_heard_from_its_beginning_only_repeats_nothing() -> None:
     """protocol 3.1: its gap record says so."""
     tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
