@@ -40,6 +40,10 @@ class Root:
     def promises(self, frontier_us: int) -> None:
         self.decider.take("a", self.child.send(frontier_us=frontier_us), self.now_us)
 
+    def restart(self) -> None:
+        state, self.decider = self.decider.snapshot(lambda frame: frame), Decider(JOURNAL, GRACE)
+        self.decider.restore(state, lambda frame: frame)
+
     @property
     def silent(self) -> bool:
         return self.decider.parent.children.silent(self.now_us)["a"]
@@ -143,12 +147,11 @@ def test_a_query_that_ended_long_ago_is_served_no_more_whoever_still_states_it()
         root.decider.take("a", root.child.tell(ended), root.now_us)
         assert QUERY.key not in root.decider.decide(root.now_us).groups[QUERY.group].serving
         assert root.decider.serves(QUERY.group, QUERY.key) is False
-        state = root.decider.snapshot(lambda frame: frame)
-        root.decider = Decider(JOURNAL, GRACE)
-        root.decider.restore(state, lambda frame: frame)
+        root.restart()
 
 
-def test_a_leaf_that_was_behind_when_it_left_its_group_catches_up_when_it_is_listed_again() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_leaf_that_was_behind_when_it_left_its_group_catches_up_when_it_is_listed_again(restarted: bool) -> None:
     """protocol 4.7: windows in between were written without its rows."""
     root, other = Root(), Sender("b", QUERY)
     root.decider.take("b", other.birth(T0), T0)
@@ -159,6 +162,8 @@ def test_a_leaf_that_was_behind_when_it_left_its_group_catches_up_when_it_is_lis
     (gone,) = other.outbox.put(Step((GroupStep(QUERY.group, dropped=("b",)),)))
     root.decider.take("b", gone, root.now_us)
     assert "b" not in root.decider.decide(root.now_us).groups[QUERY.group].leaves
+    if restarted:
+        root.restart()
     (back,) = other.outbox.put(Step((GroupStep(QUERY.group, leaves=(Leaf("b", 1),)),)))
     root.decider.take("b", back, root.now_us)
     root.decider.take("b", other.send(frontier_us=T0 + 70 * S), root.now_us)
