@@ -194,6 +194,20 @@ def test_a_frame_that_waits_for_its_turn_survives_a_restart_of_the_merger() -> N
     assert sum(value for s in sections for value in s.partials.states["sum"].tolist()) == 7.0
 
 
+def test_a_child_hears_of_a_refused_frame_that_had_waited_for_one_of_another_epoch() -> None:
+    """protocol 2.4, 3.6: it may have to state its numbers again."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    first, second, third = child.birth(T0), child.send((T0, T0 + S, "", 3.0)), child.birth(T0)
+    region.do(came(("a", first), ("a", third), ("a", BadFrame(third.epoch, 1, "not CBOR", b"x"))), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    region.done.clear()
+    region.do(came(("a", second)), T0 + 5 * S)
+    region.do(Tick(), T0 + 9 * S)
+    receipts = {a.receipt.epoch: a.receipt.quarantined for a in region.done if isinstance(a, SendReceipt)}
+    assert receipts[third.epoch] == (1,)
+
+
 def test_the_flush_that_ended_an_epoch_is_known_after_a_restart_of_the_merger() -> None:
     """protocol 1.3: a second device was told that its frame in the place of the flush had been received."""
     child = Sender("a", SUMS)

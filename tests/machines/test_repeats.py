@@ -217,6 +217,22 @@ def test_a_leaf_that_lost_its_spool_with_the_journal_of_its_merger_reads_again_w
     assert [tree.found[start][1] for start in (0, 5, 15)] == [False, False, True]
 
 
+@pytest.mark.parametrize("of", ["a gateway", "a leaf of a merger"])
+def test_rows_that_are_read_again_count_once_though_the_parent_was_started_in_between(of: str) -> None:
+    leaves = ("a",) if of == "a gateway" else ("x",)
+    old, new = Sender("a", QUERY, leaves=leaves), Sender("a", QUERY, leaves=leaves)
+    new.outbox.random.seed(2)
+    birth = lost(new) if of == "a gateway" else below(lost(new), 2)
+    before, after = ChildFrames(JOURNAL, GRACE), ChildFrames(JOURNAL, GRACE)
+    for frame in (old.birth(), rows(old, 0, 5, upto=10), birth):
+        before.take("a", frame, 12 * S)
+    after.restore(before.snapshot(lambda frame: frame), lambda frame: frame)
+    frame = rows(new, 0, 5, 10, upto=15)
+    for each in (before, after):
+        (applied,) = each.take("a", frame, 15 * S)
+        assert [counting.from_us for counting in applied.effect.counting.values()] == [10 * S]
+
+
 def test_a_merger_that_lost_its_journal_twice_still_has_a_leaf_that_reads_again() -> None:
     """protocol 1.2, 3.7: what the leaf says of the second journal is no word about what came before the first."""
     tree = Tree()

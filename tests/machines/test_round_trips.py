@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import fields
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_agent.algebra.coverage import Coverage
-from edge_agent.algebra.frame import Flush, Leaf, Serving
+from edge_agent.algebra.frame import Flush, Heartbeat, Leaf, Receipt, Serving
 from edge_agent.algebra.query.key import QueryKey
-from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.checkpoint.slots import EpochFramesState, MemberState, MovesState, OutboxState
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
@@ -22,12 +24,15 @@ from edge_agent.machines.downlink.moves import Moves
 from edge_agent.machines.events import SpooledFrame
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step
+from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.session_tracker import OpenSessions
 from edge_agent.root.punctuation_state import PunctuationWindows
 from edge_agent.wire import snapshot
+from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 
 KEY, OTHER = QueryKey("q", 1), QueryKey("q", 2)
 GROUP = Group("s", "", (), 0)
+QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
 
 
 def set_fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, object]:
@@ -178,3 +183,29 @@ def test_the_frames_of_a_node(parent: str) -> None:
     unset = {each.name for each in fields(state) if not getattr(state, each.name)}
     assert unset <= {"whole", "late", "former", "moved_from", "moved", "predecessor"}
     assert again.snapshot() == state
+
+
+def test_what_a_root_knows_of_its_children() -> None:
+    decider, child, other = Decider(JOURNAL, GRACE), Sender("a", QUERY), Sender("b", QUERY, leaves=("x",))
+    decider.tick(0, None, connected=True)
+    frames = [child.birth(0), child.flush((0, 10 * S, "", 1.0)), child.birth(0), child.lose(0, S)]
+    missing, waits = child.send(frontier_us=S), child.send(frontier_us=S)
+    for frame in (*frames, waits):
+        decider.take("a", frame, S)
+    decider.take("b", other.birth(0), S)
+    for second in (1, 3):
+        decider.take("a", Heartbeat(missing.epoch, waits.seq, ((0, S),)), second * S)
+    decider.stated([("a", Receipt(missing.epoch, JOURNAL, waits.seq + 1, earliest_us=5))], 3 * S)
+    decider.alarms["a"] = "two devices", S
+    decider.tick(60 * S, 3 * S, connected=True)
+    decider.decide(60 * S)
+    decider.retire(["b"], 60 * S)
+    decider.decide(60 * S)
+    state = decider.snapshot(lambda frame: frame)
+    again = Decider(JOURNAL, GRACE)
+    again.restore(state, lambda frame: frame)
+    assert again.snapshot(lambda frame: frame) == state
+    assert again.parent.ahead_us == decider.parent.ahead_us > 0
+    parent: Any = state["parent"]
+    empty = {name for known in (state, parent) for name, value in known.items() if not value}
+    assert empty <= {"over", "behind", "sensor_texts", "held", "unnamed", "published", "claims"}, "they have other tests"

@@ -102,6 +102,16 @@ def test_a_session_that_had_no_row_yet_is_not_beyond_the_horizon_though_the_fron
     assert added(tracked.track, tracked.names, 1, 2, floor_s=500, begun_s=0) == 0, "now it has its row"
 
 
+def test_rows_that_a_loss_touches_are_computed_with_the_pieces_that_wait_near_an_open_session() -> None:
+    """protocol 4.7, 5.4: what is read for the row has all of them."""
+    tracked = closed()
+    tracked.track.stretch(100 * S)
+    tracked.add("a", 5, 98)
+    found = tracked.step(100, {"a": 50}, lost=True)
+    assert found is not None
+    assert found.keyed["a"][2] == (5 * S, 6 * S)
+
+
 def test_a_piece_that_began_before_the_mark_is_in_no_row() -> None:
     """protocol 8.4: readings that it would be joined with may be deleted."""
     tracked = Tracked()
