@@ -28,6 +28,7 @@ from edge_agent.machines.events import (
     ClockChanged,
     Commit,
     Committed,
+    Configured,
     LowerLink,
     Publish,
     Read,
@@ -367,6 +368,28 @@ def test_the_position_of_a_source_stays_over_restarts_without_a_reading() -> Non
         found = SOURCE.read(host.disk.restored().state, "s")
         assert found is not None
         assert found.position == 1
+
+
+def test_a_gateway_keeps_ended_plans_for_the_horizon_that_its_parent_named() -> None:
+    """protocol 3.2, 6.3"""
+    host = gateway_host()
+    host.accepted(T0)
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, JOURNAL, 1, horizon_us=77 * S)), T0)
+    host.do(Tick(), T0 + 3 * S)
+    assert [state.slicer.horizon_us for state in host.machine.groups.values()] == [77 * S]
+
+
+def test_readings_that_came_before_a_sensor_got_another_scale_keep_their_own() -> None:
+    """protocol 6.3, 7.1: they wait for the next commit when the definition changes."""
+    host = gateway_host()
+    read(host, T0, 5, T0)
+    host.do(Configured((replace(SENSOR, scale=1),), (QUERY,), (), ("q",)), T0)
+    host.do(Tick(), T0 + 9 * S)
+    host.do(Read("s", Batch(np.ones(0, np.int64), np.ones(0, np.int64), np.ones(0, np.int64), []), clock_us=T0 + 9 * S), T0)
+    host.do(Tick(), T0 + 19 * S)
+    plans = {number: plan for frame in host.frames if frame.define for number, _, plan in frame.define.plans}
+    sections = [section for frame in host.frames for part in frame.groups for section in part.sections]
+    assert [(plans[each.plan].scale, each.partials.states["sum"].tolist()) for each in sections] == [(0, [5])]
 
 
 def test_readings_that_wait_for_the_time_are_not_read_again_by_the_next_process() -> None:

@@ -132,6 +132,28 @@ def test_a_leaf_that_is_listed_again_after_it_was_dropped_is_no_exception_any_mo
     assert member.times_of("x") == (20 * S, 20 * S)
 
 
+def test_of_a_birth_with_a_lost_frame_the_ranges_of_single_leaves_hold_on_too() -> None:
+    """protocol 1.2, 6.3: one that the lost frame stated again would count as serving the query for all time."""
+    member, own = family_of("m").member("m"), {KEY: {"x": 7 * S}}
+    member.change(Members(0, (Leaf("x", 1),), serving=(Serving("q", 1), Serving("q", 1, 7 * S, None, 7 * S, "x"))))
+    assert (member.begins, member.ends) == (own, own)
+    member.begin(anew=False)
+    assert (member.begins, member.ends) == ({}, {})
+    member.keep_earlier()
+    assert (member.begins, member.ends) == (own, own)
+
+
+def test_a_register_of_the_epoch_before_bounds_its_key_until_the_new_epoch_promises() -> None:
+    """protocol 1.2, 4.7, 5.1"""
+    family = family_of("a")
+    member = family.member("a")
+    member.promise(20 * S, 20 * S)
+    member.take_hints((), (("k", 5 * S),))
+    member.begin(anew=False)
+    assert (member.hint("k"), member.lowest_us) == (5 * S, 5 * S)
+    assert family.registers() == {"a": {"k": 5 * S}}
+
+
 def test_what_a_lost_journal_had_of_a_leaf_that_was_dropped_is_not_what_its_next_line_has_sent() -> None:
     """protocol 3.7"""
     member = family_of("m").member("m")
@@ -155,6 +177,20 @@ def test_a_node_that_is_retired_on_its_way_to_another_parent_is_expected_no_long
     assert family.leaf_frontiers().keys() == {"a", "b"}
     family.retire("a")
     assert family.leaf_frontiers().keys() == {"b"}
+
+
+def test_a_leaf_that_moved_twice_has_arrived_where_it_is_listed() -> None:
+    """protocol 1.5: nobody lists it in the epoch in between any more."""
+    family = family_of("m", "n")
+    family.member("m").change(Members(0, (Leaf("x", 1),)))
+    for node in ("m", "n"):
+        family.member(node).promise(10 * S, 10 * S)
+    family.leave("m", Leaf("x", 2, 1))
+    family.leave("n", Leaf("x", 3, 2), {"x"})
+    family.change("m", Members(0, (Leaf("x", 3, 2),)))
+    family.member("m").promise(20 * S, 20 * S)
+    assert family.moves.transit == {}
+    assert family.leaf_frontiers()["x"] == (20 * S, 20 * S)
 
 
 def test_who_lists_leaves_after_the_last_one_was_retired_is_alone_in_the_group() -> None:

@@ -314,6 +314,34 @@ def test_a_late_answer_to_the_question_to_another_parent_is_not_of_the_present_o
     assert box.journal == 7
 
 
+def test_frames_that_have_still_to_move_are_gone_with_the_journal_to_which_they_were_to_go() -> None:
+    """protocol 3.7: they are declared in doubt, and in no spool any more."""
+    box, spool = opened(), dict[tuple[int, int], Frame]()
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    for second in range(5):
+        spool |= {(f.epoch, f.seq): f for f in box.put(step(release(["x"], [0]), frontier_us=second * S))}
+    moving = {*spool}
+    for journal in (8, 9):
+        box.receipt(Receipt(0, journal, 0), lambda *key: spool[key])
+        box.take_forgotten()
+        joined = box.join_journal(lambda *key: spool[key], {}, {})
+        if journal == 8:
+            assert (joined.begins, joined.gaps, box.take_forgotten()) == (True, (), [])
+            box.draw(anew=True)
+            spool |= {(f.epoch, f.seq): f for f in box.open(Step())}
+    assert {*box.take_forgotten()} >= moving
+    assert sum(gap.readings for frame in joined.frames for gap in frame.gaps if gap.readings > 0) == 5
+
+
+def test_a_leaf_that_has_moved_since_a_merger_moved_is_listed_with_its_own_move() -> None:
+    """protocol 1.5"""
+    box = outbox()
+    box.moved_from = 5, {GROUP: {"x": Leaf("x", 1)}}
+    assert box.as_moved(GROUP, Leaf("x", 1)) == Leaf("x", 1, 5)
+    assert box.as_moved(GROUP, Leaf("x", 2, 9)) == Leaf("x", 2, 9)
+    assert box.as_moved(GROUP, Leaf("y", 3)) == Leaf("y", 3)
+
+
 def test_a_birth_names_the_flush_before_it() -> None:
     """protocol 1.2, 1.3: by this the parent recognises a copy that was restored."""
     box = opened()

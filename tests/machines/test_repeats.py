@@ -126,6 +126,17 @@ def test_rows_of_a_merger_that_lost_its_journal_may_be_repeats_up_to_where_the_o
     assert [(gap.start_us, gap.end_us) for gap in applied.losses if gap.reason == READ_AGAIN] == [(10 * S, 15 * S)]
 
 
+def test_what_may_be_lost_with_the_past_of_a_child_ends_where_its_rows_had_reached() -> None:
+    """protocol 1.2: a row may end after the time of receipt."""
+    frames, old, new = ChildFrames(JOURNAL, GRACE), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    for frame in (old.birth(5 * S), old.send((10 * S, 15 * S, "", 1.0))):
+        frames.take("a", frame, 11 * S)
+    (applied,) = frames.take("a", lost(new), 12 * S)
+    found = [(gap.start_us, gap.end_us) for gap in applied.losses if gap.reason == loss_records.PAST_LOST]
+    assert found == [(5 * S, 15 * S + 1)]
+
+
 def test_a_source_that_is_heard_from_its_beginning_only_repeats_nothing() -> None:
     """protocol 3.1: its gap record says so."""
     tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)

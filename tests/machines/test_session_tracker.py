@@ -112,6 +112,26 @@ def test_rows_that_a_loss_touches_are_computed_with_the_pieces_that_wait_near_an
     assert found.keyed["a"][2] == (5 * S, 6 * S)
 
 
+def test_a_session_that_crosses_the_start_of_a_query_is_remembered_up_to_where_a_piece_may_join_it() -> None:
+    """protocol 6.3, 8.4: without its readings, what follows would look like a session of its own."""
+    tracked, leaves, serving = Tracked(), LeafTimes.of({"g": 900 * S}), Serving("q", 1, start_from_us=5 * S)
+    tracked.add("a", 3)
+    tracked.add("b", 7)
+    view = GroupView(100 * S, leaves, {QUERY.key: serving}, {}, bounds=leaves)
+    tracked.track.step(SessionDecisionView(QUERY.group, view, serving, {}, {}, (), 0, True), tracked.names)
+    assert tracked.track.crossing_us == 3 * S + QUERY.group.cut.gap_us
+
+
+def test_rows_that_reach_to_where_a_leaf_has_stopped_are_computed_again() -> None:
+    """protocol 4.7, 6.3: the coverage of a session counts its gap, and that before its first reading."""
+    tracked, leaves, serving = closed(), LeafTimes.of({"g": 900 * S}), Serving("q", 1)
+    view = GroupView(100 * S, leaves, {QUERY.key: serving}, {}, bounds=leaves)
+    now = SessionDecisionView(QUERY.group, view, serving, {}, {"g": 50 * S}, (), 0, True)
+    found = tracked.track.step(now, tracked.names)
+    assert found is not None
+    assert found.touched == (50 * S - 2 * QUERY.group.cut.gap_us, 100 * S - 1)
+
+
 def test_a_piece_that_began_before_the_mark_is_in_no_row() -> None:
     """protocol 8.4: readings that it would be joined with may be deleted."""
     tracked = Tracked()
