@@ -13,7 +13,8 @@ from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Tumbling
-from edge_agent.machines.checkpoint.slots import EPOCH, SOURCE, WAITING
+from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
+from edge_agent.machines.checkpoint.slots import EPOCH, REGISTERS, SOURCE, WAITING
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH
 from edge_agent.machines.downlink.inbox import Inbox
@@ -377,6 +378,27 @@ def test_a_gateway_keeps_ended_plans_for_the_horizon_that_its_parent_named() -> 
     host.do(Receipted(Receipt(host.machine.outbox.epoch, JOURNAL, 1, horizon_us=77 * S)), T0)
     host.do(Tick(), T0 + 3 * S)
     assert [state.slicer.horizon_us for state in host.machine.groups.values()] == [77 * S]
+
+
+def test_the_registers_that_a_frame_changed_are_in_the_spool_with_it() -> None:
+    """protocol 3.1, 5.2: the flush of the next process states only what the parent does not have."""
+    host = gateway_host(queries=(replace(VISITS, source="s"),))
+    host.do(Tick(), T0 + S)
+    for second in (2, 9):
+        read(host, T0 + second * S, 1, T0 + second * S)
+        host.do(Tick(), T0 + second * S + S // 2)
+        state, hints = host.disk.restored().state, host.machine.outbox.encoder.hints.snapshot()
+        assert hints
+        assert {number: AppendOnlyTable.read(f"{REGISTERS}/{number}", state) for number in hints} == hints
+
+
+def test_what_a_lost_journal_may_have_had_of_a_gateway_ends_behind_its_newest_reading() -> None:
+    """protocol 3.7: a flush may have sent it, above the promise."""
+    host = gateway_host(sensors=(replace(SENSOR, own_clock=False),))
+    read(host, T0 + 5 * S, 1, T0 + 5 * S)
+    host.do(Tick(), T0 + 5 * S)
+    assert host.machine._frontiers()[QUERY.group] == T0 + 5 * S
+    assert host.machine._reached() == {QUERY.group: T0 + 5 * S + 1}
 
 
 def test_readings_that_came_before_a_sensor_got_another_scale_keep_their_own() -> None:

@@ -193,6 +193,24 @@ def test_a_leaf_that_moved_twice_has_arrived_where_it_is_listed() -> None:
     assert family.leaf_frontiers()["x"] == (20 * S, 20 * S)
 
 
+def test_a_revision_ends_for_all_members_where_it_ends_for_the_first() -> None:
+    """protocol 6.3"""
+    family = family_of("a", "b")
+    for node, until_us in (("a", 20 * S), ("b", 10 * S)):
+        family.member(node).change(Members(0, serving=(Serving("q", 1, None, until_us),)))
+    assert family.serving(0)[KEY].start_until_us == 10 * S
+
+
+def test_a_step_of_the_clock_is_no_time_in_which_others_were_waited_for() -> None:
+    """protocol 6.3: a query that some members do not serve yet begins a grace time after the first one does."""
+    family = family_of("a", "b")
+    family.member("a").change(Members(0, serving=(Serving("q", 1),)))
+    assert family.serving(0) == {}
+    family.shift(1_000 * S)
+    assert family.serving(1_000 * S + GRACE - S) == {}
+    assert family.serving(1_000 * S + GRACE + S).keys() == {KEY}
+
+
 def test_who_lists_leaves_after_the_last_one_was_retired_is_alone_in_the_group() -> None:
     """protocol 1.5: what that one had promised is the group's, but its leaves are not expected any more."""
     family = family_of("a")

@@ -10,10 +10,13 @@ import pytest
 
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.lost_pasts import READ_AGAIN
+from edge_agent.machines.downlink.losses.repeats import cut
+from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
@@ -135,6 +138,16 @@ def test_what_may_be_lost_with_the_past_of_a_child_ends_where_its_rows_had_reach
     (applied,) = frames.take("a", lost(new), 12 * S)
     found = [(gap.start_us, gap.end_us) for gap in applied.losses if gap.reason == loss_records.PAST_LOST]
     assert found == [(5 * S, 15 * S + 1)]
+
+
+def test_rows_of_a_copy_count_from_the_first_cut_on_however_often_its_child_begins_anew() -> None:
+    """protocol 1.3: what the copy has read beyond it, no other line has."""
+    member = Member()
+    for second in (10, 20):
+        member.promise(second * S, second * S)
+        cut(member, [], [5], second * S)
+    assert member.older == {5: (10 * S, FAR_US)}
+    assert member.since_us == 20 * S
 
 
 def test_a_source_that_is_heard_from_its_beginning_only_repeats_nothing() -> None:

@@ -132,6 +132,16 @@ def test_rows_that_reach_to_where_a_leaf_has_stopped_are_computed_again() -> Non
     assert found.touched == (50 * S - 2 * QUERY.group.cut.gap_us, 100 * S - 1)
 
 
+def test_of_the_rows_that_a_loss_touches_those_beyond_the_horizon_stay_as_they_are() -> None:
+    """protocol 4.2"""
+    tracked, leaves, serving = closed(), LeafTimes.of({"g": 900 * S}), Serving("q", 1)
+    view = GroupView(100 * S, leaves, {QUERY.key: serving}, {}, bounds=leaves)
+    now = SessionDecisionView(QUERY.group, view, serving, {}, {}, (LOSS,), 7 * S, True)
+    found = tracked.track.step(now, tracked.names)
+    assert found is not None
+    assert found.touched == (7 * S, 11 * S - 1)
+
+
 def test_a_piece_that_began_before_the_mark_is_in_no_row() -> None:
     """protocol 8.4: readings that it would be joined with may be deleted."""
     tracked = Tracked()
