@@ -145,6 +145,19 @@ def test_of_two_lines_of_one_name_the_newer_one_waits_until_the_first_has_been_s
     assert [(e.epoch, e.seq, e.stale) for e in late] == [(1, 30, True)]
 
 
+def test_what_waited_of_a_second_device_when_its_epoch_ended_is_declared() -> None:
+    """protocol 1.4: it was told that its frame had been received, and forgets it."""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), Frame(1, 1), late(1, 4, 5)):
+        inbox.take("a", frame)
+    effects = inbox.take("a", born(2, (1, 1)))
+    assert [(e.epoch, e.seq, e.frame is None, e.why, e.since_us) for e in effects] == [
+        (1, 4, True, SECOND_LINE, 5),
+        (2, 0, False, "", None),
+    ]
+    assert EpochKey("a", 1) in inbox.ended
+
+
 def test_a_line_that_speaks_by_frames_alone_is_not_silent() -> None:
     """protocol 1.4, 2.5: while it has frames to send, it sends no heartbeat."""
     inbox = Inbox(JOURNAL, silence_us=60)

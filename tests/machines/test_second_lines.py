@@ -267,6 +267,20 @@ def test_a_promise_of_a_line_that_waited_holds_once_it_is_in_force_though_its_no
     assert frames.children.memberships[group].members["a"].frontier_us == T0 + 2 * S
 
 
+def test_windows_of_a_second_device_are_marked_though_its_frame_waited_when_the_first_one_began_again() -> None:
+    """protocol 1.4, 4.7"""
+    frames, first = ChildFrames(77, GRACE), Sender("a", QUERY)
+    for frame in (first.birth(T0), first.send((T0, T0 + 5 * S, "", 1.0), frontier_us=T0 + 5 * S)):
+        frames.take("a", frame, T0 + 5 * S)
+    second = copy.deepcopy(first)
+    second.send(frontier_us=T0 + 10 * S)
+    frames.take("a", second.send((T0 + 10 * S, T0 + 15 * S, "", 9.0)), T0 + 20 * S)
+    applied = frames.take("a", first.birth(T0 + 5 * S), T0 + 21 * S)
+    assert [each.effect.epoch for each in applied] == [second.outbox.epoch, first.outbox.epoch]
+    found = [(gap.start_us, gap.end_us, gap.nodes) for each in applied for gap in each.losses]
+    assert found == [(T0 + 5 * S, T0 + 21 * S + 1, ("a",))]
+
+
 def test_a_refused_frame_of_a_copy_is_declared_lost_from_where_its_rows_begin() -> None:
     """protocol 1.3, 3.6: these may lie below what the line before had promised."""
     frames, first, second = ChildFrames(77, GRACE), Sender("a", QUERY), Sender("a", QUERY)
