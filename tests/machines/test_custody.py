@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 from random import Random
 
@@ -11,8 +13,10 @@ from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Tumbling
-from edge_agent.machines.checkpoint.slots import SOURCE
+from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
+from edge_agent.machines.checkpoint.slots import EPOCH, REGISTERS, SOURCE, WAITING
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import (
     Ack,
@@ -22,8 +26,10 @@ from edge_agent.machines.events import (
     BadFrame,
     Beat,
     ChildStatus,
+    ClockChanged,
     Commit,
     Committed,
+    Configured,
     LowerLink,
     Publish,
     Read,
@@ -190,7 +196,113 @@ def test_a_frame_that_waits_for_its_turn_survives_a_restart_of_the_merger() -> N
     assert sum(value for s in sections for value in s.partials.states["sum"].tolist()) == 7.0
 
 
+def test_a_child_hears_of_a_refused_frame_that_had_waited_for_one_of_another_epoch() -> None:
+    """protocol 2.4, 3.6: it may have to state its numbers again."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    first, second, third = child.birth(T0), child.send((T0, T0 + S, "", 3.0)), child.birth(T0)
+    region.do(came(("a", first), ("a", third), ("a", BadFrame(third.epoch, 1, "not CBOR", b"x"))), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    region.done.clear()
+    region.do(came(("a", second)), T0 + 5 * S)
+    region.do(Tick(), T0 + 9 * S)
+    receipts = {a.receipt.epoch: a.receipt.quarantined for a in region.done if isinstance(a, SendReceipt)}
+    assert receipts[third.epoch] == (1,)
+
+
+def test_the_flush_that_ended_an_epoch_is_known_after_a_restart_of_the_merger() -> None:
+    """protocol 1.3: a second device was told that its frame in the place of the flush had been received."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    frames = [child.birth(T0), child.send((T0, T0 + S, "", 3.0))]
+    twin = copy.deepcopy(child).send((T0 + S, T0 + 2 * S, "", 9.0))
+    frames += [child.flush((T0 + S, T0 + 2 * S, "", 4.0)), child.birth(T0)]
+    assert (twin.epoch, twin.seq) == (frames[2].epoch, frames[2].seq)
+    region.do(came(*(("a", frame) for frame in frames)), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    again = region_of(restored=region.disk.restored())
+    again.do(came(("a", frames[2]), ("a", twin)), T0 + 5 * S)
+    again.do(Tick(), T0 + 9 * S)
+    assert [gap.reason for frame in again.frames for gap in frame.gaps] == [f"quarantined: {AFTER_FLUSH}"]
+
+
+def test_of_an_epoch_that_has_ended_a_merger_keeps_no_numbers() -> None:
+    """protocol 3.4: a child may begin thousands of epochs, each with thousands of keys."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    first = [child.birth(T0), child.send((T0, T0 + S, "", 3.0))]
+    region.do(came(*(("a", frame) for frame in first)), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    assert [name for name in region.disk.slots if str(first[0].epoch) in name]
+    region.do(came(("a", child.birth(T0))), T0 + 5 * S)
+    region.do(Tick(), T0 + 9 * S)
+    assert not [name for name in region.disk.slots if str(first[0].epoch) in name]
+    assert [key.epoch for key in region.machine.parent.dictionaries] == [child.outbox.epoch]
+
+
+def test_a_row_that_closed_without_a_further_reading_is_sent_once() -> None:
+    """protocol 3.1, 4.1: the clock moved the frontier, and the next process must not find the row open."""
+    host = gateway_host(sensors=(LIVE,))
+    read(host, T0 + S // 2, 1, T0 + S // 2)
+    host.do(Tick(), T0 + S)
+    assert sum(frame.readings for frame in host.frames) == 0
+    for second in range(2, 20):
+        host.do(Tick(), T0 + second * S)
+    assert sum(frame.readings for frame in host.frames) == 1
+    again = gateway_host(host.disk, T0 + 60 * S, sensors=(LIVE,))
+    assert sum(frame.readings for frame in again.frames) == 0
+
+
+def test_rows_that_a_flush_has_sent_while_the_process_goes_on_are_sent_once() -> None:
+    """protocol 1.1, 1.3, 3.1: the clock stepped back, and then the process stopped before another reading."""
+    host = gateway_host()
+    read(host, T0, 1, T0)
+    host.do(Tick(), T0 + S)
+    host.do(Tick(), T0 - 100 * S)
+    assert sum(frame.readings for frame in host.frames) == 1
+    again = gateway_host(host.disk, T0 - 90 * S)
+    assert sum(frame.readings for frame in again.frames) == 0
+
+
 # --- a commit under way -----------------------------------------------------------------------------------------------
+
+
+def test_a_frame_that_waits_in_a_spool_of_an_earlier_version_survives_two_restarts() -> None:
+    """protocol 2.2, 3.2: that version kept it with its epoch, whose slot the first commit writes anew."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    birth, first, second = child.birth(T0), child.send((T0, T0 + S, "", 3.0)), child.send((T0, T0 + S, "", 4.0))
+    region.do(came(("a", birth), ("a", second)), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    state, slots = region.disk.restored().state, region.disk.slots
+    found = EPOCH.read(state, "a", birth.epoch)
+    assert found is not None
+    packed = [(second.seq, WAITING.read(state, "a", birth.epoch, second.seq))]
+    for name, value in EPOCH.write(replace(found, waiting=packed), "a", birth.epoch).items():
+        slots[name] = pickle.dumps(value)
+    for name in WAITING.write(None, "a", birth.epoch, second.seq):
+        del slots[name]
+    for at_s in (5, 10):
+        again = SimulatedHost(Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk)
+        again.do(Tick(), T0 + at_s * S)
+    again.do(came(("a", first), ("a", child.send(frontier_us=T0 + 60 * S))), T0 + 15 * S)
+    again.do(Tick(), T0 + 19 * S)
+    sections = [s for f in again.frames for p in f.groups for s in (*p.sections, *p.late)]
+    assert sum(value for s in sections for value in s.partials.states["sum"].tolist()) == 7.0
+
+
+def test_what_lagged_before_a_stop_of_the_merger_is_not_left_out_after_it() -> None:
+    """protocol 4.4: nobody could send in the meantime."""
+    a, b = Sender("a", SUMS), Sender("b", SUMS)
+    region = region_of(a, b)
+    births = ("a", a.birth(T0)), ("b", b.birth(T0))
+    region.do(came(*births, ("a", a.send(frontier_us=T0 + 90 * S)), ("b", b.send(frontier_us=T0 + 50 * S))), T0 + 90 * S)
+    region.do(Tick(), T0 + 92 * S)
+    stopped_us = T0 + 9_000 * S
+    again = SimulatedHost(Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk)
+    again.do(LowerLink(up=True), stopped_us)
+    again.do(Tick(), stopped_us + S)
+    assert set(again.machine._frontiers().values()) == {T0 + 50 * S}
 
 
 def test_while_a_commit_is_under_way_nothing_of_it_leaves_and_no_other_begins() -> None:
@@ -257,6 +369,61 @@ def test_the_position_of_a_source_stays_over_restarts_without_a_reading() -> Non
         found = SOURCE.read(host.disk.restored().state, "s")
         assert found is not None
         assert found.position == 1
+
+
+def test_a_gateway_keeps_ended_plans_for_the_horizon_that_its_parent_named() -> None:
+    """protocol 3.2, 6.3"""
+    host = gateway_host()
+    host.accepted(T0)
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, JOURNAL, 1, horizon_us=77 * S)), T0)
+    host.do(Tick(), T0 + 3 * S)
+    assert [state.slicer.horizon_us for state in host.machine.groups.values()] == [77 * S]
+
+
+def test_the_registers_that_a_frame_changed_are_in_the_spool_with_it() -> None:
+    """protocol 3.1, 5.2: the flush of the next process states only what the parent does not have."""
+    host = gateway_host(queries=(replace(VISITS, source="s"),))
+    host.do(Tick(), T0 + S)
+    for second in (2, 9):
+        read(host, T0 + second * S, 1, T0 + second * S)
+        host.do(Tick(), T0 + second * S + S // 2)
+        state, hints = host.disk.restored().state, host.machine.outbox.encoder.hints.snapshot()
+        assert hints
+        assert {number: AppendOnlyTable.read(f"{REGISTERS}/{number}", state) for number in hints} == hints
+
+
+def test_what_a_lost_journal_may_have_had_of_a_gateway_ends_behind_its_newest_reading() -> None:
+    """protocol 3.7: a flush may have sent it, above the promise."""
+    host = gateway_host(sensors=(replace(SENSOR, own_clock=False),))
+    read(host, T0 + 5 * S, 1, T0 + 5 * S)
+    host.do(Tick(), T0 + 5 * S)
+    assert host.machine._frontiers()[QUERY.group] == T0 + 5 * S
+    assert host.machine._reached() == {QUERY.group: T0 + 5 * S + 1}
+
+
+def test_readings_that_came_before_a_sensor_got_another_scale_keep_their_own() -> None:
+    """protocol 6.3, 7.1: they wait for the next commit when the definition changes."""
+    host = gateway_host()
+    read(host, T0, 5, T0)
+    host.do(Configured((replace(SENSOR, scale=1),), (QUERY,), (), ("q",)), T0)
+    host.do(Tick(), T0 + 9 * S)
+    host.do(Read("s", Batch(np.ones(0, np.int64), np.ones(0, np.int64), np.ones(0, np.int64), []), clock_us=T0 + 9 * S), T0)
+    host.do(Tick(), T0 + 19 * S)
+    plans = {number: plan for frame in host.frames if frame.define for number, _, plan in frame.define.plans}
+    sections = [section for frame in host.frames for part in frame.groups for section in part.sections]
+    assert [(plans[each.plan].scale, each.partials.states["sum"].tolist()) for each in sections] == [(0, [5])]
+
+
+def test_readings_that_wait_for_the_time_are_not_read_again_by_the_next_process() -> None:
+    """protocol 3.1, 4.3: they are in the spool, and so is where their source goes on."""
+    host = gateway_host()
+    host.do(ClockChanged(known=False, boot="b", offset_us=0), T0)
+    one = np.ones(1, np.int64)
+    host.do(Read("s", Batch(one * S, one, one * 0, [()]), position=7, since_boot=True), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    found = SOURCE.read(host.disk.restored().state, "s")
+    assert found is not None
+    assert found.position == 7
 
 
 def test_the_flush_after_a_restart_goes_on_with_the_numbers_of_its_epoch() -> None:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from edge_agent.algebra.coverage import window_coverage
-from edge_agent.algebra.frame import Gap, Receipt, Serving
+from edge_agent.algebra.frame import Gap, Leaf, Receipt, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import CountTumbling, Punctuation, Tumbling
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.completeness import Decider, Decision, GroupView
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 
@@ -38,6 +39,10 @@ class Root:
 
     def promises(self, frontier_us: int) -> None:
         self.decider.take("a", self.child.send(frontier_us=frontier_us), self.now_us)
+
+    def restart(self) -> None:
+        state, self.decider = self.decider.snapshot(lambda frame: frame), Decider(JOURNAL, GRACE)
+        self.decider.restore(state, lambda frame: frame)
 
     @property
     def silent(self) -> bool:
@@ -124,6 +129,45 @@ def test_a_loss_is_remembered_while_a_row_that_it_touches_may_be_computed_again(
         assert decision.groups[QUERY.group].frontier_us == frontier_us
         root.decider.release(decision, horizon_us, lambda key: 10 * S)
         assert len(root.decider.gaps) == kept
+
+
+def test_a_query_that_ended_long_ago_is_served_no_more_whoever_still_states_it() -> None:
+    """protocol 8.4: its readings may be deleted, also if a longer horizon is configured since."""
+    root, ended = Root(), Serving("q", 1, end_until_us=T0 + 10 * S)
+    root.decider.take("a", root.child.tell(ended), root.now_us)
+    root.run(150)
+    root.promises(T0 + 150 * S)
+    decision = root.decider.decide(root.now_us)
+    assert QUERY.key in decision.groups[QUERY.group].serving
+    assert root.decider.let_go(decision, 20 * S, lambda place, end_us: True) == [], "a row of it is put off"
+    assert root.decider.let_go(decision, 20 * S, lambda place, end_us: False) == [(QUERY.group, QUERY.key)]
+    assert root.decider.serves(QUERY.group, QUERY.key) is False
+    root.decider.let_go(root.decider.decide(root.now_us), 10_000 * S, lambda place, end_us: False)
+    for _ in range(2):
+        root.decider.take("a", root.child.tell(ended), root.now_us)
+        assert QUERY.key not in root.decider.decide(root.now_us).groups[QUERY.group].serving
+        assert root.decider.serves(QUERY.group, QUERY.key) is False
+        root.restart()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_leaf_that_was_behind_when_it_left_its_group_catches_up_when_it_is_listed_again(restarted: bool) -> None:
+    """protocol 4.7: windows in between were written without its rows."""
+    root, other = Root(), Sender("b", QUERY)
+    root.decider.take("b", other.birth(T0), T0)
+    root.run(2 * GRACE // S)
+    root.promises(T0 + 60 * S)
+    frontiers = [root.decider.decide(root.now_us).groups[QUERY.group].frontier_us for _ in range(2)]
+    assert frontiers == [T0, T0 + 60 * S], "b is left out"
+    (gone,) = other.outbox.put(Step((GroupStep(QUERY.group, dropped=("b",)),)))
+    root.decider.take("b", gone, root.now_us)
+    assert "b" not in root.decider.decide(root.now_us).groups[QUERY.group].leaves
+    if restarted:
+        root.restart()
+    (back,) = other.outbox.put(Step((GroupStep(QUERY.group, leaves=(Leaf("b", 1),)),)))
+    root.decider.take("b", back, root.now_us)
+    root.decider.take("b", other.send(frontier_us=T0 + 70 * S), root.now_us)
+    assert root.decider.decide(root.now_us).caught_up == {(QUERY.group, "b"): (T0, T0 + 70 * S)}
 
 
 @pytest.mark.parametrize(("ahead_us", "from_us"), [(0, T0), (HOUR, T0), (-10 * S, T0 - 10 * S)])

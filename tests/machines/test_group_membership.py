@@ -121,6 +121,122 @@ def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() ->
     assert family.leaf_frontiers() == {"x": (20 * S, 20 * S), "y": (5 * S, 5 * S)}
 
 
+def test_a_leaf_that_is_listed_again_after_it_was_dropped_is_no_exception_any_more() -> None:
+    """protocol 2.3, 4.6: its merger states exceptions as changes, and a dropped leaf is none."""
+    member = family_of("m").member("m")
+    member.change(Members(0, (Leaf("x", 1), Leaf("y", 1))))
+    member.promise(20 * S, 20 * S)
+    member.except_leaves((ExcludedLeaf("x", 5 * S, 5 * S),))
+    member.change(Members(0, (), ("x",)))
+    member.change(Members(0, (Leaf("x", 2),)))
+    assert member.times_of("x") == (20 * S, 20 * S)
+
+
+def test_of_a_birth_with_a_lost_frame_the_ranges_of_single_leaves_hold_on_too() -> None:
+    """protocol 1.2, 6.3: one that the lost frame stated again would count as serving the query for all time."""
+    member, own = family_of("m").member("m"), {KEY: {"x": 7 * S}}
+    member.change(Members(0, (Leaf("x", 1),), serving=(Serving("q", 1), Serving("q", 1, 7 * S, None, 7 * S, "x"))))
+    assert (member.begins, member.ends) == (own, own)
+    member.begin(anew=False)
+    assert (member.begins, member.ends) == ({}, {})
+    member.keep_earlier()
+    assert (member.begins, member.ends) == (own, own)
+
+
+def test_a_register_of_the_epoch_before_bounds_its_key_until_the_new_epoch_promises() -> None:
+    """protocol 1.2, 4.7, 5.1"""
+    family = family_of("a")
+    member = family.member("a")
+    member.promise(20 * S, 20 * S)
+    member.take_hints((), (("k", 5 * S),))
+    member.begin(anew=False)
+    assert (member.hint("k"), member.lowest_us) == (5 * S, 5 * S)
+    assert family.registers() == {"a": {"k": 5 * S}}
+
+
+def test_what_a_lost_journal_had_of_a_leaf_that_was_dropped_is_not_what_its_next_line_has_sent() -> None:
+    """protocol 3.7"""
+    member = family_of("m").member("m")
+    member.change(Members(0, (Leaf("x", 1), Leaf("y", 1))))
+    member.promise(20 * S, 20 * S)
+    member.lose("m", 20 * S)
+    member.begin(anew=True)
+    member.promise(10 * S, 20 * S)
+    member.change(Members(0, (), ("x",)))
+    member.change(Members(0, (Leaf("x", 2),)))
+    assert member.times_of("x") == (10 * S, 10 * S)
+    assert member.times_of("y") == (20 * S, 20 * S)
+
+
+def test_a_node_that_is_retired_on_its_way_to_another_parent_is_expected_no_longer() -> None:
+    """protocol 1.5"""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.member(node).promise(10 * S, 10 * S)
+    family.leave("a", Leaf("a", 2, 1))
+    assert family.leaf_frontiers().keys() == {"a", "b"}
+    family.retire("a")
+    assert family.leaf_frontiers().keys() == {"b"}
+
+
+def test_a_leaf_that_moved_twice_has_arrived_where_it_is_listed() -> None:
+    """protocol 1.5: nobody lists it in the epoch in between any more."""
+    family = family_of("m", "n")
+    family.member("m").change(Members(0, (Leaf("x", 1),)))
+    for node in ("m", "n"):
+        family.member(node).promise(10 * S, 10 * S)
+    family.leave("m", Leaf("x", 2, 1))
+    family.leave("n", Leaf("x", 3, 2), {"x"})
+    family.change("m", Members(0, (Leaf("x", 3, 2),)))
+    family.member("m").promise(20 * S, 20 * S)
+    assert family.moves.transit == {}
+    assert family.leaf_frontiers()["x"] == (20 * S, 20 * S)
+
+
+def test_a_revision_ends_for_all_members_where_it_ends_for_the_first() -> None:
+    """protocol 6.3"""
+    family = family_of("a", "b")
+    for node, until_us in (("a", 20 * S), ("b", 10 * S)):
+        family.member(node).change(Members(0, serving=(Serving("q", 1, None, until_us),)))
+    assert family.serving(0)[KEY].start_until_us == 10 * S
+
+
+def test_a_step_of_the_clock_is_no_time_in_which_others_were_waited_for() -> None:
+    """protocol 6.3: a query that some members do not serve yet begins a grace time after the first one does."""
+    family = family_of("a", "b")
+    family.member("a").change(Members(0, serving=(Serving("q", 1),)))
+    assert family.serving(0) == {}
+    family.shift(1_000 * S)
+    assert family.serving(1_000 * S + GRACE - S) == {}
+    assert family.serving(1_000 * S + GRACE + S).keys() == {KEY}
+
+
+def test_who_lists_leaves_after_the_last_one_was_retired_is_alone_in_the_group() -> None:
+    """protocol 1.5: what that one had promised is the group's, but its leaves are not expected any more."""
+    family = family_of("a")
+    family.member("a").promise(10 * S, 10 * S)
+    family.retire("a")
+    assert family.expected().keys() == {"a"}, "until the next step"
+    family.change("b", Members(0, (Leaf("b", 1),)))
+    assert family.expected().keys() == {"b"}
+
+
+def test_a_member_that_comes_back_behind_the_frontier_does_not_hold_up_the_others() -> None:
+    """protocol 4.4: it had left for another parent, and is judged as a new one."""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.member(node).promise(10 * S, 10 * S)
+    family.advance_frontier(10 * S, loud(family))
+    family.leave("a", Leaf("a", 2, 1))
+    family.member("b").promise(100 * S, 100 * S)
+    assert family.advance_frontier(100 * S, loud(family)) == 100 * S
+    family.change("a", Members(0, (Leaf("a", 3, 2),)))
+    family.member("a").promise(50 * S, 101 * S)
+    family.member("b").promise(110 * S, 110 * S)
+    assert family.advance_frontier(110 * S, loud(family)) == 110 * S
+    assert [each.node for each in family.exceptions_at(110 * S)] == ["a"]
+
+
 def test_a_query_starts_at_the_latest_of_its_members_and_ends_when_all_removed_it() -> None:
     """protocol 6.3."""
     family = family_of("a", "b")

@@ -114,6 +114,17 @@ def test_a_birth_that_lists_many_epochs_does_not_make_its_parent_keep_them_all(m
     assert len(inbox.epochs) <= 7
 
 
+def test_losses_that_are_declared_of_epochs_without_end_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 2.2: what a child names in heartbeats and births may be settled as lost."""
+    monkeypatch.setattr(inbox_module, "MOST_EPOCHS", 5)
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    for epoch in range(2, 20):
+        inbox.take("a", BadFrame(epoch, 1, "lost", b"", 1))
+    assert len(inbox.epochs) == 5
+    assert seqs(inbox, "a", BadFrame(1, 1, "lost", b"", 1)) == [(1, 1)]
+
+
 def test_epochs_that_have_ended_do_not_begin_again_because_a_birth_lists_them() -> None:
     """protocol 1.2, 3.4"""
     inbox = Inbox(JOURNAL)

@@ -145,6 +145,30 @@ def test_of_two_lines_of_one_name_the_newer_one_waits_until_the_first_has_been_s
     assert [(e.epoch, e.seq, e.stale) for e in late] == [(1, 30, True)]
 
 
+def test_what_waited_of_a_second_device_when_its_epoch_ended_is_declared() -> None:
+    """protocol 1.4: it was told that its frame had been received, and forgets it."""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), Frame(1, 1), late(1, 4, 5)):
+        inbox.take("a", frame)
+    effects = inbox.take("a", born(2, (1, 1)))
+    assert [(e.epoch, e.seq, e.frame is None, e.why, e.since_us) for e in effects] == [
+        (1, 4, True, SECOND_LINE, 5),
+        (2, 0, False, "", None),
+    ]
+    assert EpochKey("a", 1) in inbox.ended
+
+
+def test_a_line_that_speaks_by_frames_alone_is_not_silent() -> None:
+    """protocol 1.4, 2.5: while it has frames to send, it sends no heartbeat."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    inbox.take("a", born(1), 0)
+    inbox.take("a", born(2), 1)
+    for seq in range(1, 11):
+        inbox.take("a", Frame(1, seq), 20 * seq)
+    assert inbox.look("a", 259) == []
+    assert [e.epoch for e in inbox.look("a", 260)] == [2]
+
+
 def test_a_flush_behind_another_flush_of_its_epoch_is_of_another_device() -> None:
     """protocol 1.3, 1.4: a twin's flush came in the place of a frame of the first device."""
     inbox = Inbox(JOURNAL, silence_us=60)

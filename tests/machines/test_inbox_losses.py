@@ -77,6 +77,16 @@ def test_of_an_epoch_declared_lost_nothing_counts_before_its_birth_has_come() ->
     assert seqs(inbox, "a", born(5)) == [(5, 0), (5, 1)]
 
 
+def test_an_epoch_that_nobody_had_heard_when_it_was_declared_lost_is_known_as_such() -> None:
+    """protocol 1.2, 1.3: its rows may be repeats of what a gateway reads again."""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), lost_past(9, 1, 5)):
+        inbox.take("a", frame)
+    assert [effect.unheard for effect in inbox.take("a", Frame(1, 1))] == [False]
+    assert [effect.unheard for effect in inbox.take("a", born(5))] == [True]
+    assert inbox.lost_epochs("a") == [1]
+
+
 def test_a_gap_record_of_an_epoch_declared_lost_passes_over_no_frame_that_may_still_come() -> None:
     """protocol 1.2: the order of its frames no longer matters, and each counts once."""
     inbox = Inbox(JOURNAL)

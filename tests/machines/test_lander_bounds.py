@@ -383,3 +383,13 @@ def test_the_epochs_of_one_child_have_a_bound_whatever_its_births_state(
         assert run.born(epoch, before, held=tuple(range(1, epoch)) if states == "all" else None)
     assert len(run.received) < 40
     assert run.received["gw/199"] == [1, []]
+
+
+def test_an_epoch_for_which_another_one_waits_is_not_forgotten() -> None:
+    """protocol 2.2, 3.4: else that one would count as waiting for ever."""
+    run = Run()
+    assert run.born(1, None)
+    assert run.born(2, (1, 1))
+    assert not run.lander._ahead.forget(EpochKey("gw", 1))
+    run.take(1, 1)
+    assert run.lander._ahead.forget(EpochKey("gw", 1))

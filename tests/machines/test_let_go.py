@@ -24,6 +24,7 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses.let_go import LET_GO, MOST_REFUSED, PAUSE_US, WAIT_US, Hole, LetGo
 from edge_agent.machines.downlink.losses.loss_records import LATE_US, narrowed
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, SendReceipt, Tick
@@ -32,6 +33,7 @@ from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.runtime.region import pack, unpack
 from edge_agent.wire import snapshot
+from tests.support.machines.inbox_frames import born, lost_past
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 from tests.support.machines.simulated_host import SimulatedHost
 
@@ -216,6 +218,35 @@ def test_so_many_epochs_with_frames_without_room_are_noted_and_with_more_every_h
     parent.speaks(3 * S)
     assert (epoch, 3) in parent.took_effect
     assert not any((let_go._refused, let_go._comes_again, let_go._waited_us))
+
+
+def test_a_frame_that_had_no_room_once_is_not_lost_with_the_frames_before_it_however_long_it_takes_to_come() -> None:
+    """protocol 1.3, 2.2: its child sends it again behind them."""
+    inbox = Inbox(JOURNAL)
+    let_go, lost = LetGo(inbox), list[BadFrame]()
+    for frame in (born(1), Frame(1, 5)):
+        inbox.take("g", frame)
+    for second in range(WAIT_US // S + 5):
+        if second == 1:
+            let_go.refused("g", 1, 3)
+        lost += let_go.heard("g", None, second * S)
+    assert {(each.seq, each.run) for each in lost} == {(1, 2)}
+
+
+def test_a_frame_of_an_older_line_that_has_no_room_shows_that_its_child_has_still_to_send_the_present_one() -> None:
+    """protocol 1.3, 2.2: a child sends its frames in order."""
+    inbox = Inbox(JOURNAL)
+    let_go, lost, late_s = LetGo(inbox), list[BadFrame](), 100
+    for frame in (born(1), lost_past(2, 1), Frame(2, 3)):
+        inbox.take("g", frame)
+    for second in range(WAIT_US // S + late_s):
+        if second == late_s:
+            let_go.refused("g", 1, 7)
+        lost += let_go.heard("g", None, second * S)
+    assert lost == []
+    for second in range(WAIT_US // S + late_s, WAIT_US // S + late_s + 3):
+        lost += let_go.heard("g", None, second * S)
+    assert {(each.epoch, each.seq, each.run) for each in lost} == {(2, 1, 2)}
 
 
 def test_a_child_of_which_many_frames_are_missing_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

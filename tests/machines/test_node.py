@@ -19,8 +19,10 @@ from edge_agent.machines.events import (
     Failed,
     LinkUp,
     Note,
+    Publish,
     Read,
     Receipted,
+    Sent,
     Tick,
 )
 from edge_agent.machines.gateway.source import same_position
@@ -46,6 +48,22 @@ def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush(
     again.do(Tick(), T0 + 20 * S)
     rows = [s for f in again.frames[3:] for p in f.groups for s in p.sections]
     assert rows == []
+
+
+def test_a_clock_that_steps_back_keeps_no_frame_waiting() -> None:
+    """protocol 3.3, 4.1: by the clock, a frame that was published lies in the future, and its receipt may be lost."""
+    host = gateway_host()
+    host.accepted(T0)
+    read(host, T0, 5, T0)
+    for second in (9, 10, 11):
+        host.do(Tick(), T0 + second * S)
+    published = [(a.epoch, a.seq) for a in host.done if isinstance(a, Publish)]
+    assert len(published) > 1
+    for key in published:
+        host.do(Sent(*key), T0 + 11 * S)
+    host.done.clear()
+    host.do(Tick(), T0 - 1_000 * S)
+    assert {(a.epoch, a.seq) for a in host.done if isinstance(a, Publish)} >= {*published}
 
 
 def test_the_command_rebirth_begins_an_epoch_that_says_everything_anew() -> None:

@@ -289,6 +289,83 @@ def test_frames_of_a_spool_whose_slots_are_lost_are_sent_before_a_birth_that_say
     assert box.take_forgotten() == [(5, 3), (5, 4)]
 
 
+def test_a_former_parent_whose_journal_was_not_known_has_not_lost_it_when_it_answers() -> None:
+    """protocol 1.5: the slots were lost, and with them for which journal the frames were."""
+    box = Outbox("a", Random(1), version="1", lost=True)
+    box.parent = "region-1"
+    box.take_over((SpooledFrame(5, 3, True), SpooledFrame(5, 4, False)))
+    assert box.end_line("region-2", no_frame) is None
+    assert box.former_lines.waiting() == {"region-1": 2}
+    for _ in range(2 * OTHER_JOURNALS):
+        box.receipt(Receipt(5, 99, 0), no_frame)
+    assert box.lost_lines == []
+    box.receipt(Receipt(5, 99, 4), no_frame)
+    assert box.take_forgotten() == [(5, 3)]
+
+
+def test_a_late_answer_to_the_question_to_another_parent_is_not_of_the_present_one() -> None:
+    """protocol 1.5, 3.7: nothing was sent to the first one, so the epoch goes to the second one as it is."""
+    box = opened(journal=None)
+    box.several, box.parent, asked = True, "region-1", box.ask_epoch
+    assert box.end_line("region-2", no_frame) is None
+    box.receipt(Receipt(asked, 99, 0), no_frame)
+    assert box.journal is None
+    box.receipt(Receipt(box.ask_epoch, 7, 0), no_frame)
+    assert box.journal == 7
+
+
+def test_frames_that_have_still_to_move_are_gone_with_the_journal_to_which_they_were_to_go() -> None:
+    """protocol 3.7: they are declared in doubt, and in no spool any more."""
+    box, spool = opened(), dict[tuple[int, int], Frame]()
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    for second in range(5):
+        spool |= {(f.epoch, f.seq): f for f in box.put(step(release(["x"], [0]), frontier_us=second * S))}
+    moving = {*spool}
+    for journal in (8, 9):
+        box.receipt(Receipt(0, journal, 0), lambda *key: spool[key])
+        box.take_forgotten()
+        joined = box.join_journal(lambda *key: spool[key], {}, {})
+        if journal == 8:
+            assert (joined.begins, joined.gaps, box.take_forgotten()) == (True, (), [])
+            box.draw(anew=True)
+            spool |= {(f.epoch, f.seq): f for f in box.open(Step())}
+    assert {*box.take_forgotten()} >= moving
+    assert sum(gap.readings for frame in joined.frames for gap in frame.gaps if gap.readings > 0) == 5
+
+
+def test_a_leaf_that_has_moved_since_a_merger_moved_is_listed_with_its_own_move() -> None:
+    """protocol 1.5"""
+    box = outbox()
+    box.moved_from = 5, {GROUP: {"x": Leaf("x", 1)}}
+    assert box.as_moved(GROUP, Leaf("x", 1)) == Leaf("x", 1, 5)
+    assert box.as_moved(GROUP, Leaf("x", 2, 9)) == Leaf("x", 2, 9)
+    assert box.as_moved(GROUP, Leaf("y", 3)) == Leaf("y", 3)
+
+
+def test_a_birth_names_the_flush_before_it() -> None:
+    """protocol 1.2, 1.3: by this the parent recognises a copy that was restored."""
+    box = opened()
+    box.put(step(release(["x"], [0])))
+    after = box.seq - 1
+    box.flush(step(release(["x"], [0])))
+    box.draw()
+    (birth,) = box.open(Step())
+    assert birth.birth is not None
+    assert (birth.birth.flush, birth.birth.predecessor) == (after, (box.former[0], after + 1))
+
+
+def test_of_epochs_whose_frames_are_all_receipted_nothing_is_stored() -> None:
+    """protocol 3.3: a node that starts again and again writes each commit no more than before."""
+    box = opened()
+    for _ in range(50):
+        box.receipt(Receipt(box.epoch, 7, box.seq), no_frame)
+        box.draw()
+        box.open(Step())
+        box.marks()
+        box.committed()
+    assert len(box.snapshot().births) <= 2
+
+
 def test_a_full_disk_lets_frames_of_earlier_commits_go_and_be_marked_but_none_of_the_commit_under_way() -> None:
     """protocol 3.1, 3.3: what is published is committed, and marked as sent before."""
     box = opened()

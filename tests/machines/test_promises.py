@@ -229,6 +229,22 @@ def test_a_damaged_frame_of_the_spool_becomes_a_gap_record_at_its_place() -> Non
     assert (epoch, 1) in host.disk.frames
 
 
+def test_after_a_damaged_frame_a_new_epoch_states_everything_again() -> None:
+    """protocol 3.6: the frame may have contained what no other one states, such as a leaf or an end of a query."""
+    host = gateway_host()
+    host.accepted(T0)
+    read(host, T0, 1, T0)
+    host.do(Tick(), T0 + 9 * S)
+    epoch = host.machine.outbox.epoch
+    host.do(Damaged(epoch, 1), T0 + 10 * S)
+    host.do(Tick(), T0 + 12 * S)
+    births = [frame.epoch for frame in host.frames if frame.birth is not None]
+    assert births == [epoch, host.machine.outbox.epoch]
+    host.do(Damaged(epoch, 1), T0 + 13 * S)
+    host.do(Tick(), T0 + 15 * S)
+    assert host.machine.outbox.epoch == births[-1], "the frame is of an epoch before"
+
+
 def test_a_gap_record_marks_a_window_that_closes_in_a_later_batch() -> None:
     """protocol 3.5, 4.7."""
     child = Sender("a", SUMS)

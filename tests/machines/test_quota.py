@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Frame, Gap, Receipt
+from edge_agent.machines.checkpoint.slots import LATE_SENT
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges, ReceivedSeqs
 from edge_agent.machines.events import Committed, LinkDown, LinkUp, Publish, Receipted, Sent, Tick
@@ -82,6 +83,16 @@ def complete(parent: Parent, seconds: Sequence[int]) -> list[bool]:
     leaves = {"a": parent.frames.children.memberships[group].leaf_frontiers()["a"][0]}
     spans = [(T0 + second * S, T0 + (second + 1) * S) for second in seconds]
     return [window_coverage(leaves, parent.gaps, group, *span).complete for span in spans]
+
+
+def test_what_a_full_spool_drops_is_declared_again_if_the_parent_loses_its_journal() -> None:
+    """protocol 3.5, 3.7: the record lies below the promise that follows it."""
+    host = outage(10 * MINUTE)
+    dropped = [gap for frame, _ in host.disk.frames.values() for gap in frame.gaps if gap.reason == "quota"]
+    assert dropped
+    sent = LATE_SENT.read(host.disk.restored().state) or {}
+    for gap in dropped:
+        assert any(start_us <= gap.start_us and gap.end_us <= end_us for _, start_us, end_us in sent[QUERY.group])
 
 
 def test_what_was_dropped_is_declared_and_everything_else_counts_once() -> None:

@@ -10,10 +10,13 @@ import pytest
 
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.lost_pasts import READ_AGAIN
+from edge_agent.machines.downlink.losses.repeats import cut
+from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
@@ -115,6 +118,38 @@ def test_of_however_many_older_lines_each_counts_for_its_own_time_only(heard: bo
     assert tree.counts() == {0: 2, 5: 1, 10: 1}
 
 
+def test_rows_of_a_merger_that_lost_its_journal_may_be_repeats_up_to_where_the_older_ones_reached() -> None:
+    """protocol 1.2, 1.3: these may reach beyond what it had promised."""
+    frames = ChildFrames(JOURNAL, GRACE)
+    old, new = Sender("m", QUERY, leaves=("x",)), Sender("m", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    for frame in (old.birth(0), old.send((10 * S, 15 * S, "", 1.0)), lost(new)):
+        frames.take("m", frame, 20 * S)
+    (applied,) = frames.take("m", new.send((10 * S, 15 * S, "", 1.0), (20 * S, 25 * S, "", 1.0)), 30 * S)
+    assert [(gap.start_us, gap.end_us) for gap in applied.losses if gap.reason == READ_AGAIN] == [(10 * S, 15 * S)]
+
+
+def test_what_may_be_lost_with_the_past_of_a_child_ends_where_its_rows_had_reached() -> None:
+    """protocol 1.2: a row may end after the time of receipt."""
+    frames, old, new = ChildFrames(JOURNAL, GRACE), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    for frame in (old.birth(5 * S), old.send((10 * S, 15 * S, "", 1.0))):
+        frames.take("a", frame, 11 * S)
+    (applied,) = frames.take("a", lost(new), 12 * S)
+    found = [(gap.start_us, gap.end_us) for gap in applied.losses if gap.reason == loss_records.PAST_LOST]
+    assert found == [(5 * S, 15 * S + 1)]
+
+
+def test_rows_of_a_copy_count_from_the_first_cut_on_however_often_its_child_begins_anew() -> None:
+    """protocol 1.3: what the copy has read beyond it, no other line has."""
+    member = Member()
+    for second in (10, 20):
+        member.promise(second * S, second * S)
+        cut(member, [], [5], second * S)
+    assert member.older == {5: (10 * S, FAR_US)}
+    assert member.since_us == 20 * S
+
+
 def test_a_source_that_is_heard_from_its_beginning_only_repeats_nothing() -> None:
     """protocol 3.1: its gap record says so."""
     tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
@@ -204,6 +239,22 @@ def test_a_leaf_that_lost_its_spool_with_the_journal_of_its_merger_reads_again_w
     assert tree.counts() == {0: again, 5: again, 10: 1}
     tree.hear(rows(new, 15, upto=20), now=60)
     assert [tree.found[start][1] for start in (0, 5, 15)] == [False, False, True]
+
+
+@pytest.mark.parametrize("of", ["a gateway", "a leaf of a merger"])
+def test_rows_that_are_read_again_count_once_though_the_parent_was_started_in_between(of: str) -> None:
+    leaves = ("a",) if of == "a gateway" else ("x",)
+    old, new = Sender("a", QUERY, leaves=leaves), Sender("a", QUERY, leaves=leaves)
+    new.outbox.random.seed(2)
+    birth = lost(new) if of == "a gateway" else below(lost(new), 2)
+    before, after = ChildFrames(JOURNAL, GRACE), ChildFrames(JOURNAL, GRACE)
+    for frame in (old.birth(), rows(old, 0, 5, upto=10), birth):
+        before.take("a", frame, 12 * S)
+    after.restore(before.snapshot(lambda frame: frame), lambda frame: frame)
+    frame = rows(new, 0, 5, 10, upto=15)
+    for each in (before, after):
+        (applied,) = each.take("a", frame, 15 * S)
+        assert [counting.from_us for counting in applied.effect.counting.values()] == [10 * S]
 
 
 def test_a_merger_that_lost_its_journal_twice_still_has_a_leaf_that_reads_again() -> None:

@@ -50,6 +50,15 @@ def settled(
     return known.begun[GROUP]
 
 
+def test_no_row_counts_as_revised_after_now_once_the_clock_of_the_lander_has_gone_back() -> None:
+    """protocol 8.1, 8.3: else nothing would be revised until the clock has caught up."""
+    known = state()
+    known.at(1_000)
+    known.revised[PLACE] = 1_000
+    known.at(10)
+    assert known.revised[PLACE] == 10
+
+
 def test_the_mark_of_a_group_of_sessions_never_falls() -> None:
     """protocol 8.4: readings before it may be deleted."""
     known = state()

@@ -253,6 +253,49 @@ def test_a_promise_of_a_device_that_goes_on_where_its_twin_has_flushed_is_not_ta
         assert family.members["a"].frontier_us == T0 + S
 
 
+def test_a_promise_of_a_line_that_waited_holds_once_it_is_in_force_though_its_node_is_silent() -> None:
+    """protocol 1.4, 2.5: nobody sends it again."""
+    frames, first, second = ChildFrames(77, GRACE), Sender("a", QUERY), Sender("a", QUERY)
+    second.outbox.random.seed(5)
+    frames.take("a", first.birth(T0), T0)
+    frames.take("a", second.birth(), T0 + S)
+    group = QUERY.group
+    number = second.outbox.encoder.groups[group]
+    frames.take("a", Heartbeat(second.outbox.epoch, 0, ((number, T0 + 2 * S),)), T0 + 2 * S)
+    assert frames.children.memberships[group].members["a"].frontier_us == T0
+    assert [applied.effect.epoch for _, applied in frames.look(T0 + 3 * GRACE)] == [second.outbox.epoch]
+    assert frames.children.memberships[group].members["a"].frontier_us == T0 + 2 * S
+
+
+def test_windows_of_a_second_device_are_marked_though_its_frame_waited_when_the_first_one_began_again() -> None:
+    """protocol 1.4, 4.7"""
+    frames, first = ChildFrames(77, GRACE), Sender("a", QUERY)
+    for frame in (first.birth(T0), first.send((T0, T0 + 5 * S, "", 1.0), frontier_us=T0 + 5 * S)):
+        frames.take("a", frame, T0 + 5 * S)
+    second = copy.deepcopy(first)
+    second.send(frontier_us=T0 + 10 * S)
+    frames.take("a", second.send((T0 + 10 * S, T0 + 15 * S, "", 9.0)), T0 + 20 * S)
+    applied = frames.take("a", first.birth(T0 + 5 * S), T0 + 21 * S)
+    assert [each.effect.epoch for each in applied] == [second.outbox.epoch, first.outbox.epoch]
+    found = [(gap.start_us, gap.end_us, gap.nodes) for each in applied for gap in each.losses]
+    assert found == [(T0 + 5 * S, T0 + 21 * S + 1, ("a",))]
+
+
+def test_a_refused_frame_of_a_copy_is_declared_lost_from_where_its_rows_begin() -> None:
+    """protocol 1.3, 3.6: these may lie below what the line before had promised."""
+    frames, first, second = ChildFrames(77, GRACE), Sender("a", QUERY), Sender("a", QUERY)
+    second.outbox.random.seed(5)
+    frames.take("a", first.birth(T0 + 100 * S), T0)
+    frames.take("a", second.birth(T0 + 100 * S), T0 + S)
+    assert len(list(frames.look(T0 + 3 * GRACE))) == 1
+    frame = second.send((T0 + 5 * S, T0 + 10 * S, "k", 1.0))
+    assert frame.define is not None
+    define = replace(frame.define, nodes=(7, ("x",)))
+    (applied,) = frames.take("a", replace(frame, define=define), T0 + 4 * GRACE)
+    assert applied.effect.frame is None
+    assert [gap.start_us for gap in applied.losses] == [T0 + 5 * S]
+
+
 def test_a_merger_that_is_an_older_copy_and_had_promised_nothing_loses_no_row_without_a_record() -> None:
     """protocol 1.3; found by seed 32624 of the simulation: its flush came in the place of frames that are here."""
     first, root = Sender("m", QUERY, leaves=("a",)), root_of(grace_us=GRACE)

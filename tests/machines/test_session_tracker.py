@@ -85,6 +85,70 @@ def test_rows_that_a_loss_touches_are_computed_again_until_no_bound_is_lower_tha
     assert tracked.step(100) is None
 
 
+def added(track: OpenSessions, names: TextNumbers, start_s: int, end_s: int, *, floor_s: int, begun_s: int) -> int:
+    """How many islands wait after a piece has come."""
+    piece = names.of(["a"]), np.array([start_s * S]), np.array([end_s * S])
+    track.add([piece], names, QUERY.group.cut, floor_s * S, begun_s * S)
+    return len(track.code)
+
+
+def test_a_session_that_had_no_row_yet_is_not_beyond_the_horizon_though_the_frontier_is_far_ahead() -> None:
+    """protocol 4.2, 8.2: the root was away for longer than the horizon, and takes all of it in one batch."""
+    tracked = Tracked()
+    assert added(tracked.track, tracked.names, 1, 2, floor_s=500, begun_s=0) == 1
+    found = tracked.step(600)
+    assert found is not None
+    assert found.low_us == S
+    assert added(tracked.track, tracked.names, 1, 2, floor_s=500, begun_s=0) == 0, "now it has its row"
+
+
+def test_rows_that_a_loss_touches_are_computed_with_the_pieces_that_wait_near_an_open_session() -> None:
+    """protocol 4.7, 5.4: what is read for the row has all of them."""
+    tracked = closed()
+    tracked.track.stretch(100 * S)
+    tracked.add("a", 5, 98)
+    found = tracked.step(100, {"a": 50}, lost=True)
+    assert found is not None
+    assert found.keyed["a"][2] == (5 * S, 6 * S)
+
+
+def test_a_session_that_crosses_the_start_of_a_query_is_remembered_up_to_where_a_piece_may_join_it() -> None:
+    """protocol 6.3, 8.4: without its readings, what follows would look like a session of its own."""
+    tracked, leaves, serving = Tracked(), LeafTimes.of({"g": 900 * S}), Serving("q", 1, start_from_us=5 * S)
+    tracked.add("a", 3)
+    tracked.add("b", 7)
+    view = GroupView(100 * S, leaves, {QUERY.key: serving}, {}, bounds=leaves)
+    tracked.track.step(SessionDecisionView(QUERY.group, view, serving, {}, {}, (), 0, True), tracked.names)
+    assert tracked.track.crossing_us == 3 * S + QUERY.group.cut.gap_us
+
+
+def test_rows_that_reach_to_where_a_leaf_has_stopped_are_computed_again() -> None:
+    """protocol 4.7, 6.3: the coverage of a session counts its gap, and that before its first reading."""
+    tracked, leaves, serving = closed(), LeafTimes.of({"g": 900 * S}), Serving("q", 1)
+    view = GroupView(100 * S, leaves, {QUERY.key: serving}, {}, bounds=leaves)
+    now = SessionDecisionView(QUERY.group, view, serving, {}, {"g": 50 * S}, (), 0, True)
+    found = tracked.track.step(now, tracked.names)
+    assert found is not None
+    assert found.touched == (50 * S - 2 * QUERY.group.cut.gap_us, 100 * S - 1)
+
+
+def test_of_the_rows_that_a_loss_touches_those_beyond_the_horizon_stay_as_they_are() -> None:
+    """protocol 4.2"""
+    tracked, leaves, serving = closed(), LeafTimes.of({"g": 900 * S}), Serving("q", 1)
+    view = GroupView(100 * S, leaves, {QUERY.key: serving}, {}, bounds=leaves)
+    now = SessionDecisionView(QUERY.group, view, serving, {}, {}, (LOSS,), 7 * S, True)
+    found = tracked.track.step(now, tracked.names)
+    assert found is not None
+    assert found.touched == (7 * S, 11 * S - 1)
+
+
+def test_a_piece_that_began_before_the_mark_is_in_no_row() -> None:
+    """protocol 8.4: readings that it would be joined with may be deleted."""
+    tracked = Tracked()
+    assert added(tracked.track, tracked.names, 49, 600, floor_s=100, begun_s=50) == 0
+    assert added(tracked.track, tracked.names, 50, 600, floor_s=100, begun_s=50) == 1
+
+
 def test_what_revises_rows_waits_until_a_revision_is_due() -> None:
     """protocol 8.3: a late piece, and a loss; new sessions do not wait."""
     tracked = closed()

@@ -178,7 +178,7 @@ class ChildFrames:
         if not effect.stale:
             self.inbox.count(effect.node, None)
             self._lack_of_birth(effect)
-        if effect.why == SECOND_LINE and isinstance(message, Frame):
+        if effect.why == SECOND_LINE and isinstance(message, Frame) and message.epoch == effect.epoch:
             return Applied(
                 effect, dictionary, tuple(loss_records.unheard(self.children.memberships, effect.node, message))
             )

@@ -139,3 +139,12 @@ class ChildEpochs:
         frames = self.epochs.get(key) or EpochFrames()
         upto, above = frames.applied.receipt(frames.waiting)  # waiting frames count as received too (1.2)
         return Receipt(epoch, self.journal, upto, above, frames.newest_quarantined())
+
+    def check(self) -> None:
+        """Check invariants, for tests: no frame waits below the prefix; an epoch in force is neither lost nor ended."""
+        for key, frames in self.epochs.items():
+            assert all(seq >= frames.applied.next for seq in frames.waiting), key
+            assert not (set(frames.waiting) & frames.applied.above), key
+            assert key not in self.ended, key
+        for node, epoch in self.current.items():
+            assert not self.epochs[EpochKey(node, epoch)].lost, (node, epoch)
