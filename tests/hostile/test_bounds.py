@@ -38,6 +38,7 @@ from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaves
 from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
+from edge_agent.machines.downlink.senders import Senders
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 from edge_agent.machines.events import Arrived, BadFrame, Tick
 from edge_agent.machines.region.child_alarms import ChildAlarms
@@ -89,6 +90,7 @@ GROWS: dict[type, dict[str, str]] = {
         "changed_dictionaries": COMMIT,
         "_beats": OWN_ID,
     },
+    Senders: {"known": OWN_ID},
     LetGo: {
         "_waited_us": f"ranges between frames that wait: {WAITING}",
         "_comes_again": "of `_waited_us`",
@@ -195,6 +197,8 @@ def made(of: type) -> Any:
             return Inbox(1)
         case "ChildFrames":
             return ChildFrames(1, 60 * S)
+        case "Senders":
+            return Senders(None)
         case "LetGo":
             return LetGo(Inbox(1))
         case "LostPasts":

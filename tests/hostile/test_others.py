@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import (
     LEAF_READINGS,
+    Define,
     ExcludedLeaf,
     Frame,
     Gap,
@@ -22,6 +24,7 @@ from edge_agent.algebra.frame import (
     Serving,
 )
 from edge_agent.algebra.partials.multisets import FlatMultisets
+from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.revision_numbering import MOST_AHEAD, RevisionNumberer
 from edge_agent.errors import WireError
 from edge_agent.wire import frames
@@ -92,6 +95,9 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "a serving range": {"members": (Members(0, (Leaf("bad", 1),), (), (Serving("q", 1, 0, None, node="good"),)),)},
     "a loss": {"gaps": (Gap((GROUP,), 0, NOW_US, 5, ("good",), "quota"),)},
     "an exception": {"groups": (GroupPart(0, NOW_US - 10 * S, exceptions=(ExcludedLeaf("good", 5, 5),)),)},
+    "a loss in the group of another node": {
+        "gaps": (Gap((replace(GROUP, node="good"),), 0, NOW_US, 5, ("bad",), "quota"),)
+    },
     "30 000 leaves": {"members": (Members(0, tuple(Leaf(f"x-{n}", 1) for n in range(5_000)), (), ()),)},
 }
 
@@ -109,6 +115,36 @@ def test_a_gateway_that_speaks_for_others_is_not_heard_and_they_are(what: str) -
     assert leaves == {"good"}
     lost = {node for frame in region.sent for gap in frame.gaps for node in gap.nodes}
     assert lost <= {"bad"}
+
+
+@pytest.mark.parametrize("gateways_only", [True, None])
+def test_a_loss_that_a_gateway_declares_for_nobody_is_its_own(gateways_only: bool | None) -> None:
+    """protocol 3.5, 4.7: a record without nodes concerns all leaves, and a gateway has one. Honest ones send such."""
+    region = Region(gateways_only=gateways_only)
+    region.hears("good", region.birth("good", COUNTED))
+    lost = Gap((GROUP,), NOW_US - S, NOW_US, 5, (), "quota")
+    region.hears("bad", region.birth("bad", COUNTED, gaps=(lost,)), Frame(7, 1, gaps=(lost,)))
+    assert [gap.nodes for gap in region.losses() if gap.reason == "quota"] == [("bad",), ("bad",)]
+
+
+@pytest.mark.parametrize("gateways_only", [True, None])
+def test_a_gateway_sends_no_rows_of_a_siblings_own_group_also_with_a_number_that_it_has_defined(
+    gateways_only: bool | None,
+) -> None:
+    own = Group("s", "", (), 0, "revise", node="good")
+    define = Define(groups=((1, own),), plans=((1, 1, COUNTED),))
+    region = Region(gateways_only=gateways_only)
+    for child in ("good", "bad"):
+        region.hears(child, region.birth(child, COUNTED), Frame(7, 1, define=define))
+    row = counted(2, 3, 999).groups[0].sections[0]
+    claim = Members(1, (Leaf("bad", 7),), (), (Serving("q", 1),))
+    region.hears(
+        "bad", Frame(7, 2, members=(claim,)), Frame(7, 3, groups=(GroupPart(1, None, (replace(row, plan=1),)),))
+    )
+    assert own not in region.merger.parent.children.memberships
+    assert ["speaks for good" in why for why in region.quarantined] == [True] * 3
+    region.goes_on("good")
+    assert region.readings() == 0
 
 
 def test_where_nobody_says_what_children_are_one_that_has_named_itself_names_no_other() -> None:
