@@ -27,6 +27,7 @@ from edge_agent.algebra.partials.multisets import FlatMultisets
 from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.revision_numbering import MOST_AHEAD, RevisionNumberer
 from edge_agent.errors import WireError
+from edge_agent.root.completeness import Decider
 from edge_agent.wire import frames
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted, rows
 
@@ -185,3 +186,40 @@ def test_a_state_with_invented_ids_costs_a_bounded_memory() -> None:
         numberer.hear_state(json.dumps({"items": items}).encode(), "bad")
     assert sum(map(len, numberer._taught.values())) <= 3_000
     assert not numberer._highest
+
+
+def at_the_root(*messages: tuple[str, Frame]) -> tuple[dict[str, int], list[Gap]]:
+    """(leaf -> its frontier, gap records) of a root that hears these; it goes on after a start."""
+    root, now_us = Decider(1, 60 * S), NOW_US
+    for node, frame in messages:
+        now_us += S
+        birth = frame.birth and replace(frame.birth, journal=1, epoch_id=frame.epoch << 32)
+        root.take(node, replace(frame, birth=birth), now_us)
+        decision = root.decide(now_us)
+        state, root = root.snapshot(lambda each: each), Decider(1, 60 * S)
+        root.restore(state, lambda each: each)
+    view = decision.groups[GROUP]
+    return {leaf: view.leaves[leaf] for leaf in view.leaves.names}, [gap for _, gap in root.gaps]
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_gateway_below_the_root_speaks_for_itself_too(what: str) -> None:
+    """protocol 4.6: with no region between, or with a broker that it shares with the root."""
+    told = Region(gateways_only=False)
+    good, bad = (told.birth(node, COUNTED) for node in ("good", "bad"))
+    members = (Members(0, (), ("bad",)),)
+    over = replace(told.birth("bad", COUNTED, **FOREIGN[what]), seq=2, birth=None, define=None)
+    leaves, gaps = at_the_root(("good", good), ("bad", bad), ("bad", Frame(7, 1, members=members)), ("bad", over))
+    assert leaves.keys() <= {"good", "bad"}
+    assert leaves["good"] == NOW_US - 10 * S
+    assert {node for gap in gaps for node in gap.nodes} == {"bad"}
+    assert any("speaks for" in gap.reason for gap in gaps)
+
+
+def test_a_region_names_those_below_it_at_the_root() -> None:
+    told = Region(gateways_only=False)
+    lost = Gap((GROUP,), 0, NOW_US, 5, ("good",), "quota")
+    own = Gap((), 0, 1, 0, ("m",), "a function failed")
+    leaves, gaps = at_the_root(("m", told.birth("good", COUNTED)), ("m", Frame(7, 1, gaps=(lost, own))))
+    assert leaves == {"good": NOW_US - 10 * S}
+    assert {gap.nodes for gap in gaps} == {("good",), ("m",)}

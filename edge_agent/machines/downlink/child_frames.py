@@ -456,6 +456,7 @@ class ChildFrames:
         return {
             "household": encode(self.children.snapshot()),
             "retired_leaves": encode(self.children.retired_leaves.snapshot()),
+            "gateways": sorted(self.senders.known),
             "families": encode([(group, each) for group, each in self.snapshot_memberships().items()]),
             "lines": [
                 [*key, encode(self.inbox.snapshot(key)), [[s, pack(f)] for s, f in frames.waiting.items()]]
@@ -477,6 +478,7 @@ class ChildFrames:
         self.children.restore(children)
         self.children.retired = set(children.retired)  # the batches of this run are decided again as they were
         retired = decode(RetiredState, state.get("retired_leaves", {}))
+        self.senders.known = set(state.get("gateways", ()))  # not in states of older versions
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]), retired)
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         flushes = decode(dict[str, dict[int, tuple[Flush, list[int]]]], state.get("ended_flushes", {}))
