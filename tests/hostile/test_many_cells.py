@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.frame import MAX_COLUMNS, MAX_FRAME_BYTES, Define, Frame, GroupPart, Plan, Section
+from edge_agent.algebra.frame import MAX_COLUMNS, MAX_FRAME_BYTES, MAX_KEYS, Define, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.multisets import FlatMultisets
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
@@ -63,6 +64,25 @@ def test_a_frame_that_nodes_make_has_room_to_spare() -> None:
     """A sender counts 9 bytes for a cell, so three quarters of a frame hold some 11 000, and 2 for a value."""
     assert MAX_FRAME_BYTES // min(kind.bytes for kind in KINDS.values()) < MAX_CELLS // 10
     assert MAX_FRAME_BYTES // 2 <= MAX_CELLS // 4
+
+
+def registers(seq: int, groups: int, number: int = MAX_KEYS) -> bytes:
+    """A frame with so many registers in each group, all of one key and start: 14 bytes for a group."""
+    body = [[128, [[group, number, 0, 0, 0, None] for group in range(groups)]]]
+    return cbor2.dumps([1, 7, seq, cbor2.dumps([*body, *(item for group in range(groups) for item in (group, None))])])
+
+
+@pytest.mark.parametrize(("groups", "number"), [(2, MAX_KEYS), (5_000, MAX_KEYS), (300, 300)])
+def test_a_frame_with_too_many_registers_is_refused_before_they_are_made(groups: int, number: int) -> None:
+    """protocol 2.1: 4 500 bytes took a gigabyte."""
+    frames.decode(registers(1, 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match=f"more than {MAX_KEYS} registers"):
+            frames.decode(registers(1, groups, number))
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_it_costs_its_sender_the_frame_and_a_sibling_nothing() -> None:
