@@ -123,6 +123,7 @@ GROWS: dict[type, dict[str, str]] = {
         "lost": COMMIT,
         "_stores": "partial_store.MOST_OPEN rows of 8 columns, `beyond_bounds`",
         "_claimed": "of `_stores`",
+        "_held": "of `_stores`",
         "_late": COMMIT,
         "_raw": COMMIT,
         "_dictionaries": LINES,

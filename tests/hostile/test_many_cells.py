@@ -122,6 +122,27 @@ def test_open_rows_with_many_columns_count_for_more_and_leave_early() -> None:
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("values", [MAX_ROWS, 100])
+def test_open_rows_whose_cells_hold_many_values_count_for_more_and_leave_early(values: int) -> None:
+    """protocol 6.1: a multiset of 60 000 values takes 35 bytes of a frame, and half a megabyte here."""
+    plan = Plan(b"12345678", "slice", ("count", "bag"), 0, S, (("q", 1),))
+    region = Region()
+    region.hears("bad", region.birth("bad", plan))
+    for seq in range(1, 31):
+        row = [0, 7, [NOW_US // S + 1_000 + seq, 1], 0, values, [None, values, [None, 0, 0], 1]]
+        region.gives("bad", cbor2.dumps([1, 7, seq, cbor2.dumps([0, NOW_US - 10 * S, row])]))
+        store = region.merger.store
+        assert sum(sum(len(rows.states["1"][0].values) for rows in raw) for raw in store._raw.values()) <= MAX_ROWS
+        region.waits()
+        kept = sum(len(bag.values) for of in store._stores.values() for bag in of.view().states.get("bag", ()))
+        assert kept * 16 <= 1_000 * partial_store.BYTES_OF_ONE
+        region.start()
+        region.waits(1)
+    assert not region.quarantined
+    assert region.readings() + region.merger.store.readings == 30 * values
+
+
+@pytest.mark.usefixtures("few")
 def test_rows_of_one_commit_interval_are_bounded() -> None:
     """A region does not wait for the end of the interval when it has taken that many rows."""
     region = Region()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
 from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Flush, Frame
-from edge_agent.machines.downlink.epochs import flushes_ahead
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames, apart
+from edge_agent.machines.downlink.epochs.flushes_ahead import FlushesAhead
 from edge_agent.machines.events import BadFrame
 
 FLUSHES = st.one_of(st.none(), st.builds(Flush, st.integers(-1, 8), st.sampled_from([None, 1, 2])))
@@ -49,7 +50,7 @@ def test_frames_whose_turn_comes_are_not_compared_with_all_that_wait() -> None:
     known, most = EpochFrames(), 2_000
     for seq in range(1, most):
         known.store(seq, Frame(7, seq, flush=Flush(0, 9)))
-    with mock.patch.object(flushes_ahead, "nlargest", wraps=flushes_ahead.nlargest) as looked:
+    with mock.patch(f"{FlushesAhead.__module__}.nlargest", wraps=nlargest) as looked:
         for seq in range(1, most):
             message = known.take_out(seq)
             assert isinstance(message, Frame)
