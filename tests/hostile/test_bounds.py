@@ -19,6 +19,7 @@ from edge_agent.algebra.frame import (
     Members,
     Serving,
 )
+from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.text_shares import TextShares
 from edge_agent.config.in_force.known_definitions import KnownDefinitions
 from edge_agent.errors import WireError
@@ -324,3 +325,21 @@ def test_what_a_child_says_is_missing_takes_an_entry_for_each_frame_that_waits()
         region.hears("c", Frame(12, 1, groups=(GroupPart(0, NOW_US),)))
     assert len(let_go._waited_us["c"]) <= 2 * 10 + between
     region.merger.parent.inbox.check()
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        Define(groups=((0, replace(GROUP, cut=PunctuationCut("central", marker_id="i" * 5_000))),)),
+        Define(groups=((0, replace(GROUP, by=("b" * 200,) * 25)),)),
+        Define(groups=((0, GROUP),), plans=((0, 0, replace(COUNTED, basis=tuple(f"{n:0200}" for n in range(25)))),)),
+    ],
+    ids=["markers", "labels", "columns"],
+)
+def test_every_text_of_a_definition_counts_towards_the_bound_of_its_epoch(define: Define) -> None:
+    """protocol 2.2: a group may name 60 kB of markers, and a plan as many columns."""
+    with (
+        mock.patch.object(epoch_dictionary, "MOST_BYTES", 5_000),
+        pytest.raises(WireError, match="at most 5000 are kept"),
+    ):
+        EpochDictionary().learn(define)
