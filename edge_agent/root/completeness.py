@@ -98,7 +98,8 @@ class Decider:
 
     def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
         """journal: the lander's journal id. grace_us: on receive times of the lander. named: children expected."""
-        self.parent = ChildFrames(journal, grace_us, named, bounded=False)  # not bounded: the lander has sent receipts
+        # not bounded: the lander has sent receipts
+        self.parent = ChildFrames(journal, grace_us, named, bounded=False, gateways_only=None)
         self.gaps: list[tuple[str, Gap]] = []  # all known gap records that end within the horizon
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MOST_SECTIONS
 from edge_agent.errors import WireError
 from edge_agent.wire import fields, members, sections
 from edge_agent.wire.cbor import loads
@@ -13,7 +14,7 @@ from edge_agent.wire.frames import BIRTH, DEFINE, GAPS, MEMBERS, VERSION, Envelo
 
 def earliest_of(envelope: Envelope) -> int | None:
     """The earliest start in us; None if the frame has no late rows and gap records, or is invalid."""
-    if envelope.seq is None or envelope.version != VERSION:
+    if envelope.seq is None or envelope.version != VERSION or len(envelope.body) > MAX_FRAME_BYTES:
         return None
     try:
         body = loads(envelope.body, "body")
@@ -28,13 +29,18 @@ def _starts(body: list[Any]) -> Iterator[int]:
         at = 1
         yield from _of_gaps(body[0])
     frontier_us: int | None = None
+    if sum(type(item) is list for item in body) - at > MOST_SECTIONS:
+        raise WireError(f"more than {MOST_SECTIONS} sections")
+    room = sections.MAX_ROWS
     while at < len(body):
         if type(body[at]) is not list:
             frontier_us = fields.maybe(fields.a_time, body[at + 1], "frontier") if at + 1 < len(body) else None
             at += 2
             continue
         if sections.is_late(body[at]):
-            yield sections.first_start(body[at], frontier_us)
+            start_us, rows = sections.first_start(body[at], frontier_us, room)
+            room -= rows
+            yield start_us
         at += 1
 
 

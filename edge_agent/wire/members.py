@@ -7,7 +7,7 @@ changes and registers are decoded to dictionaries by group number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from edge_agent.wire.fields import (
     each,
     maybe,
 )
+
+MOST_REGISTERS: Final = MAX_KEYS  # of a frame, in all groups; nodes put at most 11 000 into one
 
 T = TypeVar("T")
 
@@ -184,13 +186,24 @@ def _encode_ints(values: list[int]) -> object:
 
 
 def registers(value: object) -> dict[int, tuple[tuple[int, int | None], ...]]:
-    return _by_group(value, "registers", _registers)
+    found = 0
+
+    def read(items: list[Any]) -> tuple[tuple[int, int | None], ...]:
+        nonlocal found
+        n_set, keys, starts, n_cleared, cleared = an_array(items, "registers of a group", 5, 5)
+        n_set = an_int(n_set, 0, MOST_REGISTERS, "registers set")
+        n_cleared = an_int(n_cleared, 0, MOST_REGISTERS, "registers cleared")
+        found += n_set + n_cleared  # counted before they are made: a column of equal numbers takes a few bytes
+        if found > MOST_REGISTERS:
+            raise WireError(f"more than {MOST_REGISTERS} registers")
+        return _registers(n_set, keys, starts, n_cleared, cleared)
+
+    return _by_group(value, "registers", read)
 
 
-def _registers(items: list[Any]) -> tuple[tuple[int, int | None], ...]:
-    n_set, keys, starts, n_cleared, cleared = an_array(items, "registers of a group", 5, 5)
-    n_set = an_int(n_set, 0, MAX_KEYS, "registers set")
-    n_cleared = an_int(n_cleared, 0, MAX_KEYS, "registers cleared")
+def _registers(
+    n_set: int, keys: object, starts: object, n_cleared: int, cleared: object
+) -> tuple[tuple[int, int | None], ...]:
     out: list[tuple[int, int | None]] = [
         *zip(
             _decode_ints(keys, n_set, "key of a register"),

@@ -134,13 +134,16 @@ def decode(item: object, frontier_us: int | None, room: int, cells: int = MAX_CE
     return Decoded(section, late, fields, base, size, used)
 
 
-def first_start(item: object, frontier_us: int | None) -> int:
-    """The lowest start of the rows of a section. Does not decode its columns. Raises: WireError."""
+def first_start(item: object, frontier_us: int | None, room: int) -> tuple[int, int]:
+    """(lowest start of the rows of a section, how many they are). Does not decode its columns.
+
+    room: most rows. Raises: WireError.
+    """
     fields = an_array(item, "section", 4, 4 + MAX_COLUMNS)
     tick = TICKS_US[an_int(fields[1], 0, len(TICKS_US) - 1, "tick")]
-    key, _ = _decode_keys(fields[3], MAX_ROWS)
+    key, _ = _decode_keys(fields[3], room)
     start, _, _ = _decode_where(fields[2], anchor(frontier_us, tick), tick, len(key))
-    return int(start.min())
+    return int(start.min()), len(key)
 
 
 def is_late(item: object) -> bool:

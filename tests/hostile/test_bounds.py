@@ -19,6 +19,7 @@ from edge_agent.algebra.frame import (
     Members,
     Serving,
 )
+from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.text_shares import TextShares
 from edge_agent.config.in_force.known_definitions import KnownDefinitions
 from edge_agent.errors import WireError
@@ -38,6 +39,7 @@ from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaves
 from edge_agent.machines.downlink.losses.unlisted import Unlisted
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.moves import Moves
+from edge_agent.machines.downlink.senders import Senders
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 from edge_agent.machines.events import Arrived, BadFrame, Tick
 from edge_agent.machines.region.child_alarms import ChildAlarms
@@ -89,6 +91,7 @@ GROWS: dict[type, dict[str, str]] = {
         "changed_dictionaries": COMMIT,
         "_beats": OWN_ID,
     },
+    Senders: {"known": OWN_ID},
     LetGo: {
         "_waited_us": f"ranges between frames that wait: {WAITING}",
         "_comes_again": "of `_waited_us`",
@@ -121,6 +124,7 @@ GROWS: dict[type, dict[str, str]] = {
         "lost": COMMIT,
         "_stores": "partial_store.MOST_OPEN rows of 8 columns, `beyond_bounds`",
         "_claimed": "of `_stores`",
+        "_held": "of `_stores`",
         "_late": COMMIT,
         "_raw": COMMIT,
         "_dictionaries": LINES,
@@ -195,6 +199,8 @@ def made(of: type) -> Any:
             return Inbox(1)
         case "ChildFrames":
             return ChildFrames(1, 60 * S)
+        case "Senders":
+            return Senders(None)
         case "LetGo":
             return LetGo(Inbox(1))
         case "LostPasts":
@@ -319,3 +325,21 @@ def test_what_a_child_says_is_missing_takes_an_entry_for_each_frame_that_waits()
         region.hears("c", Frame(12, 1, groups=(GroupPart(0, NOW_US),)))
     assert len(let_go._waited_us["c"]) <= 2 * 10 + between
     region.merger.parent.inbox.check()
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        Define(groups=((0, replace(GROUP, cut=PunctuationCut("central", marker_id="i" * 5_000))),)),
+        Define(groups=((0, replace(GROUP, by=("b" * 200,) * 25)),)),
+        Define(groups=((0, GROUP),), plans=((0, 0, replace(COUNTED, basis=tuple(f"{n:0200}" for n in range(25)))),)),
+    ],
+    ids=["markers", "labels", "columns"],
+)
+def test_every_text_of_a_definition_counts_towards_the_bound_of_its_epoch(define: Define) -> None:
+    """protocol 2.2: a group may name 60 kB of markers, and a plan as many columns."""
+    with (
+        mock.patch.object(epoch_dictionary, "MOST_BYTES", 5_000),
+        pytest.raises(WireError, match="at most 5000 are kept"),
+    ):
+        EpochDictionary().learn(define)

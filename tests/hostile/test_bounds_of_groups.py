@@ -236,6 +236,25 @@ def test_starts_agreed_for_revisions_that_nobody_serves_are_bounded() -> None:
         assert family.forgotten["starts"] >= 150
 
 
+def test_queries_that_wait_for_other_children_are_not_each_compared_with_all_queries_of_these() -> None:
+    """protocol 6.3: a child with 20 000 queries that no sibling serves held up its region for minutes, in every step."""
+    region = Region()
+    for child in ("good", "bad"):
+        region.hears(child, region.birth(child, COUNTED))
+    many = tuple(Serving(f"x-{n}", 1, 0) for n in range(300))
+    region.hears("bad", Frame(7, 1, members=(Members(0, (), (), many),)))
+    real = serving_agreement._by_query
+    with mock.patch.object(serving_agreement, "_by_query", side_effect=real) as gone_through:
+        region.waits()
+    assert gone_through.call_count <= 2
+    for n in range(4):
+        region.now_us += 20 * S
+        for child in ("good", "bad"):
+            region.hears(child, Frame(7, 1 + n + (child == "bad"), groups=(GroupPart(0, region.now_us),)))
+    served = {serving.query for frame in region.sent for change in frame.members for serving in change.serving}
+    assert served >= {serving.query for serving in many}, "after the grace time"
+
+
 RECORDS = st.builds(
     lambda child, groups, start, length, nodes, reason: (
         child,

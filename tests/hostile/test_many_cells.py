@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.frame import MAX_COLUMNS, MAX_FRAME_BYTES, Define, Frame, GroupPart, Plan, Section
+from edge_agent.algebra.frame import MAX_COLUMNS, MAX_FRAME_BYTES, MAX_KEYS, Define, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.multisets import FlatMultisets
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
@@ -65,6 +66,25 @@ def test_a_frame_that_nodes_make_has_room_to_spare() -> None:
     assert MAX_FRAME_BYTES // 2 <= MAX_CELLS // 4
 
 
+def registers(seq: int, groups: int, number: int = MAX_KEYS) -> bytes:
+    """A frame with so many registers in each group, all of one key and start: 14 bytes for a group."""
+    body = [[128, [[group, number, 0, 0, 0, None] for group in range(groups)]]]
+    return cbor2.dumps([1, 7, seq, cbor2.dumps([*body, *(item for group in range(groups) for item in (group, None))])])
+
+
+@pytest.mark.parametrize(("groups", "number"), [(2, MAX_KEYS), (5_000, MAX_KEYS), (300, 300)])
+def test_a_frame_with_too_many_registers_is_refused_before_they_are_made(groups: int, number: int) -> None:
+    """protocol 2.1: 4 500 bytes took a gigabyte."""
+    frames.decode(registers(1, 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match=f"more than {MAX_KEYS} registers"):
+            frames.decode(registers(1, groups, number))
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_it_costs_its_sender_the_frame_and_a_sibling_nothing() -> None:
     region = Region()
     for child in ("good", "bad"):
@@ -99,6 +119,27 @@ def test_open_rows_with_many_columns_count_for_more_and_leave_early() -> None:
         region.hears("bad", wide_rows(seq, 20))
         assert sum(map(len, region.merger.store._stores.values())) <= 1_000 // 32
     assert region.merger.counters()["beyond_bounds"]["open rows"] > 0
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("values", [MAX_ROWS, 100])
+def test_open_rows_whose_cells_hold_many_values_count_for_more_and_leave_early(values: int) -> None:
+    """protocol 6.1: a multiset of 60 000 values takes 35 bytes of a frame, and half a megabyte here."""
+    plan = Plan(b"12345678", "slice", ("count", "bag"), 0, S, (("q", 1),))
+    region = Region()
+    region.hears("bad", region.birth("bad", plan))
+    for seq in range(1, 31):
+        row = [0, 7, [NOW_US // S + 1_000 + seq, 1], 0, values, [None, values, [None, 0, 0], 1]]
+        region.gives("bad", cbor2.dumps([1, 7, seq, cbor2.dumps([0, NOW_US - 10 * S, row])]))
+        store = region.merger.store
+        assert sum(sum(len(rows.states["1"][0].values) for rows in raw) for raw in store._raw.values()) <= MAX_ROWS
+        region.waits()
+        kept = sum(len(bag.values) for of in store._stores.values() for bag in of.view().states.get("bag", ()))
+        assert kept * 16 <= 1_000 * partial_store.BYTES_OF_ONE
+        region.start()
+        region.waits(1)
+    assert not region.quarantined
+    assert region.readings() + region.merger.store.readings == 30 * values
 
 
 @pytest.mark.usefixtures("few")

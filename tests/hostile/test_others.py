@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import (
     LEAF_READINGS,
+    Define,
     ExcludedLeaf,
     Frame,
     Gap,
@@ -22,8 +24,10 @@ from edge_agent.algebra.frame import (
     Serving,
 )
 from edge_agent.algebra.partials.multisets import FlatMultisets
+from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.revision_numbering import MOST_AHEAD, RevisionNumberer
 from edge_agent.errors import WireError
+from edge_agent.root.completeness import Decider
 from edge_agent.wire import frames
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted, rows
 
@@ -92,6 +96,9 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "a serving range": {"members": (Members(0, (Leaf("bad", 1),), (), (Serving("q", 1, 0, None, node="good"),)),)},
     "a loss": {"gaps": (Gap((GROUP,), 0, NOW_US, 5, ("good",), "quota"),)},
     "an exception": {"groups": (GroupPart(0, NOW_US - 10 * S, exceptions=(ExcludedLeaf("good", 5, 5),)),)},
+    "a loss in the group of another node": {
+        "gaps": (Gap((replace(GROUP, node="good"),), 0, NOW_US, 5, ("bad",), "quota"),)
+    },
     "30 000 leaves": {"members": (Members(0, tuple(Leaf(f"x-{n}", 1) for n in range(5_000)), (), ()),)},
 }
 
@@ -109,6 +116,36 @@ def test_a_gateway_that_speaks_for_others_is_not_heard_and_they_are(what: str) -
     assert leaves == {"good"}
     lost = {node for frame in region.sent for gap in frame.gaps for node in gap.nodes}
     assert lost <= {"bad"}
+
+
+@pytest.mark.parametrize("gateways_only", [True, None])
+def test_a_loss_that_a_gateway_declares_for_nobody_is_its_own(gateways_only: bool | None) -> None:
+    """protocol 3.5, 4.7: a record without nodes concerns all leaves, and a gateway has one. Honest ones send such."""
+    region = Region(gateways_only=gateways_only)
+    region.hears("good", region.birth("good", COUNTED))
+    lost = Gap((GROUP,), NOW_US - S, NOW_US, 5, (), "quota")
+    region.hears("bad", region.birth("bad", COUNTED, gaps=(lost,)), Frame(7, 1, gaps=(lost,)))
+    assert [gap.nodes for gap in region.losses() if gap.reason == "quota"] == [("bad",), ("bad",)]
+
+
+@pytest.mark.parametrize("gateways_only", [True, None])
+def test_a_gateway_sends_no_rows_of_a_siblings_own_group_also_with_a_number_that_it_has_defined(
+    gateways_only: bool | None,
+) -> None:
+    own = Group("s", "", (), 0, "revise", node="good")
+    define = Define(groups=((1, own),), plans=((1, 1, COUNTED),))
+    region = Region(gateways_only=gateways_only)
+    for child in ("good", "bad"):
+        region.hears(child, region.birth(child, COUNTED), Frame(7, 1, define=define))
+    row = counted(2, 3, 999).groups[0].sections[0]
+    claim = Members(1, (Leaf("bad", 7),), (), (Serving("q", 1),))
+    region.hears(
+        "bad", Frame(7, 2, members=(claim,)), Frame(7, 3, groups=(GroupPart(1, None, (replace(row, plan=1),)),))
+    )
+    assert own not in region.merger.parent.children.memberships
+    assert ["speaks for good" in why for why in region.quarantined] == [True] * 3
+    region.goes_on("good")
+    assert region.readings() == 0
 
 
 def test_where_nobody_says_what_children_are_one_that_has_named_itself_names_no_other() -> None:
@@ -149,3 +186,40 @@ def test_a_state_with_invented_ids_costs_a_bounded_memory() -> None:
         numberer.hear_state(json.dumps({"items": items}).encode(), "bad")
     assert sum(map(len, numberer._taught.values())) <= 3_000
     assert not numberer._highest
+
+
+def at_the_root(*messages: tuple[str, Frame]) -> tuple[dict[str, int], list[Gap]]:
+    """(leaf -> its frontier, gap records) of a root that hears these; it goes on after a start."""
+    root, now_us = Decider(1, 60 * S), NOW_US
+    for node, frame in messages:
+        now_us += S
+        birth = frame.birth and replace(frame.birth, journal=1, epoch_id=frame.epoch << 32)
+        root.take(node, replace(frame, birth=birth), now_us)
+        decision = root.decide(now_us)
+        state, root = root.snapshot(lambda each: each), Decider(1, 60 * S)
+        root.restore(state, lambda each: each)
+    view = decision.groups[GROUP]
+    return {leaf: view.leaves[leaf] for leaf in view.leaves.names}, [gap for _, gap in root.gaps]
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_gateway_below_the_root_speaks_for_itself_too(what: str) -> None:
+    """protocol 4.6: with no region between, or with a broker that it shares with the root."""
+    told = Region(gateways_only=False)
+    good, bad = (told.birth(node, COUNTED) for node in ("good", "bad"))
+    members = (Members(0, (), ("bad",)),)
+    over = replace(told.birth("bad", COUNTED, **FOREIGN[what]), seq=2, birth=None, define=None)
+    leaves, gaps = at_the_root(("good", good), ("bad", bad), ("bad", Frame(7, 1, members=members)), ("bad", over))
+    assert leaves.keys() <= {"good", "bad"}
+    assert leaves["good"] == NOW_US - 10 * S
+    assert {node for gap in gaps for node in gap.nodes} == {"bad"}
+    assert any("speaks for" in gap.reason for gap in gaps)
+
+
+def test_a_region_names_those_below_it_at_the_root() -> None:
+    told = Region(gateways_only=False)
+    lost = Gap((GROUP,), 0, NOW_US, 5, ("good",), "quota")
+    own = Gap((), 0, 1, 0, ("m",), "a function failed")
+    leaves, gaps = at_the_root(("m", told.birth("good", COUNTED)), ("m", Frame(7, 1, gaps=(lost, own))))
+    assert leaves == {"good": NOW_US - 10 * S}
+    assert {gap.nodes for gap in gaps} == {("good",), ("m",)}

@@ -195,6 +195,35 @@ def test_a_published_text_with_fewer_functions_takes_the_rows_there_are() -> Non
     assert root.decider.gaps == []
 
 
+@pytest.mark.parametrize("more", [{"lateness": "5s"}, {"where": "value > 0"}, {"by": ["x"]}], ids=repr)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("early", [True, False])
+def test_rows_of_a_plan_in_another_group_before_its_definition_is_known_keep_no_row_of_others_away(
+    more: dict[str, Any], known: bool, early: bool
+) -> None:
+    """protocol 6.5: the identity of a plan has no group, and the group in which it came first was taken for its own."""
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0, horizon_us=HORIZON_US)
+    root.decider.published([of(query(1))] if known else [])
+    bad, good, rows = Sender("bad", query(2, **more)), Sender("good", query(2)), []
+    birth = bad.birth()
+    assert birth.define is not None
+    root.take("bad", replace(birth, define=replace(birth.define, queries=())), BEGIN_US)
+    root.take("bad", bad.send((BEGIN_US, BEGIN_US + S, "", 666.0), frontier_us=BEGIN_US + S), BEGIN_US)
+    rows += root.step(BEGIN_US)
+    if not early:
+        root.decider.published([of(query(2))])
+    root.take("good", good.birth(), BEGIN_US)
+    for n in range(1, 20):
+        now_us = BEGIN_US + (n + 1) * S
+        root.take("good", good.send((now_us - S, now_us, "", 3.0), frontier_us=now_us), now_us)
+        if n == 5 and early:
+            root.decider.published([of(query(2))])
+        rows += root.step(now_us)
+    assert {row.start for row in rows} >= {BEGIN_US + n * S for n in range(1, 20)}
+    assert {row.values["sum"] for row in rows if row.start > BEGIN_US} == {3.0}
+    assert all(row.complete for row in rows)
+
+
 def serving(revision: int, from_us: int | None = None, until_us: int | None = None) -> Serving:
     return Serving("q", revision, from_us, until_us)
 

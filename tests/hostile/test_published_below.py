@@ -19,6 +19,7 @@ from edge_agent.config.in_force.known_definitions import (
     difference,
 )
 from edge_agent.config.node_file.settings import load
+from edge_agent.machines.downlink.senders import Senders
 from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -113,7 +114,7 @@ def test_a_local_group_of_a_sibling_is_not_ones_own() -> None:
     assert birth.define is not None
     ((number, group),) = birth.define.groups
     birth = replace(birth, define=replace(birth.define, groups=((number, replace(group, node="good")),)))
-    tree.merger.parent._gateways_only = None
+    tree.merger.parent.senders = Senders(None)
     tree.hears(bad, birth)
     tree.passes(2)
     assert any("speaks for good" in why for why in tree.quarantined)

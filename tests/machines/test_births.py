@@ -273,7 +273,7 @@ def test_a_birth_is_here_if_no_frame_of_it_is_missing_whatever_came_and_went(see
             known.waiting.pop(seq, None)
         else:
             known.waiting[seq] = BadFrame(1, seq, "lost", b"", random.choice((1, 1, 2, 5)))
-        known.touched(seq)
+        known._touched(seq)
         assert known.birth_is_here == (not any(known.missing(known.birth_frames - 1)))
 
 

@@ -11,7 +11,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink import room
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.downlink.senders import check_names
+from edge_agent.machines.downlink.senders import Senders
 
 GROUP = Group("s", "", (), 0)
 
@@ -67,6 +67,7 @@ def naming(node: str) -> dict[str, dict[str, Any]]:
         "a leaf": {"members": (Members(0, (Leaf(node, 1),)),)},
         "a leaf that goes": {"members": (Members(0, (), (node,)),)},
         "a range": {"members": (Members(0, (), (), (Serving("q", 1, node=node),)),)},
+        "a loss of a group": {"gaps": (Gap((Group("s", "", (), 0, node=node),), 0, 1, 1, ("a",), "quota"),)},
         "a loss": {"gaps": (Gap((GROUP,), 0, 1, 1, (node,), "quota"),)},
         "an exception": {"groups": (GroupPart(0, exceptions=(excluded,)),)},
         "an exception more": {"groups": (GroupPart(0, more=(excluded,)),)},
@@ -81,8 +82,29 @@ def test_a_gateway_names_itself_and_nobody_else(what: str) -> None:
     gateway = {GROUP: knowing("a", Members(0, (Leaf("a", 1),)))}
     merger = {GROUP: knowing("a", Members(0, (Leaf("b", 1),)))}
     for gateways_only, known in ((True, {}), (True, merger), (None, gateway)):
-        check_names(known, "a", own, gateways_only)
+        Senders(gateways_only).check(known, "a", own)
         with pytest.raises(WireError, match="speaks for b"):
-            check_names(known, "a", foreign, gateways_only)
+            Senders(gateways_only).check(known, "a", foreign)
     for gateways_only, known in ((False, gateway), (None, merger), (None, {})):
-        check_names(known, "a", foreign, gateways_only)
+        Senders(gateways_only).check(known, "a", foreign)
+
+
+def test_a_group_that_a_refused_frame_has_defined_is_that_of_its_node_still() -> None:
+    """protocol 2.4, 4.6: the numbers of a frame are learnt before it is checked."""
+    used = [Group("s", "", (), 0, node="b")]
+    Senders(None).check({}, "a", Frame(7, 1), used)
+    with pytest.raises(WireError, match="speaks for b"):
+        Senders(True).check({}, "a", Frame(7, 1), used)
+
+
+def test_a_child_that_has_listed_itself_stays_a_gateway_in_no_group() -> None:
+    senders = Senders(None)
+    senders.check({}, "a", Frame(7, 1, members=(Members(0, (Leaf("a", 1),)),)))
+    with pytest.raises(WireError, match="speaks for b"):
+        senders.check({}, "a", Frame(7, 2, members=(Members(0, (Leaf("b", 1),)),)))
+
+
+def test_a_merger_that_names_itself_in_a_record_of_no_group_is_no_gateway() -> None:
+    """protocol 3.5: the record of a function that failed names its node."""
+    failed = Gap((), 5, 6, 0, ("a",), "a function failed")
+    Senders(None).check({}, "a", Frame(7, 1, members=(Members(0, (Leaf("b", 1),)),), gaps=(failed,)))

@@ -1,6 +1,7 @@
 """Readings and mergeable states as columns of numpy arrays.
 
 - arrays: types of arrays
+- cell_bytes: the memory of what cells hold
 - multisets, series: columns whose cells contain values or readings
 - partial: rows of states by range and key; combines rows, assigns them to windows
 - row_counts: how many readings rows claim to have together

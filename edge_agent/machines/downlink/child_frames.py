@@ -51,7 +51,7 @@ from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.unlisted import Unseen
 from edge_agent.machines.downlink.room import check_markers, check_room, check_together
-from edge_agent.machines.downlink.senders import check_names
+from edge_agent.machines.downlink.senders import Senders
 from edge_agent.machines.events import BadFrame
 
 
@@ -83,7 +83,7 @@ class ChildFrames:
         gateways_only: all children are gateways, which may send only for themselves; None: children that list
         themselves are.
         """
-        self._gateways_only = gateways_only
+        self.senders = Senders(gateways_only)
         self.known: Definitions = HeardDefinitions()
         # called with the child and the definition texts of each frame
         self.defined: Callable[[str, Iterable[str]], None] = self._defined
@@ -209,7 +209,8 @@ class ChildFrames:
         dictionary = self._dictionary(key)
         came = frame
         if frame.gaps:
-            frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, frame.gaps, received_us)))
+            gaps = self.senders.gaps(self.children.memberships, effect.node, frame)
+            frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, gaps, received_us)))
             if effect.stale:
                 frame = replace(frame, gaps=tuple(map(loss_records.of_older_line, frame.gaps)))
             effect = effect._replace(frame=frame)
@@ -222,7 +223,8 @@ class ChildFrames:
             self.known.name(serving.key for change in frame.members for serving in change.serving)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
-            check_names(self.children.memberships, effect.node, frame, self._gateways_only)
+            used = (group for group, _ in (*parts, *changes))
+            self.senders.check(self.children.memberships, effect.node, frame, used)
             check_room(self.children.memberships, effect.node, changes, parts, numbered=self.inbox.bounded)
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
@@ -454,6 +456,7 @@ class ChildFrames:
         return {
             "household": encode(self.children.snapshot()),
             "retired_leaves": encode(self.children.retired_leaves.snapshot()),
+            "gateways": sorted(self.senders.known),
             "families": encode([(group, each) for group, each in self.snapshot_memberships().items()]),
             "lines": [
                 [*key, encode(self.inbox.snapshot(key)), [[s, pack(f)] for s, f in frames.waiting.items()]]
@@ -475,6 +478,7 @@ class ChildFrames:
         self.children.restore(children)
         self.children.retired = set(children.retired)  # the batches of this run are decided again as they were
         retired = decode(RetiredState, state.get("retired_leaves", {}))
+        self.senders.known = set(state.get("gateways", ()))  # not in states of older versions
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]), retired)
         self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         flushes = decode(dict[str, dict[int, tuple[Flush, list[int]]]], state.get("ended_flushes", {}))

@@ -184,9 +184,7 @@ class Inbox(ChildEpochs):
             why = frames.refuses(frame)
             if why:
                 message = BadFrame(message.epoch, seq, why, b"", since_us=_since(frame, why))
-        frames.waiting[seq], frames.looked = message, False
-        frames.ahead.add(message)
-        frames.touched(seq)
+        frames.store(seq, message)
         self.waiting.add(key, message)
         self.changed.add(key)
         if seq == 0:
@@ -217,9 +215,7 @@ class Inbox(ChildEpochs):
         return Effect(*key, frame.seq, None, stale=True, why=why, since_us=earliest(frame))
 
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
-        message = frames.waiting.pop(seq)
-        frames.ahead.remove(seq)
-        frames.touched(seq)
+        message = frames.take_out(seq)
         self.waiting.remove(key, message)
         self.changed.add(key)
         return message

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from edge_agent.algebra.frame import Frame
+from collections.abc import Iterable
+from dataclasses import replace
+
+from edge_agent.algebra.frame import Frame, Gap
+from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.group_membership import Memberships
 
 
-def check_names(memberships: Memberships, node: str, frame: Frame, gateways_only: bool | None) -> None:
-    """Refuse a frame in which a gateway names another node. gateways_only: see ChildFrames. Raises: WireError."""
-    if gateways_only is False:
-        return
-    named = _names_in(frame)
-    foreign = sorted(named - {node})
-    if foreign and (gateways_only or node in named or _is_gateway(memberships, node)):
-        says = "[lower] tiers says that children here are gateways" if gateways_only else "is a gateway itself"
-        raise WireError(f"speaks for {', '.join(foreign[:3])}, and {says}")
+class Senders:
+    """Which children are gateways.
 
+    known: children that have listed themselves, which only gateways do. One stays here after it has left all groups.
+    """
 
-def _is_gateway(memberships: Memberships, node: str) -> bool:
-    """Whether a child has listed itself as a leaf, which only a gateway does."""
-    members = (each.members.get(node) for each in memberships.values())
-    return any(member is not None and node in member.leaves for member in members)
+    def __init__(self, gateways_only: bool | None) -> None:
+        """gateways_only: see ChildFrames."""
+        self.known: set[str] = set()
+        self._gateways_only = gateways_only
+
+    def check(self, memberships: Memberships, node: str, frame: Frame, used: Iterable[Group] = ()) -> None:
+        """Refuse a frame in which a gateway names another node. Raises: WireError.
+
+        used: groups to which the frame refers by numbers; the frame that defined them may have been refused.
+        """
+        if self._gateways_only is False:
+            return
+        self._listen(node, frame)
+        named = _names_in(frame)
+        named.update(group.node for group in used if group.node)
+        foreign = sorted(named - {node})
+        if foreign and self._is_gateway(memberships, node):
+            says = (
+                "[lower] tiers says that children here are gateways" if self._gateways_only else "is a gateway itself"
+            )
+            raise WireError(f"speaks for {', '.join(foreign[:3])}, and {says}")
+
+    def gaps(self, memberships: Memberships, node: str, frame: Frame) -> tuple[Gap, ...]:
+        """The gap records of a child's frame. Those of a gateway that name nobody concern itself, not all leaves."""
+        self._listen(node, frame)
+        if all(gap.nodes or not gap.groups for gap in frame.gaps) or not self._is_gateway(memberships, node):
+            return frame.gaps
+        return tuple(gap if gap.nodes or not gap.groups else replace(gap, nodes=(node,)) for gap in frame.gaps)
+
+    def _listen(self, node: str, frame: Frame) -> None:
+        if any(leaf.node == node for change in frame.members for leaf in change.leaves):
+            self.known.add(node)
+
+    def _is_gateway(self, memberships: Memberships, node: str) -> bool:
+        if self._gateways_only is not None:
+            return self._gateways_only
+        members = (each.members.get(node) for each in memberships.values())  # after a start, nobody is known yet
+        return node in self.known or any(member is not None and node in member.leaves for member in members)
 
 
 def _names_in(frame: Frame) -> set[str]:
@@ -33,6 +66,7 @@ def _names_in(frame: Frame) -> set[str]:
         named.update(serving.node for serving in change.serving if serving.node)
     for gap in frame.gaps:
         named.update(gap.nodes)
+        named.update(group.node for group in gap.groups if group.node)
     for part in frame.groups:
         if part.exceptions or part.more or part.ended:
             named.update(each.node for each in (*(part.exceptions or ()), *part.more))

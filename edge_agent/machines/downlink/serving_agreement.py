@@ -50,7 +50,7 @@ class ServingAgreement:
             since_us = self._since.setdefault(key, now_us)
             if key not in self._start_us:
                 others = awaited(key)
-                joined = _by_query(others).get(key, [])
+                joined = [each.serving[key] for each in others if key in each.serving and key not in each.unheeded]
                 all_serve = len(servings) == len(counted) and len(joined) == len(others)
                 if all_serve or now_us - since_us >= self.grace_us:
                     self._start_us[key] = _latest_start([*servings, *joined])

@@ -17,6 +17,7 @@ from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.frame import LEAF_READINGS, MAX_LEAVES, ROW_LIMIT_US, Gap, Plan, Section
 from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.cell_bytes import held_bytes
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat, readings_in, with_names
 from edge_agent.algebra.partials.row_counts import claimed
 from edge_agent.algebra.partials.sessions import SessionStore
@@ -38,6 +39,7 @@ BEYOND_TIME: Final = "a row has impossible times"  # reason of a gap record
 # 8 state columns or part of them, so that all take some 100 MB at most.
 MOST_OPEN: Final = 2**20
 COLUMNS_OF_ONE: Final = 8
+BYTES_OF_ONE: Final = 100  # of what cells hold, such as the values of a multiset
 OF_PLAN: Final = 16  # what a plan with open rows counts: each has two slots of the spool, and a number in an epoch
 MOST_KEYS: Final = 2**18  # beyond so many texts of keys and nodes, those of no open row are forgotten
 
@@ -62,6 +64,7 @@ class PartialStore:
         self.lost: list[Gap] = []
         self._stores: dict[PlanKey, Store | SessionStore] = {}
         self._claimed: dict[PlanKey, float] = {}  # at least the readings in open rows
+        self._held: dict[PlanKey, int] = {}  # at least the bytes that the cells of open rows hold
         self._late: dict[PlanKey, list[Partials]] = {}
         # (node, epoch, plan number, late) -> rows as they came: one numpy call names and renumbers those of many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
@@ -82,7 +85,7 @@ class PartialStore:
         if len(counted):
             self._dictionaries[of] = dictionary
             self._raw.setdefault((*of, section.plan, late), []).append(counted)
-            self._raw_weight += weight(len(counted), len(counted.states))
+            self._raw_weight += weight(len(counted), len(counted.states)) + held_bytes(counted) // BYTES_OF_ONE
         return 0 if counted is rows else readings_in(rows) - readings_in(counted)
 
     @property
@@ -119,11 +122,16 @@ class PartialStore:
         """Add open rows. Those that claim too many readings are taken out before their sums leave 64 bits."""
         store = self._store(key)
         store.add(rows)
+        self._note_held(key, rows)
         self._claimed[key] = self._claimed.get(key, 0.0) + claimed(rows, store.basis)
         if self._claimed[key] > LEAF_READINGS:
             kept = self._bounded(key, store.view())
             store.restore(kept)
             self._claimed[key] = claimed(kept, store.basis)
+
+    def _note_held(self, key: PlanKey, rows: Partials) -> None:
+        if held := held_bytes(rows):
+            self._held[key] = self._held.get(key, 0) + held
 
     def _bounded(self, key: PlanKey, rows: Partials) -> Partials:
         """The rows that the parent takes; others are declared lost."""
@@ -165,7 +173,8 @@ class PartialStore:
     def _weight(self, key: PlanKey) -> int:
         """What the open rows of a plan count towards MOST_OPEN."""
         rows = len(self._stores.get(key, ()))
-        return OF_PLAN + weight(rows, len(self.plans[key].basis)) if rows else 0
+        held = self._held.get(key, 0) // BYTES_OF_ONE
+        return OF_PLAN + weight(rows, len(self.plans[key].basis)) + held if rows else 0
 
     def crowded(self) -> set[Group]:
         """The groups whose open rows must leave early: the largest ones, until half of MOST_OPEN rows are left.
@@ -173,6 +182,9 @@ class PartialStore:
         The parent merges such rows with later ones as it does with those of a flush, so only bytes are lost (6.1).
         """
         rows = sum(map(self._weight, self._stores))
+        if rows > MOST_OPEN and self._held:
+            self._measure()
+            rows = sum(map(self._weight, self._stores))
         if rows <= MOST_OPEN:
             return set()
         sizes = [(sum(self._weight(key) for key in keys), group) for group, keys in self._of.items()]
@@ -184,6 +196,13 @@ class PartialStore:
             out.add(group)
         self.left_early += len(out)
         return out
+
+    def _measure(self) -> None:
+        """Measure what open rows hold: rows have left, and others were combined."""
+        known, self._held = self._held, {}
+        for key in known:
+            if key in self._stores:
+                self._note_held(key, self._stores[key].view())
 
     def release(
         self, group: Group, frontier_us: int, below: Mapping[str, int] = MappingProxyType({})
@@ -252,6 +271,7 @@ class PartialStore:
             if store is None or not len(store):
                 self._stores.pop(key, None)
                 self._claimed.pop(key, None)
+                self._held.pop(key, None)
                 out |= STORE.write(None, name)  # the plan stays, because more rows of it are likely
                 continue
             out |= PLAN.write(self.plans[key], name)  # in a slot of its own: it may have thousands of queries
@@ -308,7 +328,9 @@ class PartialStore:
             assert plan is not None
             key = (found.group, plan.hash)
             self._know(key, plan)
-            self._store(key).add(self._in_time(self._numbered(found.rows, plan)))
+            rows = self._in_time(self._numbered(found.rows, plan))
+            self._store(key).add(rows)
+            self._note_held(key, rows)
             self.touched.add(key)
 
     def _in_time(self, rows: Partials) -> Partials:

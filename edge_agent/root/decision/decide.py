@@ -49,6 +49,7 @@ def step(
     state.number += 1
     state.at(decision.now_us)
     queries = state.learn(decision.queries, decision.corrected)
+    state.regroup(queries, dictionaries.values())
     if decision.corrected:
         state.drop_corrected(decision)
     now = _Step(state, decision, flush)

@@ -16,8 +16,10 @@ from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.config.definitions.definitions import query_of
+from edge_agent.config.in_force.known_definitions import contradiction
 from edge_agent.errors import ConfigError
 from edge_agent.machines.downlink.epochs.counting import Repeats
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision import ops_rows
@@ -226,6 +228,26 @@ class RootState:
                 self.queries[query.key] = str(row["definition"])
                 self._parsed.pop(query.key, None)
         return tuple(rows)
+
+    def regroup(self, learnt: Iterable[TableRow], dictionaries: Iterable[EpochDictionary]) -> None:
+        """Let plans belong to the groups that new definitions say. learnt: their rows of ops.queries.
+
+        The identity of a plan does not include the group. So whoever sent it before its definition was known, in a
+        group of another filter, key or lateness, must not keep the rows of all others from being read (6.5).
+        """
+        found = (self.query(QueryKey(str(row["query"]), int(str(row["revision"])))) for row in learnt)
+        new = {query.key: query for query in found if query is not None}
+
+        def wrong(group: Group, plan: Plan) -> bool:
+            return any(contradiction(new[key], group, plan) for key in plan.keys if key in new)
+
+        over = {digest for digest, of in self.plans.items() if wrong(*of)} if new else set[bytes]()
+        right = {identity(*of): of for each in dictionaries if over for of in each.plans.values() if not wrong(*of)}
+        for digest in over:
+            if digest in right:
+                self.plans[digest] = right[digest]
+            else:
+                self.forget_plan(digest)
 
     def drop_corrected(self, decision: Decision) -> None:
         """Forget what waits for windows that no group serves any more, or of another type than the definition's (6.5).

@@ -41,6 +41,7 @@ def _own_plan(group: Group, plan: Plan) -> Plan:
     return replace(plan, hash=sha256(repr(content).encode()).digest()[: len(plan.hash)])
 
 
+TEXT_BYTES: Final = 16  # of a text beside its characters; equal names of columns are one object in most plans
 MOST_BYTES: Final = 32 << 20  # limit of one epoch's definitions; 65 536 keys of the longest labels take half of it
 
 
@@ -117,8 +118,13 @@ class EpochDictionary:
 def _size_bytes(define: Define) -> int:
     """Estimated size of a definition section in bytes, without its texts of queries and sensors."""
     size = sum(map(len, define.keys[1])) + sum(map(len, define.nodes[1])) + 200 * len(define.groups)
-    size += sum(len(group.source) + len(group.where) + sum(map(len, group.by)) for _, group in define.groups)
-    return size + sum(200 + sum(len(query) + 16 for query, _ in plan.queries) for _, _, plan in define.plans)
+    for _, group in define.groups:
+        texts = (group.source, group.where, *group.by, group.node, group.cut.text)
+        size += sum(map(len, texts)) + TEXT_BYTES * len(group.by)
+    for _, _, plan in define.plans:
+        size += 200 + sum(len(query) + TEXT_BYTES for query, _ in plan.queries)
+        size += sum(len(name) + TEXT_BYTES for name in plan.basis)
+    return size
 
 
 def _extended(what: str, known: list[str], more: tuple[int, tuple[str, ...]]) -> list[str]:

@@ -11,6 +11,7 @@ from edge_agent.algebra.frame import Flush, Frame
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting
 from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
+from edge_agent.machines.downlink.epochs.flushes_ahead import FlushesAhead
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
@@ -74,6 +75,7 @@ class EpochFrames:
     readings: int | None = 0
     refused: int = 0
     ahead: DefinitionsAhead = field(default_factory=DefinitionsAhead, compare=False)  # what `waiting` defines
+    flushes: FlushesAhead = field(default_factory=FlushesAhead, compare=False)  # those in `waiting`
     counted: tuple[int, int] = field(default=(0, 0), compare=False)  # of a birth: next seq to look at, end of a run
     looked: bool = False  # declared lost, and no frame has come since those that wait were looked at
 
@@ -98,8 +100,25 @@ class EpochFrames:
         """Whether a frame that just began to wait may have completed the birth; another one changes nothing yet."""
         return self.applied.next > 0 or (seq < self.birth_frames and self.birth_is_here)
 
-    def touched(self, seq: int) -> None:
-        """Note that a frame began to wait, or does so no longer."""
+    def store(self, seq: int, message: Frame | BadFrame) -> None:
+        """Let a frame wait."""
+        self.waiting[seq], self.looked = message, False
+        self._note_waiting(message)
+        self._touched(seq)
+
+    def take_out(self, seq: int) -> Frame | BadFrame:
+        """Remove and return a frame that waits."""
+        message = self.waiting.pop(seq)
+        self.ahead.remove(seq)
+        self.flushes.remove(message, follows=isinstance(message, Frame) and apart(message))
+        self._touched(seq)
+        return message
+
+    def _note_waiting(self, message: Frame | BadFrame) -> None:
+        self.ahead.add(message)
+        self.flushes.add(message, follows=isinstance(message, Frame) and apart(message))
+
+    def _touched(self, seq: int) -> None:
         if seq < self.counted[0]:
             self.counted = 0, 0
 
@@ -131,7 +150,9 @@ class EpochFrames:
         """Why a frame must be of another line; '' if it may be of this one. A flush counts as a whole (1.3)."""
         if frame.flush is None:
             return AFTER_FLUSH if self.flushed(frame.seq) and not apart(frame) else ""
-        if any(flush.after == frame.flush.after and not flush.agrees(frame.flush) for flush in self._flushes()):
+        here = self.flush
+        contradicts = here is not None and here.after == frame.flush.after and not here.agrees(frame.flush)
+        if contradicts or self.flushes.contradict(frame.flush):
             return ANOTHER_FLUSH
         return OTHERS_HERE if self._has_others(frame.flush.after) else ""
 
@@ -148,18 +169,11 @@ class EpochFrames:
         named = birth.birth if isinstance(birth, Frame) else None
         return named is None or named.flush is None or not self._has_others(named.flush)
 
-    def _flushes(self) -> Iterator[Flush]:
-        """Yields the `flush` of frames that took effect or wait."""
-        if self.flush is not None:
-            yield self.flush
-        yield from (m.flush for m in self.waiting.values() if isinstance(m, Frame) and m.flush is not None)
-
     def _has_others(self, after: int) -> bool:
         """Whether frames above seq `after` are here that are not of a flush after that seq."""
         if self.flush is not None and self.flush.after != after:
             return True
-        waiting = (m for m in self.waiting.values() if isinstance(m, Frame) and m.seq > after and not apart(m))
-        return self.ordinary > after or any(m.flush is None or m.flush.after != after for m in waiting)
+        return self.ordinary > after or self.flushes.has_others(after)
 
     def note(self, frame: Frame) -> None:
         """Note that a frame takes effect."""
@@ -239,7 +253,7 @@ class EpochFrames:
             refused=state.refused,
         )
         for message in waiting.values():
-            frames.ahead.add(message)
+            frames._note_waiting(message)
         return frames
 
 
