@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cloud_job.delta import table_folders
+from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
@@ -343,7 +344,7 @@ def place(root: str) -> Place:
     if "/" not in root and not root.startswith("."):
         return Place(root, named=True, guarded=True)
     root = table_folders.without_scheme(root)
-    if "://" in root or root.startswith(("dbfs:", "/Volumes/")):
+    if is_uri(root) or root.startswith("/Volumes/"):
         return Place(root.rstrip("/"), guarded=True)
     folder = Path(root).absolute()
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from edge_agent.cli.support.option_values import wait_s
+from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import ConfigError, PortError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def folder_of(args: argparse.Namespace) -> str:
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         named = without_scheme(named)
-        return str(named if "://" in named else Path(named).absolute())
+        return str(named if is_uri(named) else Path(named).absolute())
     from edge_agent.config.node_file.settings import load
 
     for name in CONFIGS:

@@ -50,13 +50,14 @@ def test_tables_at_a_file_uri_have_the_lock_of_their_folder(tmp_path: Path) -> N
     """Two JVMs lose commits in one folder: with the URI, `headwater maintain` did not see the root that ran."""
     folder = tmp_path / "tables"
     first = Lease(place(str(folder)), "first")
-    for uri in (f"file://{folder}", f"file://localhost{folder}/", f"file:///{folder}"):
+    for uri in (f"file:{folder}", f"file://{folder}", f"file://localhost{folder}/", f"file:///{folder}"):
         assert place(uri) == place(str(folder))
         with pytest.raises(PortError, match=r"another root .* writes the tables .* stop it first"):
             Lease(place(uri), "other")
     first.release()
     Lease(place(f"file://{folder}"), "other").release()
     assert place("file:///Volumes/main/x").guarded
+    assert place("dbfs:/tables").guarded
 
 
 def test_a_landing_folder_on_a_volume_without_locks_or_appends_is_read_all_the_same(
