@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -98,8 +99,25 @@ def _write_csv(answer: QueryAnswer, out: TextIO) -> None:
 
 
 def _write_json(answer: QueryAnswer, out: TextIO) -> None:
+    names = list[str]()
+    for name in answer.columns:  # two tables of a join may have a column of one name
+        while name in names:
+            name += "_"
+        names.append(name)
     for row in answer.rows:
-        out.write(json.dumps(dict(zip(answer.columns, row, strict=True)), ensure_ascii=False) + "\n")
+        out.write(json.dumps(dict(zip(names, map(_finite, row), strict=True)), ensure_ascii=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for NaN and infinities, which JSON does not have."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: _finite(item) for name, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+    return value
 
 
 FORMS: Final[dict[str, Callable[[QueryAnswer, TextIO], None]]] = {"csv": _write_csv, "json": _write_json}
@@ -143,7 +161,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
+    return json.dumps(_finite(value), ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
 
 
 def _short(cell: str) -> str:

@@ -56,7 +56,9 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def folder_of(args: argparse.Namespace) -> str:
-    """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one, or it is ''."""
+    """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one, it is '', or the
+    tables are in a catalog.
+    """
     if args.tables == "":  # as from a variable of a shell that is not set
         raise ConfigError("--tables is empty: name the folder of the tables, or leave the option out")
     from cloud_job.delta.table_folders import without_scheme
@@ -72,6 +74,11 @@ def folder_of(args: argparse.Namespace) -> str:
             settings = load(name)
             if settings.node.role == "root":
                 return without_scheme(settings.root.tables)
+                if catalog := settings.root.catalog:
+                    raise ConfigError(
+                        f"the tables of {name} are in catalog {catalog}, which this command does not read: ask the "
+                        f"SQL of the catalog, for {catalog}.gold.results; --tables names a folder or URI"
+                    )
     here = f"no {' or '.join(CONFIGS)} in this folder names one"
     raise ConfigError(f"no folder of tables: {here}; use --tables FOLDER or set {TABLES_VARIABLE}")
 
