@@ -57,7 +57,7 @@ def run(
             return [ReplayedRow(**{name: row[name] for name in ReplayedRow.__slots__}) for row in rows]
     finally:
         if spark is None:
-            started.stop()
+            spark_session.stop(started)
 
 
 def _memory() -> str:

@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         found = maintain(spark, tables.place(folder), _print_progress, args.keep_hours)
     finally:
-        spark.stop()
+        spark_session.stop(spark)
     for done in found:
         if args.json:
             print(json.dumps({"table": done.table, "files_before": done.files_before, "files": done.files_after}))

@@ -13,10 +13,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from cloud_job import spark_session
+from cloud_job import spark_session, warmup
 from cloud_job.delta import torn_commits
 from cloud_job.delta.lease import LOCK, Lease
 from cloud_job.delta.tables import Place, place
+from cloud_job.ingest.landing_loop import LandingLoop
+from cloud_job.spark.job import Job
 from edge_agent.cli.main import main
 from edge_agent.cli.support import serving
 from edge_agent.errors import PortError
@@ -138,3 +140,30 @@ def test_a_root_that_is_refused_leaves_no_trace_in_the_record_of_starts(
     monkeypatch.setattr(torn_commits, "repair", broken)
     assert main(["root", "--once", str(tmp_path / "root.toml")]) == 3
     assert json.loads(path.read_bytes())["open"], "with the lock it is a start, which has failed"
+
+
+def test_on_databricks_no_folder_of_the_driver_has_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark takes such a path for one in DBFS: the lock and all checks were of another folder, which stayed empty."""
+    (tmp_path / "root.toml").write_text(CONFIG)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    monkeypatch.setattr(spark_session, "start", lambda *_: pytest.fail("it starts nothing"))
+    monkeypatch.setattr(serving, "setup", lambda _level: None)  # the log of this process stays as it is
+    monkeypatch.setattr(os, "umask", lambda _mask: 0)
+    assert main(["root", "--once", str(tmp_path / "root.toml")]) == 2
+    assert "on Databricks the folder " in capsys.readouterr().err
+
+
+def test_no_folder_of_the_driver_warms_up_spark_for_tables_elsewhere(
+    tmp_path: Path, landing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster each start left tables at this path in its own store, or failed where nothing may be written."""
+    (tmp_path / "root.toml").write_text(CONFIG + 'catalog = "main"\n')
+    monkeypatch.setattr(spark_session, "start", lambda *_: Mock())
+    monkeypatch.setattr(serving, "setup", lambda _level: None)  # the log of this process stays as it is
+    monkeypatch.setattr(os, "umask", lambda _mask: 0)
+    monkeypatch.setattr(Job, "open", lambda *_: None)
+    monkeypatch.setattr(LandingLoop, "run", lambda *_: None)
+    monkeypatch.setattr(warmup, "warm", lambda _spark: pytest.fail("it writes to a folder"))
+    assert main(["root", str(tmp_path / "root.toml")]) == 0
