@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 CONFLICT: Final = "DELTA_CONCURRENT"  # prefix of Delta's names for conflicts between two commits
+VOLUMES: Final = "/Volumes/"  # mounted on Databricks, where Spark knows them by the same path
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -271,19 +272,25 @@ class Place:
         """Folder of a table. Only for tables that are folders."""
         return f"{self.root}/{table.name.replace('.', '/')}"
 
+    def uri(self, table: Table) -> str:
+        """The folder of a table for Spark, whose default file system may be another than this machine's, as on a
+        cluster. Only for tables that are folders.
+        """
+        return self.path(table) if self.guarded else f"file:{self.path(table)}"
+
     def name(self, table: Table) -> str:
         """The table's name in a catalog, each part in backticks: a catalog may be `my-cat`. Only for named tables."""
         return quoted_parts(f"{self.root}{table.name}")
 
     def sql(self, table: Table) -> str:
         """The table's name in SQL."""
-        return self.name(table) if self.named else f"delta.`{self.path(table)}`"
+        return self.name(table) if self.named else f"delta.`{self.uri(table)}`"
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The table as it is now."""
         if self.named:
             return spark.read.table(self.name(table))
-        return spark.read.format("delta").load(self.path(table))
+        return spark.read.format("delta").load(self.uri(table))
 
     def append(self, table: Table, rows: DataFrame, step: str, number: int) -> None:
         """Append rows. If guarded, Delta ignores a second append with the same (step, number).
@@ -303,7 +310,7 @@ class Place:
         if self.named:
             writer.saveAsTable(self.name(table))
         else:
-            writer.save(self.path(table))
+            writer.save(self.uri(table))
 
     def _write(self, writer: DataFrameWriter, table: Table, step: str, number: int) -> None:
         if self.guarded:
@@ -311,7 +318,7 @@ class Place:
         if self.named:
             committed(lambda: writer.saveAsTable(self.name(table)))
         else:
-            committed(lambda: writer.save(self.path(table)))
+            committed(lambda: writer.save(self.uri(table)))
 
 
 def committed(write: Callable[[], object]) -> None:
@@ -344,7 +351,7 @@ def place(root: str) -> Place:
     if "/" not in root and not root.startswith("."):
         return Place(root, named=True, guarded=True)
     root = table_folders.without_scheme(root)
-    if is_uri(root) or root.startswith("/Volumes/"):
+    if is_uri(root) or root.startswith(VOLUMES):
         return Place(root.rstrip("/"), guarded=True)
     folder = Path(root).absolute()
     try:

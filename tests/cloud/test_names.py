@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,3 +55,19 @@ def test_rows_are_written_to_the_quoted_name() -> None:
     MINE.overwrite(tables.LATE, rows, 1)
     MINE.replace(tables.LATE, rows, "number = 1")
     assert said == ["`my-cat`.`ops`.`late`"] * 3
+
+
+def test_spark_is_told_that_a_folder_is_of_this_machine(tmp_path: Path) -> None:
+    """With another default file system, as on a cluster, the tables were there, and the lock and all checks here."""
+    said: list[str] = []
+    writer: Any = SimpleNamespace(save=said.append)
+    for name in ("format", "mode", "option"):
+        setattr(writer, name, lambda *_args: writer)
+    rows: Any = SimpleNamespace(write=writer)
+    place = tables.place(str(tmp_path))
+    place.append(tables.LATE, rows, "rows", 1)
+    place.replace(tables.LATE, rows, "number = 1")
+    assert said == [f"file:{tmp_path}/ops/late"] * 2
+    assert place.sql(tables.LATE) == f"delta.`file:{tmp_path}/ops/late`"
+    for root in ("s3://bucket/x", "dbfs:/x", "/Volumes/main/a/b"):
+        assert tables.place(root).sql(tables.LATE) == f"delta.`{root}/ops/late`"
