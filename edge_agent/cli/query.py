@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,12 +74,12 @@ def folder_of(args: argparse.Namespace) -> str:
         if Path(name).exists():
             settings = load(name)
             if settings.node.role == "root":
-                return without_scheme(settings.root.tables)
                 if catalog := settings.root.catalog:
                     raise ConfigError(
                         f"the tables of {name} are in catalog {catalog}, which this command does not read: ask the "
                         f"SQL of the catalog, for {catalog}.gold.results; --tables names a folder or URI"
                     )
+                return without_scheme(settings.root.tables)
     here = f"no {' or '.join(CONFIGS)} in this folder names one"
     raise ConfigError(f"no folder of tables: {here}; use --tables FOLDER or set {TABLES_VARIABLE}")
 
@@ -97,11 +98,12 @@ def main(args: argparse.Namespace) -> int:
 
         if not args.wait:
             tables_in(folder)  # an empty folder is reported before Spark starts
-        spark = spark_session.start("headwater-query")
-        try:
-            found = first_row(lambda: spark_sql.ask(args.sql, folder, spark), args.wait)
-        finally:
-            spark.stop()
+        with tempfile.TemporaryDirectory(prefix="headwater-query-") as warehouse:  # else folders appear in this one
+            spark = spark_session.start("headwater-query", extra={"spark.sql.warehouse.dir": warehouse})
+            try:
+                found = first_row(lambda: spark_sql.ask(args.sql, folder, spark), args.wait)
+            finally:
+                spark_session.stop(spark)
     wide = args.wide or not answer.STAR.match(args.sql)
     answer.write(found, args.form, sys.stdout, wide=wide)
     return 0
