@@ -20,7 +20,7 @@ from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 log = logging.getLogger("headwater.root")
@@ -297,22 +297,33 @@ class Place:
 
         number: of the batch. The guard makes Delta read the whole state of the table: 0.2 s, or 2 s on a busy machine.
         """
-        writer = rows.write.format("delta").mode("append")
-        self._write(writer, table, step, number)
+        self._write(rows, "append", table, step, number)
 
     def overwrite(self, table: Table, rows: DataFrame, number: int) -> None:
         """Replace all rows of a small table. If guarded, rows of a later batch stay."""
-        self._write(rows.write.format("delta").mode("overwrite"), table, "all", number)
+        self._write(rows, "overwrite", table, "all", number)
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> None:
         """Replace the rows for which `where` is true, in one commit. `where` must be true for the new rows too."""
+        self._check(rows.sparkSession, table)
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
         if self.named:
             writer.saveAsTable(self.name(table))
         else:
             writer.save(self.uri(table))
 
-    def _write(self, writer: DataFrameWriter, table: Table, step: str, number: int) -> None:
+    def _check(self, spark: SparkSession, table: Table) -> None:
+        """Raises: PortError if the table is gone. Spark would create it with the new rows alone."""
+        log_folder = Path(self.path(table), table_folders.LOG)  # may have very many files, so it is not listed here
+        if not (exists(spark, self, table) if self.guarded else log_folder.is_dir()):
+            raise PortError(
+                f"the table {self.sql(table)} is gone, and was there when this root began; put it back from a copy, or "
+                "move all tables away to begin anew"
+            )
+
+    def _write(self, rows: DataFrame, mode: str, table: Table, step: str, number: int) -> None:
+        self._check(rows.sparkSession, table)
+        writer = rows.write.format("delta").mode(mode)
         if self.guarded:
             writer = writer.option("txnAppId", f"headwater/{table.name}/{step}").option("txnVersion", number)
         if self.named:
