@@ -26,6 +26,9 @@ HIDDEN: Final = {  # columns that a printed table of `select *` leaves out: repe
     *("labels", "details", "withdrawn", "batch", "owner", "definition", "work", "state", "payload", "held"),
 }
 BOUNDS: Final = {"start", "end"}  # left out only if window_start is shown
+NOT_IN_VIEWS: Final = {  # in a view, such a column is a label or an aggregate
+    *("definition_revision", "labels", "withdrawn", "batch", "owner", "definition", "work", "state", "payload", "held"),
+}
 MICROSECONDS: Final = {"start", "end", "frontier", "group_frontier", "decided_us", "received_us"}
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 LEAST_TIME_US: Final = 10**14  # 1973; a smaller number in such a column is a position in a count window
@@ -125,6 +128,8 @@ FORMS: Final[dict[str, Callable[[QueryAnswer, TextIO], None]]] = {"csv": _write_
 
 def _write_table(answer: QueryAnswer, out: TextIO, *, wide: bool) -> None:
     left_out = set() if wide else HIDDEN if "window_start" in answer.columns else HIDDEN - BOUNDS
+    if {"key", "window_start"} <= {*answer.columns} and "query" not in answer.columns:
+        left_out = left_out - NOT_IN_VIEWS
     shown = [n for n, name in enumerate(answer.columns) if name not in left_out]
     names = [answer.columns[n] for n in shown]
     columns = [[row[n] for row in answer.rows] for n in shown]

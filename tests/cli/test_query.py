@@ -269,3 +269,16 @@ def test_tables_of_a_catalog_are_not_looked_for_in_a_folder(
     (tmp_path / "root.toml").write_text("\n".join(lines))
     assert main(words) == 2
     assert "root.toml are in catalog main, which this command does not read" in capsys.readouterr().err
+
+
+def test_a_label_named_like_a_column_of_bookkeeping_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ("key", "window_start", "window_end", "batch", "state", "avg", "late", "details")
+    write(
+        QueryAnswer(columns, (("batch=7,state=on", "t", "t", "7", "on", 1.5, 0, None),)),
+        "table",
+        sys.stdout,
+        wide=False,
+    )
+    assert capsys.readouterr().out.splitlines()[0].split() == ["key", "window_start", "batch", "state", "avg"]
+    write(QueryAnswer(("query", *columns), ()), "table", sys.stdout, wide=False)
+    assert capsys.readouterr().out.splitlines()[0].split() == ["query", "key", "window_start", "avg"]
