@@ -57,7 +57,7 @@ def run(
             return [ReplayedRow(**{name: row[name] for name in ReplayedRow.__slots__}) for row in rows]
     finally:
         if spark is None:
-            started.stop()
+            spark_session.stop(started)
 
 
 def _memory() -> str:
@@ -84,9 +84,9 @@ def _work(
 
 def _revisions(spark: SparkSession, place: tables.Place) -> Iterator[Row]:
     """Every row that was ever in the table, once: read from all versions of the table, one per commit."""
-    path, seen = place.path(tables.RESULTS), set()
-    for (version,) in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("version").orderBy("version").collect():
-        for row in spark.read.format("delta").option("versionAsOf", version).load(path).collect():
+    history, uri, seen = f"DESCRIBE HISTORY {place.sql(tables.RESULTS)}", place.uri(tables.RESULTS), set()
+    for (version,) in spark.sql(history).select("version").orderBy("version").collect():
+        for row in spark.read.format("delta").option("versionAsOf", version).load(uri).collect():
             one = (row["query"], row["node"], row["key"], row["start"], row["end"], row["revision"])
             if one not in seen:
                 seen.add(one)

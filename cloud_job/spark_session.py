@@ -97,6 +97,12 @@ def start(
         raise PortError(f"Spark did not start: {_reason(err)}") from err
 
 
+def stop(session: SparkSession) -> None:
+    """End a session of `start`. One of Databricks goes on: it may be that of the whole cluster, with others' work."""
+    if not on_databricks():
+        session.stop()
+
+
 def _for_rows(session: SparkSession) -> SparkSession:
     """Set ROWS_CONF on a session of others. If that is refused, as on serverless compute, the rows that need it are
     left out and declared.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 LOG: Final = "_delta_log"
-FILE_URI: Final = re.compile(r"file://(?:localhost)?(/.*)", re.DOTALL)
+FILE_URI: Final = re.compile(r"file:(?://(?:localhost)?|(?!//))(/.*)", re.DOTALL)
 VECTOR: Final = "u"  # storage type of a deletion vector in a file whose name has a UUID; others have no file of ours
 UUID_DIGITS: Final = 20  # of the UUID in Z85, after the name of the folder if there is one
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -26,7 +26,9 @@ _AS_B85: Final = bytes.maketrans(_Z85, _B85)
 
 
 def without_scheme(root: str) -> str:
-    """The folder that a URI like file:///srv/tables names; other texts as they are. As in Hadoop, % is no escape."""
+    """The folder that file:/srv/tables or file:///srv/tables names; other texts as they are. As in Hadoop, % is no
+    escape.
+    """
     found = FILE_URI.fullmatch(root)
     return root if found is None else "/" + found[1].lstrip("/")
 

@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cloud_job.delta import table_folders
+from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 log = logging.getLogger("headwater.root")
 CONFLICT: Final = "DELTA_CONCURRENT"  # prefix of Delta's names for conflicts between two commits
+VOLUMES: Final = "/Volumes/"  # mounted on Databricks, where Spark knows them by the same path
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -270,47 +272,64 @@ class Place:
         """Folder of a table. Only for tables that are folders."""
         return f"{self.root}/{table.name.replace('.', '/')}"
 
+    def uri(self, table: Table) -> str:
+        """The folder of a table for Spark, whose default file system may be another than this machine's, as on a
+        cluster. Only for tables that are folders.
+        """
+        return self.path(table) if self.guarded else f"file:{self.path(table)}"
+
     def name(self, table: Table) -> str:
         """The table's name in a catalog, each part in backticks: a catalog may be `my-cat`. Only for named tables."""
         return quoted_parts(f"{self.root}{table.name}")
 
     def sql(self, table: Table) -> str:
         """The table's name in SQL."""
-        return self.name(table) if self.named else f"delta.`{self.path(table)}`"
+        return self.name(table) if self.named else f"delta.`{self.uri(table)}`"
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The table as it is now."""
         if self.named:
             return spark.read.table(self.name(table))
-        return spark.read.format("delta").load(self.path(table))
+        return spark.read.format("delta").load(self.uri(table))
 
     def append(self, table: Table, rows: DataFrame, step: str, number: int) -> None:
         """Append rows. If guarded, Delta ignores a second append with the same (step, number).
 
         number: of the batch. The guard makes Delta read the whole state of the table: 0.2 s, or 2 s on a busy machine.
         """
-        writer = rows.write.format("delta").mode("append")
-        self._write(writer, table, step, number)
+        self._write(rows, "append", table, step, number)
 
     def overwrite(self, table: Table, rows: DataFrame, number: int) -> None:
         """Replace all rows of a small table. If guarded, rows of a later batch stay."""
-        self._write(rows.write.format("delta").mode("overwrite"), table, "all", number)
+        self._write(rows, "overwrite", table, "all", number)
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> None:
         """Replace the rows for which `where` is true, in one commit. `where` must be true for the new rows too."""
+        self._check(rows.sparkSession, table)
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
         if self.named:
             writer.saveAsTable(self.name(table))
         else:
-            writer.save(self.path(table))
+            writer.save(self.uri(table))
 
-    def _write(self, writer: DataFrameWriter, table: Table, step: str, number: int) -> None:
+    def _check(self, spark: SparkSession, table: Table) -> None:
+        """Raises: PortError if the table is gone. Spark would create it with the new rows alone."""
+        log_folder = Path(self.path(table), table_folders.LOG)  # may have very many files, so it is not listed here
+        if not (exists(spark, self, table) if self.guarded else log_folder.is_dir()):
+            raise PortError(
+                f"the table {self.sql(table)} is gone, and was there when this root began; put it back from a copy, or "
+                "move all tables away to begin anew"
+            )
+
+    def _write(self, rows: DataFrame, mode: str, table: Table, step: str, number: int) -> None:
+        self._check(rows.sparkSession, table)
+        writer = rows.write.format("delta").mode(mode)
         if self.guarded:
             writer = writer.option("txnAppId", f"headwater/{table.name}/{step}").option("txnVersion", number)
         if self.named:
             committed(lambda: writer.saveAsTable(self.name(table)))
         else:
-            committed(lambda: writer.save(self.path(table)))
+            committed(lambda: writer.save(self.uri(table)))
 
 
 def committed(write: Callable[[], object]) -> None:
@@ -343,7 +362,7 @@ def place(root: str) -> Place:
     if "/" not in root and not root.startswith("."):
         return Place(root, named=True, guarded=True)
     root = table_folders.without_scheme(root)
-    if "://" in root or root.startswith(("dbfs:", "/Volumes/")):
+    if is_uri(root) or root.startswith(VOLUMES):
         return Place(root.rstrip("/"), guarded=True)
     folder = Path(root).absolute()
     try:

@@ -17,6 +17,7 @@ from typing import Final
 
 from cloud_job.spark.batch_guard import BatchGuard
 from cloud_job.spark.job import Job
+from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import PortError
 from edge_agent.wire.landing import SUFFIX
 
@@ -127,7 +128,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 
 def _folder(landing: str) -> Path:
-    if "://" in landing or landing.startswith("dbfs:"):
+    if is_uri(landing):
         raise PortError(
             f"landing files are read from a folder of the file system, and {landing} is not one: mount it (on "
             "Databricks /Volumes/… is mounted), and set its path as [lander] folder"

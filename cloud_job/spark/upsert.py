@@ -100,7 +100,7 @@ def _target(spark: SparkSession, place: Place) -> DeltaTable:
 
     if place.named:
         return DeltaTable.forName(spark, place.name(RESULTS)).alias("t")
-    return DeltaTable.forPath(spark, place.path(RESULTS)).alias("t")
+    return DeltaTable.forPath(spark, place.uri(RESULTS)).alias("t")
 
 
 def _near(queries: set[str], low: int, high: int) -> str:

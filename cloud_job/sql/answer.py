@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ HIDDEN: Final = {  # columns that a printed table of `select *` leaves out: repe
     *("labels", "details", "withdrawn", "batch", "owner", "definition", "work", "state", "payload", "held"),
 }
 BOUNDS: Final = {"start", "end"}  # left out only if window_start is shown
+NOT_IN_VIEWS: Final = {  # in a view, such a column is a label or an aggregate
+    *("definition_revision", "labels", "withdrawn", "batch", "owner", "definition", "work", "state", "payload", "held"),
+}
 MICROSECONDS: Final = {"start", "end", "frontier", "group_frontier", "decided_us", "received_us"}
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 LEAST_TIME_US: Final = 10**14  # 1973; a smaller number in such a column is a position in a count window
@@ -98,8 +102,25 @@ def _write_csv(answer: QueryAnswer, out: TextIO) -> None:
 
 
 def _write_json(answer: QueryAnswer, out: TextIO) -> None:
+    names = list[str]()
+    for name in answer.columns:  # two tables of a join may have a column of one name
+        while name in names:
+            name += "_"
+        names.append(name)
     for row in answer.rows:
-        out.write(json.dumps(dict(zip(answer.columns, row, strict=True)), ensure_ascii=False) + "\n")
+        out.write(json.dumps(dict(zip(names, map(_finite, row), strict=True)), ensure_ascii=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for NaN and infinities, which JSON does not have."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: _finite(item) for name, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+    return value
 
 
 FORMS: Final[dict[str, Callable[[QueryAnswer, TextIO], None]]] = {"csv": _write_csv, "json": _write_json}
@@ -107,6 +128,8 @@ FORMS: Final[dict[str, Callable[[QueryAnswer, TextIO], None]]] = {"csv": _write_
 
 def _write_table(answer: QueryAnswer, out: TextIO, *, wide: bool) -> None:
     left_out = set() if wide else HIDDEN if "window_start" in answer.columns else HIDDEN - BOUNDS
+    if {"key", "window_start"} <= {*answer.columns} and "query" not in answer.columns:
+        left_out = left_out - NOT_IN_VIEWS
     shown = [n for n, name in enumerate(answer.columns) if name not in left_out]
     names = [answer.columns[n] for n in shown]
     columns = [[row[n] for row in answer.rows] for n in shown]
@@ -143,7 +166,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
+    return json.dumps(_finite(value), ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
 
 
 def _short(cell: str) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from cloud_job.sql.answer import QueryAnswer
 from edge_agent.config.checking.checker import nearest
+from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import ConfigError, PortError
 
 TABLES: Final = (
@@ -92,7 +93,7 @@ def tables_in(folder: str) -> dict[str, str]:
     Raises: PortError if there are none, or if this user may not read them.
     """
     paths = {name: f"{folder}/{name.replace('.', '/')}" for name in TABLES}
-    if "://" in folder:
+    if is_uri(folder):
         return paths
     there = {name: path for name, path in paths.items() if _has_commits(path)}
     if "gold.results" not in there or "ops.queries" not in there:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.cli.query import add_tables, folder_of
+from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import ConfigError
 
 HELP = (
@@ -55,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         found = maintain(spark, tables.place(folder), _print_progress, args.keep_hours)
     finally:
-        spark.stop()
+        spark_session.stop(spark)
     for done in found:
         if args.json:
             print(json.dumps({"table": done.table, "files_before": done.files_before, "files": done.files_after}))
@@ -66,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _refuse_others(folder: str) -> None:
     """The root must be able to read what is written here, which is for one user only. Raises: ConfigError."""
-    if "://" in folder:
+    if is_uri(folder):
         return
     there = Path(folder)
     for each in (there, *(child for child in there.iterdir() if child.is_dir())):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from edge_agent.cli.support.option_values import wait_s
+from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import ConfigError, PortError
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def folder_of(args: argparse.Namespace) -> str:
-    """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one, or it is ''."""
+    """The folder of the tables. Raises: ConfigError if no option, variable or settings file names one, it is '', or the
+    tables are in a catalog.
+    """
     if args.tables == "":  # as from a variable of a shell that is not set
         raise ConfigError("--tables is empty: name the folder of the tables, or leave the option out")
     from cloud_job.delta.table_folders import without_scheme
@@ -63,13 +67,18 @@ def folder_of(args: argparse.Namespace) -> str:
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         named = without_scheme(named)
-        return str(named if "://" in named else Path(named).absolute())
+        return str(named if is_uri(named) else Path(named).absolute())
     from edge_agent.config.node_file.settings import load
 
     for name in CONFIGS:
         if Path(name).exists():
             settings = load(name)
             if settings.node.role == "root":
+                if catalog := settings.root.catalog:
+                    raise ConfigError(
+                        f"the tables of {name} are in catalog {catalog}, which this command does not read: ask the "
+                        f"SQL of the catalog, for {catalog}.gold.results; --tables names a folder or URI"
+                    )
                 return without_scheme(settings.root.tables)
     here = f"no {' or '.join(CONFIGS)} in this folder names one"
     raise ConfigError(f"no folder of tables: {here}; use --tables FOLDER or set {TABLES_VARIABLE}")
@@ -89,11 +98,12 @@ def main(args: argparse.Namespace) -> int:
 
         if not args.wait:
             tables_in(folder)  # an empty folder is reported before Spark starts
-        spark = spark_session.start("headwater-query")
-        try:
-            found = first_row(lambda: spark_sql.ask(args.sql, folder, spark), args.wait)
-        finally:
-            spark.stop()
+        with tempfile.TemporaryDirectory(prefix="headwater-query-") as warehouse:  # else folders appear in this one
+            spark = spark_session.start("headwater-query", extra={"spark.sql.warehouse.dir": warehouse})
+            try:
+                found = first_row(lambda: spark_sql.ask(args.sql, folder, spark), args.wait)
+            finally:
+                spark_session.stop(spark)
     wide = args.wide or not answer.STAR.match(args.sql)
     answer.write(found, args.form, sys.stdout, wide=wide)
     return 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.cli.support.serving import add_config, settings_of, stopped_by_signal
+from edge_agent.errors import ConfigError
 
 HELP = (
     "Turn landing files into Delta tables with Spark: a window is completed when every gateway has sent its part, and "
@@ -55,6 +56,11 @@ def main(args: argparse.Namespace) -> int:
         logging.getLogger(name).setLevel(logging.ERROR)
     catalog = settings.root.catalog
     place = tables.Place(f"{catalog}.", named=True, guarded=True) if catalog else tables.place(settings.root.tables)
+    if spark_session.on_databricks() and not place.guarded:
+        raise ConfigError(
+            f"on Databricks the folder {place.root} is on the driver's disk, which ends with the cluster: set [root] "
+            "catalog, or let tables name a URI (s3://..., dbfs:/...)"
+        )
     begin = time.monotonic()
     if sys.stderr.isatty():
         print("headwater: starting Spark and warming it up; the first rows take half a minute", file=sys.stderr)
@@ -81,7 +87,7 @@ def main(args: argparse.Namespace) -> int:
     loop = LandingLoop(
         guard, once=args.once, trigger_us=settings.root.trigger_us, between=lambda: upkeep.between(guard.job)
     )
-    if not args.once:
+    if not (args.once or place.guarded):  # a folder of this machine may be no use to the executors of a cluster
         warm(spark)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
     systemd = ServiceManager()
@@ -102,5 +108,5 @@ def main(args: argparse.Namespace) -> int:
         starts.settled()
     finally:
         starts.close()
-        spark.stop()
+        spark_session.stop(spark)
     return 0

@@ -240,3 +240,45 @@ def test_an_empty_folder_of_tables_is_refused_also_beside_a_root_toml(
     (tmp_path / "root.toml").write_text('[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1:9"\n')
     assert main([*words, "--tables", ""]) == 2
     assert "--tables is empty" in capsys.readouterr().err
+
+
+def test_json_has_every_column_of_a_join_and_no_number_that_json_lacks(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second table's `batch` stood there as that of the row; NaN is no JSON."""
+    deltalake.write_deltalake(f"{folder}/ops/coverage", pa.Table.from_pylist([{"coverage_id": "c", "batch": 77}]))
+    join = "select r.batch, c.* from gold.results r join ops.coverage c on c.coverage_id = r.coverage_id"
+    code, out, err = answered(folder, capsys, "--json", join)
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"batch": 3, "coverage_id": "c", "batch_": 77}
+    odd = "select 'nan'::double as a, make_array('inf'::double, 1.5) as b, 2.5 as c"
+    for form in ("--json", "--csv"):
+        code, out, err = answered(folder, capsys, form, odd)
+        assert (code, err) == (0, "")
+        assert "[null, 1.5]" in out
+    assert json.loads(answered(folder, capsys, "--json", odd)[1]) == {"a": None, "b": [None, 1.5], "c": 2.5}
+
+
+@pytest.mark.parametrize("words", [["audit"], ["maintain"], ["query", "select 1"]])
+def test_tables_of_a_catalog_are_not_looked_for_in_a_folder(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that a folder `tables`, which no key names, has no tables, and that the root creates them."""
+    monkeypatch.chdir(tmp_path)
+    lines = ('[node]\nid = "root"\nrole = "root"', '[lower]\nbroker = "mqtt://127.0.0.1:9"', '[root]\ncatalog = "main"')
+    (tmp_path / "root.toml").write_text("\n".join(lines))
+    assert main(words) == 2
+    assert "root.toml are in catalog main, which this command does not read" in capsys.readouterr().err
+
+
+def test_a_label_named_like_a_column_of_bookkeeping_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ("key", "window_start", "window_end", "batch", "state", "avg", "late", "details")
+    write(
+        QueryAnswer(columns, (("batch=7,state=on", "t", "t", "7", "on", 1.5, 0, None),)),
+        "table",
+        sys.stdout,
+        wide=False,
+    )
+    assert capsys.readouterr().out.splitlines()[0].split() == ["key", "window_start", "batch", "state", "avg"]
+    write(QueryAnswer(("query", *columns), ()), "table", sys.stdout, wide=False)
+    assert capsys.readouterr().out.splitlines()[0].split() == ["query", "key", "window_start", "avg"]

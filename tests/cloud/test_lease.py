@@ -13,10 +13,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from cloud_job import spark_session
+from cloud_job import spark_session, warmup
 from cloud_job.delta import torn_commits
 from cloud_job.delta.lease import LOCK, Lease
 from cloud_job.delta.tables import Place, place
+from cloud_job.ingest.landing_loop import LandingLoop
+from cloud_job.spark.job import Job
 from edge_agent.cli.main import main
 from edge_agent.cli.support import serving
 from edge_agent.errors import PortError
@@ -50,13 +52,14 @@ def test_tables_at_a_file_uri_have_the_lock_of_their_folder(tmp_path: Path) -> N
     """Two JVMs lose commits in one folder: with the URI, `headwater maintain` did not see the root that ran."""
     folder = tmp_path / "tables"
     first = Lease(place(str(folder)), "first")
-    for uri in (f"file://{folder}", f"file://localhost{folder}/", f"file:///{folder}"):
+    for uri in (f"file:{folder}", f"file://{folder}", f"file://localhost{folder}/", f"file:///{folder}"):
         assert place(uri) == place(str(folder))
         with pytest.raises(PortError, match=r"another root .* writes the tables .* stop it first"):
             Lease(place(uri), "other")
     first.release()
     Lease(place(f"file://{folder}"), "other").release()
     assert place("file:///Volumes/main/x").guarded
+    assert place("dbfs:/tables").guarded
 
 
 def test_a_landing_folder_on_a_volume_without_locks_or_appends_is_read_all_the_same(
@@ -137,3 +140,30 @@ def test_a_root_that_is_refused_leaves_no_trace_in_the_record_of_starts(
     monkeypatch.setattr(torn_commits, "repair", broken)
     assert main(["root", "--once", str(tmp_path / "root.toml")]) == 3
     assert json.loads(path.read_bytes())["open"], "with the lock it is a start, which has failed"
+
+
+def test_on_databricks_no_folder_of_the_driver_has_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark takes such a path for one in DBFS: the lock and all checks were of another folder, which stayed empty."""
+    (tmp_path / "root.toml").write_text(CONFIG)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    monkeypatch.setattr(spark_session, "start", lambda *_: pytest.fail("it starts nothing"))
+    monkeypatch.setattr(serving, "setup", lambda _level: None)  # the log of this process stays as it is
+    monkeypatch.setattr(os, "umask", lambda _mask: 0)
+    assert main(["root", "--once", str(tmp_path / "root.toml")]) == 2
+    assert "on Databricks the folder " in capsys.readouterr().err
+
+
+def test_no_folder_of_the_driver_warms_up_spark_for_tables_elsewhere(
+    tmp_path: Path, landing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster each start left tables at this path in its own store, or failed where nothing may be written."""
+    (tmp_path / "root.toml").write_text(CONFIG + 'catalog = "main"\n')
+    monkeypatch.setattr(spark_session, "start", lambda *_: Mock())
+    monkeypatch.setattr(serving, "setup", lambda _level: None)  # the log of this process stays as it is
+    monkeypatch.setattr(os, "umask", lambda _mask: 0)
+    monkeypatch.setattr(Job, "open", lambda *_: None)
+    monkeypatch.setattr(LandingLoop, "run", lambda *_: None)
+    monkeypatch.setattr(warmup, "warm", lambda _spark: pytest.fail("it writes to a folder"))
+    assert main(["root", str(tmp_path / "root.toml")]) == 0

@@ -107,6 +107,21 @@ def test_spark_equals_numpy_for_the_whole_registry(spark: SparkSession, kind: st
             assert told == (None if wanted_detail is None else _plain(wanted_detail)), at
 
 
+def test_a_sum_that_has_left_the_floats_has_no_answer_in_spark_either(spark: SparkSession) -> None:
+    """protocol 7.1: it was a number up to infinity, and the mean another one."""
+    asked = (Aggregate("sum", "s"), Aggregate("avg", "a"), Aggregate("avg", "t", (("rounding", "truncate"),)))
+    shape = plan.Shape(asked, None)
+    states = {"count": np.array([2, 3, 1, 1]), "sum": np.array([9e306, 9e306, -1e307, 5e306])}
+    rows = spark.createDataFrame(_table({"g": np.array([0, 0, 1, 2]), **states}))
+    values, _details = lower.answers([shape], F.lit(0))
+    found = plan.combine(rows, ["g"], [shape]).select("g", values.alias("values")).orderBy("g").collect()
+    wanted = aggregates.combine(states, Segments.coded(np.array([0, 0, 1, 2]), 3), shape.basis)
+    for aggregate in asked:
+        answer = aggregates.lower(aggregate, wanted, None)
+        expected = [None if null else value for value, null in zip(answer.value, answer.null, strict=True)]
+        assert [row["values"][aggregate.name] for row in found] == expected == [None, None, 5e306]
+
+
 @pytest.mark.parametrize(("kind", "scale"), [("floats", None), ("units", -1), ("wide", 0)])
 def test_members_without_a_twin_are_combined_and_answered_by_numpy(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str, scale: int | None

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,9 @@ from edge_agent.errors import ConfigError, PortError
 from tests.support.cloud import child_frames
 from tests.support.cloud.child_frames import SECOND, START, Child, record, tick
 from tests.support.cloud.jobs import Roots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 STATEMENTS = (
@@ -67,6 +71,12 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
     folder = root.place.root
     answers = [delta_rs.ask(sql, folder) for sql in STATEMENTS]
     assert [spark_sql.ask(sql, folder, root.spark) for sql in STATEMENTS] == answers
+    assert not root.spark.catalog.tableExists("gold.results"), "the names are the statement's own"
+    assert not root.spark.catalog.tableExists("`boiler-10m`")
+    root.spark.conf.set("spark.sql.ansi.enabled", "false")  # as in the session of somebody else
+    assert spark_sql.ask(STATEMENTS[0], folder, root.spark) == answers[0]
+    assert root.spark.conf.get("spark.sql.ansi.enabled") == "false"
+    root.spark.conf.set("spark.sql.ansi.enabled", "true")
     everything = answers[0]
     assert everything.columns[:3] == ("key", "window_start", "window_end")
     assert {"site", "key_", "avg", "var", "readings", "complete"} <= set(everything.columns)
@@ -185,3 +195,17 @@ def test_a_view_has_the_columns_of_the_corrected_definition(tmp_path: Path) -> N
     rows = engine.execute(views.DEFINITIONS.replace("ops.queries", "queries"))
     newest = dict(views.views(of_arrow(pa.RecordBatchReader.from_stream(rows).read_all())))
     assert "'max'" in newest["q"]
+
+
+def test_a_table_of_the_session_s_catalog_is_not_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    """A query took its name for a table of the folder, and with the name the rows of the other one were gone."""
+    for name in ("gold/results", "ops/queries"):
+        write_deltalake(str(tmp_path / name), pa.table({"query": ["q"]}))
+    spark.sql("create schema if not exists gold")
+    spark.sql("create table gold.results using delta as select 'mine' as owner")
+    try:
+        with pytest.raises(ConfigError, match=r"has a table gold\.results of its own"):
+            spark_sql.ask("select 1", str(tmp_path), spark)
+        assert [row["owner"] for row in spark.table("gold.results").collect()] == ["mine"]
+    finally:
+        spark.sql("drop table gold.results")

@@ -14,6 +14,7 @@ class Session:
 
     def __init__(self, *, refuses: bool = False) -> None:
         self.conf, self.settings, self._refuses = self, dict[str, str](), refuses
+        self.stopped = False
 
     def set(self, name: str, value: str) -> None:
         if self._refuses:
@@ -25,6 +26,9 @@ class Session:
 
     def getOrCreate(self) -> Session:
         return self
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -41,3 +45,14 @@ def test_a_session_of_databricks_gets_the_settings_on_which_rows_depend(
     assert started is session
     assert session.settings == ({} if refuses else {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"})
     assert [record.message for record in caplog.records] == ["root.setting_refused"] * refuses
+
+
+def test_the_session_of_a_cluster_goes_on_after_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the work of everybody else on the cluster."""
+    session: Any = Session()
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    spark_session.stop(session)
+    assert not session.stopped
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION")
+    spark_session.stop(session)
+    assert session.stopped

@@ -210,3 +210,26 @@ def test_a_label_that_the_sensor_lacks_is_worth_a_note() -> None:
     text = GATEWAY + '[sensor.own]\ndriver = "host"\n[query.own]\nsource = "own"\naggregates = ["avg"]\nby = ["site"]\n'
     said = notes(parse(text + 'window = {type = "tumbling", length = "1m"}\n'))
     assert [line for line in said if line.startswith('query "own", by: sensor "own" has no label "site"')]
+
+
+@pytest.mark.parametrize(
+    ("written", "is_one"),
+    [
+        *(("dbfs:/hw/tables", True), ("file:/srv/tables", True), ("file:///srv/tables", True), ("s3://x/y", True)),
+        *(("wasbs:/x", True), ("tables", False), ("./a:/b", False), ("c:/tables", False), ("/Volumes/main/x", False)),
+    ],
+)
+def test_tables_at_a_uri_with_one_slash_are_there(tmp_path: Path, written: str, is_one: bool) -> None:
+    """They were in a folder `dbfs:` beside the file, on the disk of the driver."""
+    file = tmp_path / "root.toml"
+    file.write_text(f'[node]\nid="root"\nrole="root"\n[lower]\nbroker="mqtt://a"\n[root]\ntables="{written}"')
+    assert load(file).root.tables == (written if is_one else str(tmp_path / written))
+
+
+@pytest.mark.parametrize("written", ["s3://bucket/landing", "dbfs:/landing", "file:/srv/landing"])
+def test_landing_files_at_a_uri_are_refused(tmp_path: Path, written: str) -> None:
+    """The lander wrote them to a folder `s3:` beside the file, where no root looked."""
+    file = tmp_path / "root.toml"
+    file.write_text(f'[node]\nid="root"\nrole="root"\n[lower]\nbroker="mqtt://a"\n[lander]\nfolder="{written}"')
+    with pytest.raises(ConfigError, match=r"lander\.folder = .* is a URI, and landing files are in a folder"):
+        load(file)

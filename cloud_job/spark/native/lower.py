@@ -130,8 +130,13 @@ def _text(units: Column, scale: int) -> Column:
     return F.concat(sign, whole, F.when(part == "", "").otherwise(F.concat(F.lit("."), part)))
 
 
+def _sum_of_floats(states: States) -> Column:
+    """The sum, or null if it has left the floats (docs/protocol.md 7.1)."""
+    return F.when(F.abs(states["sum"]) < HUGE, states["sum"])
+
+
 def _mean(states: States) -> Column:
-    return states["sum"] / states["count"]
+    return _sum_of_floats(states) / states["count"]
 
 
 def _truncated(value: Column) -> Column:
@@ -198,6 +203,10 @@ def _column(name: str) -> Callable[[States, Params], LoweredAnswer]:
     return lambda states, _params: _number(states[name], states.scale)
 
 
+def _sum(states: States, _params: Params) -> LoweredAnswer:
+    return _number(_sum_of_floats(states) if states.scale is None else states["sum"], states.scale)
+
+
 def _range(states: States, _params: Params) -> LoweredAnswer:
     if states.scale is None:
         return LoweredAnswer(states["max"] - states["min"])
@@ -220,7 +229,7 @@ def _length_s(states: States) -> Column:
 
 LOWER: Final[dict[str, Callable[[States, Params], LoweredAnswer]]] = {  # function -> its native expression
     "count": lambda states, _params: LoweredAnswer(states["count"].cast("double")),
-    "sum": _column("sum"),
+    "sum": _sum,
     "avg": _avg,
     "var": _var,
     "stddev": _stddev,

@@ -6,6 +6,7 @@ and the tables of defaults in docs/configure.md are generated from these classes
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
@@ -25,6 +26,12 @@ ROOT_ID: Final = "root"  # default id of the lander and the Spark root
 _ID: Final = Text("a node id", NODE_ID.pattern, "a-z, 0-9 and -, at most 32")
 _PATH: Final = Text("a path", longest=1000)
 _USER: Final = Text("a user name", longest=64)
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # one slash is enough: Spark reads dbfs:/x and file:/x
+
+
+def is_uri(text: str) -> bool:
+    """Whether a text that may be a path is a URI."""
+    return _URI.match(text) is not None
 
 
 def setting(kind: ValueType, default: object = REQUIRED, doc: str = "", why: str = "") -> Any:

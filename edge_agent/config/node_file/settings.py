@@ -31,6 +31,7 @@ from edge_agent.config.node_file.node_tables import (
     RootTable,
     SpoolTable,
     UplinkTable,
+    is_uri,
     keys_of,
 )
 from edge_agent.config.topics import KINDS
@@ -251,6 +252,9 @@ def _fits_together(settings: Settings, report: Report) -> None:
             why = "is a parent of this node, so it cannot also be its child"
             report.wrong(("lower", "members"), name, why, "delete it from one")
         _grace(settings, report)
+    if is_uri(settings.lander.folder):
+        why = "is a URI, and landing files are in a folder of the file system"
+        report.wrong(("lander", "folder"), settings.lander.folder, why, "mount it, and name the folder")
     root = settings.root
     if root.keep_results_us is not None and root.keep_results_us < root.horizon_us:
         why = "is shorter than the horizon, within which results are revised"
@@ -293,7 +297,7 @@ def absolute(settings: Settings, folder: File, state: File) -> Settings:
         for key in keys_of(type(table)):
             value = getattr(table, key.inside)
             is_path = key.name.endswith("_file") or key.name in {"path", "folder", "tables"}
-            if is_path and isinstance(value, str) and "://" not in value:
+            if is_path and isinstance(value, str) and not is_uri(value):
                 found[key.inside] = str(folder / value)
         return replace(table, **found) if found else table  # type: ignore[type-var]
 
