@@ -257,7 +257,8 @@ class GatewayLoop(NodeLoop):
         """Whether all sources that can end have ended and all frames are receipted. `run --once` then ends."""
         machine = self.machine
         assert isinstance(machine, Gateway)
-        ends = [source.ended for source in machine.sources.values() if DRIVERS[source.sensor.driver].ends]
+        sources = [source for source in machine.sources.values() if DRIVERS[source.sensor.driver].ends]
+        ends = (source.ended and source.asked for source in sources)
         waits = machine.outbox.spooled or not machine.outbox.epoch_id
         return all(ends) and not waits
 

@@ -78,7 +78,7 @@ class Gateway(Node):
         self._configured = False
         # sum of the books of dropped groups; `undated`: readings in no window because their time was never known
         self._ended_book = Counter(ENDED_BOOK.read(restored.state) or {})
-        self._gone: dict[str, object] = {}  # slots of dropped groups and removed sensors, to delete with the next commit
+        self._gone: dict[str, object] = {}  # slots of dropped groups and removed sensors: the next commit deletes them
         self._queries: tuple[Query, ...] = ()
         self._gaps: list[Gap] = []  # gap records for the next step
         self._late_markers = 0  # markers below the frontier since the last commit
