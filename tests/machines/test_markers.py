@@ -357,7 +357,7 @@ def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
         (b'{"cmd": "mark", "at": "1970-01-01T01:00:00"}', AT),
         (b'{"cmd": "mark", "at": -1}', AT),
         (b'{"cmd": "mark", "at": true}', AT),
-        (b'{"cmd": "mark", "time": 5}', "time: unknown key of a mark; keys are at, kind, marker, nodes"),
+        (b'{"cmd": "mark", "time": 5}', "time: unknown key of mark; keys are at, kind, marker, nodes"),
         (b'{"cmd": "mark", "kind": "middle"}', "kind: needs start or end, or leave it out"),
     ],
 )
