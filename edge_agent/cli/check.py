@@ -26,6 +26,7 @@ from edge_agent.config.node_file.settings import DEFAULT_FILE, INIT, MAX_FILE_BY
 from edge_agent.config.topics import KINDS
 from edge_agent.errors import ConfigError, NotSupported, PortError, Problem
 from edge_agent.ports.mqtt.dial import read_password
+from edge_agent.ports.sensors.file_access import paths_of
 
 HELP = "Read files and list every mistake with its place, the nearest valid name and what to do. Changes nothing."
 EXAMPLES = """\
@@ -38,6 +39,7 @@ EXAMPLES = """\
 exit codes: 0 no mistake; 1 no mistake, but a file or broker is missing (--connect); 2 mistakes; 3 not supported yet
 """
 _NO_NAME = '""'  # shown for a name that is empty
+NO_REGULAR = "is not a file"
 CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 
@@ -222,6 +224,10 @@ def _missing(settings: Settings) -> Iterator[str]:
         for parent, url in table.brokers if isinstance(table, UplinkTable) else ():
             if why := _unreachable(url):
                 yield f"[{name}.brokers] {parent} {url}: {why}"
+    for definition in settings.definitions:
+        for path in sorted(paths_of([definition.value])) if isinstance(definition.value, Sensor) else ():
+            if (why := _no_file(Path(path))) and why != NO_REGULAR:  # a driver of a package may read a device
+                yield f'sensor "{definition.id}": {path} {why}'
 
 
 def _no_file(path: Path) -> str:
@@ -232,7 +238,7 @@ def _no_file(path: Path) -> str:
         return "does not exist"
     except OSError as err:
         return f"cannot be read: {(err.strerror or str(err)).lower()}"
-    return "" if stat.S_ISREG(mode) else "is a directory, not a file" if stat.S_ISDIR(mode) else "is not a file"
+    return "" if stat.S_ISREG(mode) else "is a directory, not a file" if stat.S_ISDIR(mode) else NO_REGULAR
 
 
 def _no_password(path: Path) -> str:

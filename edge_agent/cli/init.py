@@ -68,7 +68,8 @@ def main(args: argparse.Namespace) -> int:
         text = sample(args.role, shown, **chosen)
         parse(text, shown)
     if args.file == "-":
-        sys.stdout.write(text)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())  # whatever the terminal shows: the file must be UTF-8
         return 0
     file = Path(args.file)
     try:

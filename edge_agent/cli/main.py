@@ -7,7 +7,10 @@ Exit codes: 0 done; 1 the result is negative; 2 wrong use or configuration; 3 so
 from __future__ import annotations
 
 import argparse
+import codecs
 import errno
+import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -67,6 +70,7 @@ MISUSED: Final = 2
 UNAVAILABLE: Final = 3
 INTERRUPTED: Final = 130  # exit code of shells after Ctrl-C
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)  # of a disk, as in `headwater init - > file`
+ESCAPED: Final = "headwater.escaped"  # name of the handler for letters that standard output cannot show
 BROKEN_PIPE: Final = 141  # exit code after SIGPIPE, as in `headwater query ... | head`
 
 EXTRAS: Final = {  # library -> the extra that installs it
@@ -102,6 +106,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        codecs.register_error(ESCAPED, _escaped)
+        sys.stdout.reconfigure(errors=ESCAPED)
     try:
         code = _verb(words) if words and words[0] in VERBS else _front(words)
         sys.stdout.flush()  # here, so that a full disk or a closed pipe is met below
@@ -128,6 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(f"{what}: {(err.strerror or str(err)).lower()}; free some space", UNAVAILABLE)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _escaped(err: UnicodeError) -> tuple[str, int]:
+    """What the encoding of the terminal does not have, or is no text, such as a file's name: as JSON escapes it."""
+    assert isinstance(err, UnicodeEncodeError)
+    return json.dumps(err.object[err.start : err.end])[1:-1], err.end
 
 
 def _verb(words: Sequence[str]) -> int:

@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
 
     Returns 3 if a sensor could not be read. Raises: ConfigError if there is nothing to run.
     """
-    found = [one for file in args.files for one in definitions_in(file)]
+    found = _each_once(args.files)
     sensors = [one for one in found if isinstance(one, Sensor)]
     queries = [one for one in found if isinstance(one, Query)]
     if args.query is not None and args.query not in {query.id for query in queries}:
@@ -84,9 +84,9 @@ def main(args: argparse.Namespace) -> int:
     sensors = [sensor for sensor in sensors if not cannot_run(sensor, live=args.live)]
     known = {sensor.id for sensor in sensors}
     for query in queries:
-        if query.source not in known:
-            print(f'headwater: query "{query.id}" is left out, with its sensor "{query.source}"', file=sys.stderr)
-    queries = [query for query in queries if query.source in known]
+        if missing := [name for name in query.sources if name not in known]:
+            print(f'headwater: query "{query.id}" is left out, with its sensor "{missing[0]}"', file=sys.stderr)
+    queries = [query for query in queries if known >= {*query.sources}]
     if not queries:
         raise ConfigError(
             "nothing to simulate: add a query over a sensor of driver simulated or file, or use --live for driver host"
@@ -105,6 +105,18 @@ def main(args: argparse.Namespace) -> int:
         print(f"headwater: {name}: {text or 'no readings'}", file=sys.stderr)
     gateway.close()
     return UNAVAILABLE if gateway.unread else DONE
+
+
+def _each_once(files: Sequence[Path]) -> list[Query | Sensor]:
+    """The sensors and queries of the files. Raises: ConfigError if two sensors, or two queries, have one id."""
+    found: dict[tuple[type, str], tuple[Query | Sensor, Path]] = {}
+    for file in files:
+        for one in definitions_in(file):
+            known, first = found.setdefault((type(one), one.id), (one, file))
+            if known != one:
+                kind = type(one).__name__.lower()
+                raise ConfigError(f'{file}: {kind} "{one.id}" is another one in {first}; leave one of them out')
+    return [one for one, _ in found.values()]
 
 
 def cannot_run(sensor: Sensor, *, live: bool) -> str:

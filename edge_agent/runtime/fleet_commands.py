@@ -13,7 +13,7 @@ from typing import Final
 
 from edge_agent.config.definitions.definitions import MOST_PATTERNS, fits
 from edge_agent.machines.checkpoint.slots import COMMANDS
-from edge_agent.runtime.status_and_commands import OperatorCommand
+from edge_agent.runtime.status_and_commands import NO_COMMAND, OperatorCommand, unknown_key
 
 FOR_ALL: Final = ("mark", "reload", "diagnose")  # other commands would make every node send its frames again at once
 MOST_IDS: Final = 1_024  # ids remembered; commands are rare, from people or from a plant's system
@@ -35,6 +35,8 @@ class FleetCommands:
 
     def refusal(self, command: OperatorCommand) -> dict[str, object] | None:
         """The answer that refuses a command to all nodes; None if it is valid."""
+        if not command.name:
+            return {"ok": False, "why": NO_COMMAND}
         if not command.named:
             return {
                 "ok": False,
@@ -66,7 +68,7 @@ class FleetCommands:
         return not command.named or command.name == "diagnose" or self.is_new(command)
 
     def failed(self, command: OperatorCommand) -> None:
-        """Forget the id of a command to this node that had no effect, so that it can be repeated."""
+        """Forget the id of a command that had no effect here, so that it can be repeated."""
         if command.named and command.id in self._ids:
             del self._ids[command.id]
             self._unsaved = True
@@ -91,3 +93,13 @@ class FleetCommands:
             return {}
         self._unsaved = False
         return COMMANDS.write(list(self._ids))
+
+
+def no_such_command(command: OperatorCommand) -> str:
+    """The error text about a command that no role has."""
+    return f"no such command: {command.name}" if command.name else NO_COMMAND
+
+
+def misspelt_parent(command: OperatorCommand) -> str:
+    """The error text about an `accept-loss` that might give up all frames by mistake; '' if it is right."""
+    return unknown_key(command, "parent")

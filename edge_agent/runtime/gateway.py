@@ -31,7 +31,7 @@ from edge_agent.ports.mqtt.link import Down, Up
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sensors.file_access import FileAccess, paths_of
 from edge_agent.ports.sensors.local_outages import LocalOutages
-from edge_agent.ports.sensors.node_sensors import Sensors
+from edge_agent.ports.sensors.node_sensors import Sensors, source_of
 from edge_agent.ports.sensors.quality import REFUSALS
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
@@ -164,7 +164,8 @@ class GatewayLoop(NodeLoop):
         The others are kept: without the definitions of the last run, some sensors come later.
         """
         found = {s.id: self._positions.pop(s.id) for s in sensors if s.id in self._positions}
-        return {s.id: found[s.id] for s in sensors if s.id in found and self._known_sources.get(s.id) == _source(s)}
+        known = self._known_sources
+        return {s.id: found[s.id] for s in sensors if s.id in found and known.get(s.id) in (_source(s), _whole(s))}
 
     def _listen(self) -> None:
         if self.local is None:
@@ -257,7 +258,8 @@ class GatewayLoop(NodeLoop):
         """Whether all sources that can end have ended and all frames are receipted. `run --once` then ends."""
         machine = self.machine
         assert isinstance(machine, Gateway)
-        ends = [source.ended for source in machine.sources.values() if DRIVERS[source.sensor.driver].ends]
+        sources = [source for source in machine.sources.values() if DRIVERS[source.sensor.driver].ends]
+        ends = (source.ended and source.asked for source in sources)
         waits = machine.outbox.spooled or not machine.outbox.epoch_id
         return all(ends) and not waits
 
@@ -382,7 +384,12 @@ def _named(definitions: Iterable[Definition]) -> frozenset[str]:
 
 
 def _source(sensor: Sensor) -> str:
-    """The identity of the source of a position: the driver and its options."""
+    """The identity of the source of a position."""
+    return repr(source_of(sensor))
+
+
+def _whole(sensor: Sensor) -> str:
+    """The identity as earlier versions stored it: with all options, the speed of a file too."""
     return repr((sensor.driver, sensor.options))
 
 

@@ -36,7 +36,7 @@ from edge_agent.ports.mqtt.link import Down, Taken, Up
 from edge_agent.ports.mqtt.packets import RETAIN, Message
 from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log_note
-from edge_agent.runtime.fleet_commands import REPEATED, FleetCommands
+from edge_agent.runtime.fleet_commands import REPEATED, FleetCommands, misspelt_parent, no_such_command
 from edge_agent.runtime.loop import LONGEST_S, Loop
 from edge_agent.runtime.status_and_commands import BooksTimes, OperatorCommand, parse_command, publish_fitting
 from edge_agent.wire import receipts
@@ -420,18 +420,19 @@ class NodeLoop(Loop[Event, Action], ABC):
         if command.named and not self.fleet.is_new(command):
             return
         if refusal is not None:
+            self.fleet.failed(command)
             self._answer(command, refusal)
             return
         self._pass_on(payload, now_us)
-        if self.fleet.concerns(command, self._node):
-            self._obey_with_all(command, now_us)
+        if self.fleet.concerns(command, self._node) and not self._obey_with_all(command, now_us):
+            self.fleet.failed(command)
 
     def _pass_on(self, payload: bytes, now_us: int) -> None:
         """Pass a command on to children. A gateway has none."""
 
-    def _obey_with_all(self, command: OperatorCommand, now_us: int) -> None:
+    def _obey_with_all(self, command: OperatorCommand, now_us: int) -> bool:
         """Execute a command to all nodes like a command to this node."""
-        self._command(command, now_us)
+        return self._command(command, now_us)
 
     def _command(self, command: OperatorCommand, now_us: int) -> bool:
         """Execute an operator's command and publish the answer. Returns whether it could be executed."""
@@ -442,33 +443,30 @@ class NodeLoop(Loop[Event, Action], ABC):
                 self.feed(Command(command.name), now_us)
                 answer: dict[str, object] = {"ok": True}
             case "accept-loss":
-                answer = self._accept_loss(command.fields.get("parent", ""), now_us)
+                answer = self._accept_loss(command, now_us)
             case "reload":
                 answer = self.reload()
             case "diagnose":
-                answer = {
-                    "ok": True,
-                    **self.status.card(self.machine, self.clock),
-                    **self.counters(),
-                    "books": self.book(),
-                }
+                card = self.status.card(self.machine, self.clock)
+                answer = {"ok": True, **card, **self.counters(), "books": self.book()}
             case _:
                 answer = self._other_command(command, now_us)
         self._answer(command, answer)
         return answer["ok"] is True
 
-    def _accept_loss(self, parent: object, now_us: int) -> dict[str, object]:
-        """Give up the frames that wait for a former parent, or for all of them if parent is '' (1.5)."""
+    def _accept_loss(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
+        """Give up the frames that wait for a former parent, or for all of them if no parent is named (1.5)."""
+        parent = command.fields.get("parent", "")
+        if why := misspelt_parent(command):
+            return {"ok": False, "why": why}
         if self.executor.stuck:
             return {"ok": False, "why": "the disk accepts no commit, so no frame can be given up: free some space"}
         waiting = self.machine.outbox.former_lines.waiting()
         if not waiting:
             return {"ok": False, "why": "no frame waits for a former parent: nothing to give up"}
         if not isinstance(parent, str) or (parent and parent not in waiting):
-            return {
-                "ok": False,
-                "why": f"no frame waits for {str(parent)[:64]}; frames wait for {', '.join(sorted(waiting))}",
-            }
+            why = f"no frame waits for {str(parent)[:64]}; frames wait for {', '.join(sorted(waiting))}"
+            return {"ok": False, "why": why}
         self.feed(AcceptLoss(parent), now_us)
         self._report_doubt(now_us)
         return {"ok": True, "given_up": [asdict(each) for each in self.machine.given_up]}
@@ -486,7 +484,7 @@ class NodeLoop(Loop[Event, Action], ABC):
     def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
         """Execute a command of this role only. Returns the answer."""
         del now_us
-        return {"ok": False, "why": f"no such command: {command.name}", "hint": COMMANDS}
+        return {"ok": False, "why": no_such_command(command), "hint": COMMANDS}
 
     def publish_status(self, now_us: int, *, always: bool = False) -> None:
         """Publish the retained status if it differs from the last one sent."""

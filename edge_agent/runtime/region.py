@@ -235,10 +235,9 @@ class RegionLoop(NodeLoop):
         if not self._one_broker:
             self.fleet.wait(payload, now_us)
 
-    def _obey_with_all(self, command: OperatorCommand, now_us: int) -> None:
+    def _obey_with_all(self, command: OperatorCommand, now_us: int) -> bool:
         """Execute `diagnose` only: marks and definitions are for gateways."""
-        if command.name == "diagnose":
-            super()._obey_with_all(command, now_us)
+        return command.name != "diagnose" or super()._obey_with_all(command, now_us)
 
     def _publish(self, now_us: int) -> None:
         for payload in self.fleet.passed(now_us) if self.lower.up else ():

@@ -31,7 +31,8 @@ LONG_LISTS: Final = ("sensors", "failing", "refused", "retired")  # fields of th
 MOST_SENSORS: Final = 20  # failing sensors with an alarm of their own; `state` names all
 MOST_RETIRED: Final = 20  # retired nodes that are named; the others are counted
 TOPIC_BYTES: Final = 256  # at most, of a packet with a frame: its topic and what MQTT adds
-MOST_WORDS: Final = 1024  # bytes of a command
+MOST_WORDS: Final = 8_192  # bytes of a command; 64 patterns of nodes have 2.3 kB
+NO_COMMAND: Final = f"not a command: wanted a word, or a JSON object with `cmd`, of at most {MOST_WORDS} bytes"
 BOOKS_EVERY_US: Final = 120_000_000  # interval, for audits of nodes that do not answer; 450 bytes each time
 BOOKS_AGAIN_US: Final = 3_600_000_000  # unchanged books are repeated, so that `headwater status` shows a node as heard
 BOOKS_LOOK_US: Final = 10_000_000  # between two comparisons of the books with the published ones
@@ -48,8 +49,8 @@ class OperatorCommand:
 
 
 def parse_command(payload: bytes) -> OperatorCommand:
-    """Read a command: a bare word (`diagnose`), or {"cmd": "diagnose", "id": "x1"}."""
-    text = payload[:MOST_WORDS].decode("utf-8", "replace").strip()
+    """Read a command: a bare word (`diagnose`), or {"cmd": "diagnose", "id": "x1"}. Without a name: it is neither."""
+    text = payload.decode("utf-8", "replace").strip() if len(payload) <= MOST_WORDS else ""
     name, given, table = text, "", {}
     if text.startswith("{"):
         table = foreign_json.table(text)
@@ -61,11 +62,16 @@ def parse_command(payload: bytes) -> OperatorCommand:
     return OperatorCommand(name, given if named else fallback, named, fields)
 
 
+def unknown_key(command: OperatorCommand, *known: str) -> str:
+    """An error text about the first key that a command does not have; '' if it has all of them."""
+    unknown = sorted(command.fields.keys() - {*known})
+    return f"{unknown[0][:64]}: unknown key of {command.name}; keys are {', '.join(known)}" if unknown else ""
+
+
 def marker_of(command: OperatorCommand, now_us: int | None) -> Marker | str:
     """The marker of a command `mark`, or an error text. now_us: the time if `at` is missing; None: clock not synced."""
-    unknown = sorted(command.fields.keys() - {"at", "kind", "marker", "nodes"})
-    if unknown:
-        return f"{unknown[0][:64]}: unknown key of a mark; keys are at, kind, marker, nodes"
+    if why := unknown_key(command, "at", "kind", "marker", "nodes"):
+        return why
     at, kind, name = (command.fields.get(key) for key in ("at", "kind", "marker"))
     time_us = now_us if at is None else _instant(at)
     if time_us is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -137,3 +139,20 @@ def test_a_closed_error_output_does_not_end_a_command(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) > 4
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_the_terminal_cannot_show_is_escaped_as_in_json(encoding: str, tmp_path: Path) -> None:
+    """It ended in a traceback; a file of `init` was in the encoding of the terminal, and refused by `check`."""
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+
+    def output(*words: str | bytes) -> bytes:
+        command = [sys.executable, "-m", "edge_agent", *words]
+        return subprocess.run(command, env=env, capture_output=True, check=True, cwd=tmp_path).stdout
+
+    made = output("init", "-", "--id", "a")
+    assert "°C" in made.decode()
+    name = b"caf\xc3\xa9-\xff.toml"
+    (tmp_path / os.fsdecode(name)).write_bytes(made)
+    (checked,) = json.loads(output("check", "--json", name).decode(encoding))
+    assert checked["file"] == os.fsdecode(name)

@@ -138,6 +138,29 @@ def test_what_needs_a_network_is_left_out_and_said(tmp_path: Path, capsys: pytes
     assert "nothing to simulate" in err
 
 
+def test_a_query_whose_markers_need_a_network_is_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had no windows, without a word."""
+    marked = {**QUERY, "window": {"type": "punctuation", "markers": "mode"}, "id": "marked"}
+    (tmp_path / "marked.json").write_text(json.dumps(marked))
+    assert main(["simulate", *files(tmp_path, SENSOR, QUERY), str(tmp_path / "marked.json"), "--seconds", "15"]) == 0
+    assert 'query "marked" is left out, with its sensor "mode"' in capsys.readouterr().err
+
+
+def test_one_id_in_two_files_is_refused_unless_it_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second query had no windows, and of two sensors one counted, without a word."""
+    given = files(tmp_path, SENSOR, QUERY)
+    assert main(["simulate", *given, *given, "--seconds", "15"]) == 0
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({**QUERY, "id": "boiler-10s", "aggregates": ["min"]}))
+    capsys.readouterr()
+    assert main(["simulate", *given, str(other)]) == 2
+    assert f'query "boiler-10s" is another one in {given[1]}' in capsys.readouterr().err
+
+
 def test_live_ends_after_its_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sensor = {**SENSOR, "disorder": "0s", "rate": 50}
     del sensor["begin"]

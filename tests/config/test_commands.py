@@ -236,6 +236,17 @@ def test_check_connect_says_what_is_no_file(tmp_path: Path, capsys: pytest.Captu
     assert "terin" not in said
 
 
+def test_check_connect_looks_for_the_files_of_sensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "edge.toml"
+    sensors = "".join(f'[sensor.{name}]\ndriver = "file"\npath = "{name}.csv"\n' for name in ("there", "gone"))
+    file.write_text(f'[node]\nid = "a"\n[uplink]\nbroker = "mqtt://127.0.0.1:1"\n{sensors}')
+    (tmp_path / "there.csv").touch()
+    assert main(["check", "--connect", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert f'sensor "gone": {tmp_path / "gone.csv"} does not exist' in said
+    assert "there.csv" not in said
+
+
 @pytest.mark.usefixtures("closed_folder")
 @pytest.mark.parametrize(
     ("words", "why"),

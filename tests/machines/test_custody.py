@@ -44,6 +44,7 @@ from tests.support.machines.scripted_child import SUM, Sender, root_of
 from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, S, SimulatedHost, gateway_host, read
 
 LIVE = replace(SENSOR, rereadable=False, own_clock=False)
+AGAIN, NOTHING = Configured((LIVE,), (QUERY,), (), (QUERY.id,)), Configured((), (), (), ())
 SUMS = Query("sums", 1, "door", Tumbling(S), SUM)
 VISITS = Query("visits", 1, "door", Session(5 * S), SUM)
 
@@ -94,6 +95,36 @@ def test_a_source_first_heard_now_leaves_one_gap_record_of_what_was_under_way() 
     (gap,) = (gap for frame in host.frames for gap in frame.gaps)
     assert (gap.reason, gap.end_us, gap.nodes) == ("began", T0, ("a",))
     assert gap.start_us < T0
+
+
+def test_a_source_that_is_removed_and_added_again_was_not_heard_in_between() -> None:
+    """protocol 3.1: its group is kept, and windows of the query may begin from its last reading on."""
+    host = gateway_host(sensors=(LIVE,))
+    read(host, T0 + S, 1, T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    host.do(NOTHING, T0 + 3 * S)
+    host.do(Tick(), T0 + 4 * S)
+    before = len(host.frames)
+    host.do(AGAIN, T0 + 9 * S)
+    host.do(Tick(), T0 + 10 * S)
+    host.do(AGAIN, T0 + 11 * S)
+    host.do(Tick(), T0 + 12 * S)
+    (gap,) = (gap for frame in host.frames[before:] for gap in frame.gaps)
+    assert (gap.reason, gap.start_us, gap.end_us) == ("began", T0 + S + 1, T0 + 9 * S)
+
+
+def test_a_source_that_was_removed_and_is_added_at_a_start_is_a_new_one() -> None:
+    """protocol 3.1: what is stored of it is deleted, and the record begins where the group stands."""
+    host = gateway_host(sensors=(LIVE,))
+    read(host, T0 + S, 1, T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    host.do(NOTHING, T0 + 3 * S)
+    host.do(Tick(), T0 + 4 * S)
+    assert not [name for name in host.disk.slots if name.startswith(f"{SOURCE.name}/")]
+    again = gateway_host(host.disk, T0 + 60 * S, sensors=(LIVE,))
+    again.do(Tick(), T0 + 61 * S)
+    (gap,) = (gap for frame in again.frames for gap in frame.gaps if gap.reason == "began")
+    assert (gap.start_us, gap.end_us) == (T0 + S + 1, T0 + 60 * S)
 
 
 # --- a merger ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from edge_agent.algebra.punctuation.markers import LEAD, Marker, Markers, ordina
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.events import Action, Event, LinkUp, Mark, Note, Read, Tick
+from edge_agent.machines.gateway import value_changes
 from edge_agent.machines.gateway.value_changes import ValueChanges
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.slicing.slicer import Slicer
@@ -328,6 +329,17 @@ def test_the_first_value_of_a_series_changes_nothing() -> None:
     assert again.of([batch((9, 1), (7, 2))], None) == [(7, 2.0), (9, 1.0)]
 
 
+def test_of_series_without_end_the_last_values_of_those_heard_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device invents a label with each message; one series goes on."""
+    monkeypatch.setattr(value_changes, "MOST_SERIES", 3)
+    changes, stays = ValueChanges(), (("machine", "a"),)
+    for n in range(10):
+        labels = [stays, (("machine", f"invented-{n}"),)]
+        found = changes.of([Batch(np.array([n, n]), np.array([float(n), 5.0]), np.arange(2), labels)], None)
+        assert found == ([(n, float(n))] if n else [])
+    assert list(changes.last.values()) == [5.0, 9.0, 5.0]
+
+
 @pytest.mark.parametrize("after", [-1, 0, 4_094, 4_095, 10**6])
 def test_a_windows_number_comes_back_from_its_key(after: int) -> None:
     """Also where a merger passes on what is on time before what is late, and where a few were lost."""
@@ -357,7 +369,7 @@ def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
         (b'{"cmd": "mark", "at": "1970-01-01T01:00:00"}', AT),
         (b'{"cmd": "mark", "at": -1}', AT),
         (b'{"cmd": "mark", "at": true}', AT),
-        (b'{"cmd": "mark", "time": 5}', "time: unknown key of a mark; keys are at, kind, marker, nodes"),
+        (b'{"cmd": "mark", "time": 5}', "time: unknown key of mark; keys are at, kind, marker, nodes"),
         (b'{"cmd": "mark", "kind": "middle"}', "kind: needs start or end, or leave it out"),
     ],
 )

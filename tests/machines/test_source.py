@@ -8,7 +8,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from edge_agent.algebra.partials.partial import Batch
 from edge_agent.machines.checkpoint.slots import SourceState
+from edge_agent.machines.events import Read
 from edge_agent.machines.gateway.source import Source
 from tests.support.machines.simulated_host import SENSOR, T0
 
@@ -37,3 +39,14 @@ def test_a_source_is_stored_again_if_any_of_its_state_changed(name: str) -> None
     assert changed is not None
     assert repr(getattr(changed, name)) != repr(getattr(Source(SENSOR, T0).snapshot(), name))
     assert source.changed() is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "clock_us", "ended"), [(1, T0, False), (1, None, False), (0, T0, False), (0, None, True)]
+)
+def test_a_source_that_has_ended_goes_on_if_its_driver_does(rows: int, clock_us: int | None, ended: bool) -> None:
+    """Its file has grown, or is another one."""
+    source = Source(SENSOR, T0, ended=True)
+    empty = np.zeros(rows, np.int64)
+    source.take(Read(SENSOR.id, Batch(empty, empty, empty, [()]), clock_us=clock_us), T0)
+    assert source.ended == ended

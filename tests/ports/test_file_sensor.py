@@ -314,3 +314,27 @@ def test_a_file_that_became_shorter_is_another_one_and_read_from_its_beginning(
     assert [v for _, v, _ in of(drain(driver, clock))] == [7.0]
     assert [note.name for note in driver.notes()] == ["sensor.another_file"]
     driver.close()
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.0, 60.0), (60.0, 1.0), (10.0, 0.0), (0.0, 10.0)])
+def test_with_another_speed_a_file_goes_on_where_it_was(
+    before: float, after: float, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was read from its beginning, and its readings counted twice."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 500)
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n" + "".join(f"{T0 + n},{n}\n" for n in range(9_000)))
+    sensors = Sensors(clock)
+    sensors.configure([sensor(path, speed=before)], {})
+    found = [v for _, v, _ in of(sensors.poll(clock.us))]
+    for _ in range(10):
+        found += [v for _, v, _ in of(sensors.poll(clock.pass_s(1)))]
+    found += [v for _, v, _ in of(sensors.configure([sensor(path, speed=after)], {}))]
+    many = len(found)
+    for _ in range(20):
+        found += [v for _, v, _ in of(sensors.poll(clock.pass_s(1)))]
+    assert found == [float(n) for n in range(len(found))]
+    if after:
+        assert 0 <= 20 * after - (len(found) - many) <= after
+    assert len(found) > many
+    sensors.close()

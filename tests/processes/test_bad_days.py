@@ -198,6 +198,25 @@ def test_run_once_ends_when_its_files_are_read_and_receipted(tmp_path: Path, bro
 
 
 @pytest.mark.broker
+def test_run_once_reads_all_of_a_second_file_of_the_same_sensor(tmp_path: Path, brokers: Brokers) -> None:
+    """It ended behind the first readings: the spool says that the sensor's file, the first one, has been read."""
+    (broker,) = brokers(1)
+    config, hour_s = tmp_path / "headwater.toml", int(time.time()) - 3600  # late, but not beyond the horizon
+    with Top(broker.url) as top:
+        for name, begin_s in (("one.csv", hour_s), ("two.csv", hour_s + 400)):
+            lines = "".join(f"{begin_s + n * 100},{n}\n" for n in range(4))
+            (tmp_path / name).write_text(f"time,value\n{lines}")
+            config.write_text(
+                f'[node]\nid = "gw-1"\n[uplink]\nbroker = "{broker.url}"\n[sensor.boiler]\ndriver = "file"\n'
+                f'path = "{name}"\nspeed = 100\n[query.ten]\nsource = "boiler"\n'
+                'window = {type = "tumbling", length = "10s"}\naggregates = ["count"]\n'
+            )
+            done = headwater("run", "--once", str(config))
+            assert done.returncode == 0, done.stderr
+        eventually(lambda: sum(row.readings for row in top.results().values()) == 8)
+
+
+@pytest.mark.broker
 def test_a_node_that_is_not_ours_to_configure_is_told_so(tmp_path: Path, ended: Begin, brokers: Brokers) -> None:
     (broker,) = brokers(1)
     ended(region("region-1", tmp_path / "region-1", broker.url, "root"))

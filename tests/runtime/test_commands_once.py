@@ -92,6 +92,38 @@ def test_a_command_that_could_not_be_executed_may_be_repeated(started: Started) 
     assert [answer["ok"] for answer in told(loop, wrong, wrong, MARK, MARK)] == [False, False, True, False]
 
 
+def test_a_command_to_all_that_could_not_be_executed_here_may_be_repeated(started: Started) -> None:
+    """Such as `reload` of a file with a mistake. A node said nothing to the corrected command."""
+    loop = started()
+    wrong = {"cmd": "mark", "id": "m-1", "at": "never"}
+    refused = {"cmd": "rebirth", "id": "m-1"}
+    answers = told(loop, wrong, refused, {**MARK, "nodes": "g"}, MARK, MARK, to="")
+    assert [answer["ok"] for answer in answers] == [False, False, False, True]
+
+
+def test_a_command_may_name_as_many_nodes_as_there_are_patterns(started: Started) -> None:
+    """It was cut off at 1024 bytes, and refused because it had no id."""
+    nodes = [f"press-of-hall-number-seven-{n:05}" for n in range(MOST_PATTERNS - 1)]
+    (answer,) = told(started(), {**MARK, "nodes": [*nodes, "g"]}, to="")
+    assert answer["ok"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"{" * 5, b'{"id": "x"}', b'{"cmd": "mark", "pad": "%s"}' % (b"x" * 9_000)],
+    ids=["no JSON", "no name", "too long"],
+)
+@pytest.mark.parametrize("to", ["g", ""])
+def test_what_is_no_command_is_named(payload: bytes, to: str, started: Started) -> None:
+    (answer,) = told(started(), payload, to=to)
+    assert "not a command" in answer["why"]
+
+
+def test_a_misspelt_parent_gives_up_nothing(started: Started) -> None:
+    (answer,) = told(started(), {"cmd": "accept-loss", "id": "x", "parents": ["m"]})
+    assert answer["why"] == "parents: unknown key of accept-loss; keys are parent"
+
+
 @pytest.mark.parametrize("to", ["g", ""])
 def test_a_retained_command_is_refused_and_shown(started: Started, to: str) -> None:
     """It came again with each connection, and was executed again each time."""

@@ -52,6 +52,7 @@ class Key:
     """One key of a table. default: an internal value, REQUIRED, or None for 'not given'.
 
     doc: the meaning, one line. why: the reason for the default. later: a known key that this version does not support.
+    pace: of a sensor, decides only when its readings come: with another value its driver goes on where it was.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Key:
     doc: str = ""
     why: str = ""
     later: bool = False
+    pace: bool = False
 
     @property
     def inside(self) -> str:

@@ -18,6 +18,7 @@ from edge_agent.algebra.partials.partial import readings_in
 from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
 from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group, Query, Sensor
+from edge_agent.algebra.span import FAR_US
 from edge_agent.errors import ConfigError
 from edge_agent.machines.checkpoint.slots import (
     COMMITTED,
@@ -77,7 +78,7 @@ class Gateway(Node):
         self._configured = False
         # sum of the books of dropped groups; `undated`: readings in no window because their time was never known
         self._ended_book = Counter(ENDED_BOOK.read(restored.state) or {})
-        self._dropped: list[GroupSlots] = []  # slots of dropped groups, to delete with the next commit
+        self._gone: dict[str, object] = {}  # slots of dropped groups and removed sensors: the next commit deletes them
         self._queries: tuple[Query, ...] = ()
         self._gaps: list[Gap] = []  # gap records for the next step
         self._late_markers = 0  # markers below the frontier since the last commit
@@ -218,8 +219,10 @@ class Gateway(Node):
         self._queries = event.queries
         self._texts = (event.sensor_texts, event.query_texts)
         sensors = {s.id: s for s in event.sensors}
+        fresh = sensors.keys() - self.sources.keys()
         for name in [n for n in self.sources if n not in sensors]:
             del self.sources[name]
+            self._gone |= SOURCE.write(None, name)
         for sensor in event.sensors:
             known = self.sources.get(sensor.id)
             if known is None:
@@ -233,6 +236,8 @@ class Gateway(Node):
             if query.source in sensors:
                 by_group.setdefault(query.group_at(self.settings.node), []).append(query)
         moved = moved_queries(by_group, self.groups, self.sources)
+        for group in [each for each in self.groups if each.source in fresh]:  # of an earlier time with the sensor
+            self._gaps += self._began(group, self.sources[group.source], self.groups[group].next_begin_us)
         out: list[Action] = []
         for group in [*self.groups, *(g for g in by_group if g not in self.groups)]:
             try:
@@ -262,15 +267,16 @@ class Gateway(Node):
         state.serves(state.slicer.change(queries, moved))
         state.changed = True
 
-    def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
+    def _began(self, group: Group, source: Source, from_us: int = FAR_US) -> tuple[Gap, ...]:
         """The gap record for windows that began before the source was first heard; none if it is read from its start.
 
-        Only windows of time and sessions need the record (3.1): others begin at their own readings or markers.
+        Only windows of time and sessions need the record (3.1): others begin at their own readings or markers. from_us:
+        where windows may begin, if that is earlier than readings in transit.
         """
         from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):
             return ()
-        return self.undated.listening(group, source, self.clock, self.settings.node)
+        return self.undated.listening(group, source, self.clock, self.settings.node, from_us)
 
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
         """Restore groups and sources. A source counts as silent from now on, not since it was last heard."""
@@ -408,7 +414,7 @@ class Gateway(Node):
                 steps[i] = replace(step, frontier_us=frontier_us, dropped=(self.settings.node,), leaves=())
                 self._ended_book.update(state.slicer.book())
                 del self.groups[step.group]
-                self._dropped.append(state.slots)
+                self._gone |= state.slots.gone()
 
     def _after_commit(self) -> list[Action]:
         notes, self._notes = self._notes, []
@@ -429,14 +435,11 @@ class Gateway(Node):
             rows |= COMMITTED.write(now_us)
         if self._ended_book:
             rows |= ENDED_BOOK.write(dict(self._ended_book))
+        rows |= dict.fromkeys(row for row in self._restored if row.startswith(OF_GROUPS)) | self._gone
+        self._restored, self._gone = {}, {}
         for name, source in self.sources.items():
             if (changed := source.changed()) is not None:
                 rows |= SOURCE.write(changed, name)
-        rows |= dict.fromkeys(row for row in self._restored if row.startswith(OF_GROUPS))
-        self._restored = {}
-        for gone in self._dropped:
-            rows |= gone.gone()
-        self._dropped.clear()
         for state in self.groups.values():
             if state.changed:
                 slicer, state.changed = state.slicer, False

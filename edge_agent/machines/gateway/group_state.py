@@ -35,6 +35,12 @@ class GroupState:
         """Set the serving ranges from now on."""
         self.serving = (*serving, *withdrawn(self.sent or (), serving, self.slicer.frontier_us))
 
+    @property
+    def next_begin_us(self) -> int:
+        """The earliest event time at which a query may begin to be served anew here; FAR_US: nothing is known."""
+        newest_us, frontier_us = self.slicer.newest_us, self.slicer.frontier_us
+        return min((us for us in (newest_us + 1, frontier_us) if us > NEVER_US + 1), default=FAR_US)
+
     def take_rows(self) -> list[StepRows]:
         rows, self.rows = self.rows, []
         return rows

@@ -25,7 +25,8 @@ class Source:
     heard_us: node time of the last reading. newest_us: newest event time. own_clock, clock_us: the sensor has a clock
     of its own, and its time. mark_us: no reading below this event time follows, by the source's own promise (a
     watermark of a recording); if set, it alone decides. readings: how many were taken. buffered: readings in batches.
-    began_us: node time when listening to it began; NEVER_US: in an earlier process.
+    began_us: node time when listening to it began; NEVER_US: in an earlier process. ended: all was read, as far as
+    is known. asked: its driver has returned something in this process.
     """
 
     sensor: Sensor
@@ -43,6 +44,7 @@ class Source:
     buffered: int = 0
     stored: SourceState | None = None  # as the last commit wrote it
     began_us: int = NEVER_US
+    asked: bool = False
 
     def take(self, read: Read, now_us: int) -> None:
         """Buffer the readings of an event, so that many small batches are sliced as one."""
@@ -60,7 +62,9 @@ class Source:
             self.mark_us = read.mark_us
         if read.position is not None:
             self.position = read.position
-        self.ended = self.ended or read.ended
+        # what has ended may go on: a file that has grown, or another file of the same name
+        self.ended = read.ended or (self.ended and not rows and read.clock_us is None)
+        self.asked = True
 
     def forget(self) -> None:
         """Drop buffered readings and markers, because no query uses this sensor."""

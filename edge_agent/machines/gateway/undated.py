@@ -7,6 +7,7 @@ from typing import Any
 
 from edge_agent.algebra.frame import BEGAN, Gap
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import UNDATED, UndatedState
 from edge_agent.machines.events import ClockChanged, Unheard
 from edge_agent.machines.gateway.source import Source
@@ -23,15 +24,20 @@ class UndatedRecords:
         self._unheard: dict[tuple[Group, ...], tuple[int, int]] = {}
         self._changed = False
 
-    def listening(self, group: Group, source: Source, clock: ClockChanged, node: str) -> tuple[Gap, ...]:
-        """The record for a group whose source is heard from now on; () while the clock is unknown and it must wait."""
+    def listening(
+        self, group: Group, source: Source, clock: ClockChanged, node: str, from_us: int = FAR_US
+    ) -> tuple[Gap, ...]:
+        """The record for a group whose source is heard from now on; () while the clock is unknown and it must wait.
+
+        from_us: begin of the record, if that is earlier than the times of readings in transit.
+        """
         since_us = source.heard_us
         if not clock.known:
             self._boot, self._changed = clock.boot, True
             self._began.append((group, since_us - clock.offset_us))
             return ()
         start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # of readings in transit some are missed
-        return (Gap((group,), start_us, since_us, -1, (node,), BEGAN),)
+        return (Gap((group,), min(start_us, from_us), since_us, -1, (node,), BEGAN),)
 
     def stopped(
         self, groups: tuple[Group, ...], committed_us: int, now_us: int, clock: ClockChanged, node: str

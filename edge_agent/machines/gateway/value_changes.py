@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -12,10 +13,15 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.partials.units import as_floats
 from edge_agent.algebra.query.key import key_text
 
+MOST_SERIES: Final = 65_536  # as many as a sensor may have at once ([limits] keys): devices may invent labels for ever
+
 
 @dataclass(slots=True)
 class ValueChanges:
-    """last: text of a series' labels -> its last value. The first value of a series does not count as a change."""
+    """last: text of a series' labels -> its last value, those heard last at the end, at most MOST_SERIES.
+
+    The first value of a series does not count as a change, neither does the first one after it was forgotten.
+    """
 
     last: dict[str, float] = field(default_factory=dict)
 
@@ -33,6 +39,9 @@ class ValueChanges:
                 labels = batch.labels[series]
                 name = key_text(labels, tuple(label for label, _ in labels))
                 new = np.concatenate([[value[0] != self.last.get(name, value[0])], value[1:] != value[:-1]])
+                self.last.pop(name, None)
                 self.last[name] = float(value[-1])
                 out += zip(batch.time_us[rows[new]].tolist(), value[new].tolist(), strict=True)
+        while len(self.last) > MOST_SERIES:
+            del self.last[next(iter(self.last))]
         return out

@@ -2,9 +2,9 @@
 
 The sensor has its own clock: first time in the file + elapsed time x speed (docs/protocol.md 4.1). Readings are
 delivered in the order of the file, once this clock passes their times. The file can be read again: the position is
-[byte offset, elapsed time, first time, greatest time delivered], the first time null before the first reading. In a
-label, `{/column}` inserts a column, or the value at a JSON pointer. Each reading is one line; line ends within quotes
-are not supported.
+[byte offset, elapsed time, first time, time of the clock], the first time null before the first reading. With another
+speed the clock goes on from its time. In a label, `{/column}` inserts a column, or the value at a JSON pointer. Each
+reading is one line; line ends within quotes are not supported.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import os
 import stat
+from math import ceil
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -55,7 +56,8 @@ class FileSensor(CheckedSensor):
             self._names = [] if self._json else self._header()
             self._begin = self._offset = self._file.tell()  # offset: of the first line not yet delivered
             self._first_us: int | None = None
-            self._last_us = 0  # greatest time delivered
+            self._last_us = 0  # greatest time delivered, by this driver
+            self._from_us = 0  # time of the clock at the position from which this driver goes on
             self._started_us = self._boot_us()
             self._skipping = False  # within a line that is too long
             self._go_on(position)
@@ -69,9 +71,11 @@ class FileSensor(CheckedSensor):
         """Continue at a position of an earlier process."""
         size = self._path.stat().st_size
         match position:
-            case [int(offset), int(elapsed_us), int() | None as first_us, int(last_us)] if offset <= size:
-                self._offset, self._first_us, self._last_us = offset, first_us, last_us
-                self._started_us -= elapsed_us
+            case [int(offset), int(), int() | None as first_us, int(from_us)] if offset <= size:
+                self._offset, self._first_us, self._from_us = offset, first_us, from_us
+                if first_us is not None:
+                    self._last_us = first_us
+                    self._started_us -= ceil((from_us - first_us) / self._speed) if self._speed else 0
             case [int(offset), *_]:
                 why = "the file is shorter than the part already read: it is read as a new file, from its beginning"
                 self.quality.note("another_file", str(self._path), why=why, read_bytes=offset)
@@ -106,13 +110,15 @@ class FileSensor(CheckedSensor):
 
     @property
     def position(self) -> object:
-        """[byte offset, us elapsed, first event time (us), greatest event time delivered (us)].
+        """[byte offset, us elapsed, first event time (us), time of the clock, or the greatest delivered (us)].
 
-        None before the first block was read, and [byte offset, 0, None, 0] before the first reading.
+        None before the first block was read, and [byte offset, 0, None, 0] before the first reading. Only earlier
+        versions use the elapsed time.
         """
         if self._first_us is None:
             return None if self._offset == self._begin else [self._offset, 0, None, 0]
-        return [self._offset, self._boot_us() - self._started_us, self._first_us, self._last_us]
+        reached_us = max(self._from_us, self._last_us, self._clock_us() if self._speed else self._last_us)
+        return [self._offset, self._boot_us() - self._started_us, self._first_us, reached_us]
 
     # --- reading ahead ---------------------------------------------------------------------------------------------
 
@@ -283,7 +289,7 @@ DRIVER: Final = Driver(
         Key("format", Choice(("auto", "csv", "jsonl"), what="format"), "auto", "auto: by the ending of the file name"),
         Key("time", _COLUMN, "time", "column or JSON pointer of the event time"),
         Key("value", _COLUMN, "value", "column or JSON pointer of the value"),
-        Key("speed", Speed(), 1.0, "1: as recorded; 60: a minute per second; 'max': as fast as possible"),
+        Key("speed", Speed(), 1.0, "1: as recorded; 60: a minute per second; 'max': as fast as possible", pace=True),
     ),
     start=FileSensor,
     check=None,

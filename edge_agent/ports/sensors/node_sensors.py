@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions.drivers import DRIVERS
@@ -89,7 +89,7 @@ class Sensors:
             sensor = wanted.get(name)
             if (error := running.locate()) is not None:
                 self._note_failure(name, error)
-            position = running.behind if sensor and _same_source(sensor, running.sensor) else None
+            position = running.behind if sensor and source_of(sensor) == source_of(running.sensor) else None
             self._drop(name)
             if sensor is not None and not DRIVERS[sensor.driver].local:
                 self._start(sensor, position)
@@ -98,7 +98,7 @@ class Sensors:
             sensor = wanted.get(name)
             if sensor != failed:
                 del self._asleep[name]
-                if sensor is not None and _same_source(sensor, failed):
+                if sensor is not None and source_of(sensor) == source_of(failed):
                     kept[name] = position
         for name, sensor in wanted.items():
             if not (DRIVERS[sensor.driver].local or name in self._running or name in self._asleep):
@@ -250,6 +250,10 @@ class Sensors:
             self._drop(name)
 
 
-def _same_source(a: Sensor, b: Sensor) -> bool:
-    """Whether a position of one sensor is valid for the other. They may differ only in labels and checks."""
-    return (a.driver, a.options) == (b.driver, b.options)
+def source_of(sensor: Sensor) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """The driver and the options that decide which readings a sensor has, not those that decide when they come.
+
+    A position of one sensor is valid for another if these are equal. They may differ in labels, checks and pace.
+    """
+    pace = {key.inside for key in DRIVERS[sensor.driver].keys if key.pace}
+    return sensor.driver, tuple(option for option in sensor.options if option[0] not in pace)
