@@ -88,6 +88,8 @@ class Authority:
                 f"{folder}: the authority is valid from {since:%Y-%m-%d} to {until:%Y-%m-%d}, and the clock of this "
                 f"machine says {now:%Y-%m-%d %H:%M}; set the clock, or make another authority with `headwater ca init`"
             )
+        if _public(key) != _public(self.certificate):  # no broker and no node would accept what it signs
+            raise ConfigError(f"{folder}: ca.key is not the key of ca.pem; restore both files from one backup")
         self._key = key
 
     @classmethod
@@ -368,8 +370,8 @@ def _request(request: bytes) -> x509.CertificateSigningRequest:
     return csr
 
 
-def _public(csr: x509.CertificateSigningRequest) -> bytes:
-    return csr.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+def _public(of: x509.CertificateSigningRequest | x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
+    return of.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -204,6 +204,18 @@ def test_a_key_without_its_list_of_certificates_is_refused(
     assert not (authority.folder / "ca.db").exists()
 
 
+@pytest.mark.parametrize("file", ["ca.key", "ca.pem"])
+def test_a_key_of_another_authority_is_named(
+    authority: Authority, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    """As after a mixed backup: it signed certificates that nobody accepted, and said that all was well."""
+    other = Authority.create(authority.folder.parent / "other", "fleet")
+    (authority.folder / file).write_bytes((other.folder / file).read_bytes())
+    assert main(["ca", "token", str(authority.folder), "g1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ca.key is not the key of ca.pem; restore both files from one backup" in line
+
+
 @pytest.mark.parametrize("damage", ["a byte", "empty", "gone", "another"])
 def test_a_damaged_key_is_no_identity(
     url: str, authority: Authority, device: Callable[..., Device], damage: str
