@@ -340,6 +340,7 @@ def write(file: Path, content: bytes, mode: int = 0o644) -> None:
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as out:
+        os.fchmod(out.fileno(), mode)  # the umask may have removed permissions, and a broker is another user
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
