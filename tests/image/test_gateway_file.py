@@ -132,6 +132,11 @@ MISTAKES = [
     (SMALL + '[local_broker]\npassword = "with:a-colon"\n', ["no colon"]),
     (SMALL + '[local_broker]\npassword = "longenough"\nuser = "headwater"\n', ["the user name of the gateway"]),
     (SMALL + '[local]\nbroker = "mqtt://x"\n', ["use [local_broker]"]),
+    (SMALL + '[sensor.s]\ndriver = "mqtt"\ntopic = "a"\n', ["needs a local broker; add [local_broker] with password"]),
+    (
+        SMALL + 'user = "a"\npassword = "12345678"\n',
+        ["uplink.password: the image has a certificate instead; use [enrol]"],
+    ),
     (SMALL + '[spool]\npath = "/boot/spool.db"\n', ["the image keeps the spool"]),
     (SMALL + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n", ["[enrol] needs TLS", "mqtts"]),
     (SMALL + "[enrol]\nurl = 'http://ca'\nca = 'x'\n", ["is not an https address", "is not a certificate in PEM"]),

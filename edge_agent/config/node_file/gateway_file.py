@@ -307,6 +307,9 @@ def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: R
         for word in ("ca_file", "cert_file", "key_file", "password_file"):
             if word in uplink:
                 report.wrong(("uplink", word), None, "the image manages its own files", "use [enrol]")
+        if "password" in uplink:
+            report.wrong(("uplink", "password"), None, "the image has a certificate instead", "use [enrol]")
+            uplink = tables["uplink"] = {word: value for word, value in uplink.items() if word != "password"}
         secure = str(uplink.get("broker", "")).startswith("mqtts://")
         if ours.get("enrol") is not None and secure:
             files = {"ca_file": "ca.pem", "cert_file": "current/cert.pem", "key_file": "current/key.pem"}
