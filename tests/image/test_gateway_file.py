@@ -256,6 +256,10 @@ def test_the_gateway_may_read_what_its_own_broker_says_of_itself() -> None:
             fixed("10.0.0.2/24", "10.0.0.1").replace("mqtt://10.0.0.1", "mqtt://broker.example"),
             "may not find broker.example;",
         ),
+        (
+            fixed("10.0.0.2/24", "10.0.0.1") + '[uplink.brokers]\nregion-2 = "mqtt://hall-2.example"\n',
+            "may not find hall-2.example;",
+        ),
         (fixed("10.0.0.2/24", "10.0.0.1"), ""),
         (fixed("10.0.0.2/24", "10.0.0.1") + 'dns = ["10.0.0.1"]\n', ""),
         (SMALL, ""),

@@ -355,8 +355,10 @@ def unresolved(file: GatewayFile) -> tuple[str, ...]:
     """
     if file.network is None or file.network.address is None or file.network.dns:
         return ()
-    urls = [file.settings.uplink.broker if file.settings.uplink else None, file.enrol.url if file.enrol else None]
-    hosts = [urlsplit(url).hostname for url in urls if url is not None]
+    uplink = file.settings.uplink
+    urls = [uplink.broker, *(url for _, url in uplink.brokers)] if uplink else []
+    urls += [file.enrol.url] if file.enrol else []
+    hosts = [urlsplit(url).hostname for url in urls]
     hosts += file.time.servers if file.time else ()
     return tuple(dict.fromkeys(host for host in hosts if host and not _is_address(host)))
 
