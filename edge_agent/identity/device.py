@@ -232,6 +232,8 @@ class Device:
                     os.chown(each, -1, group)
             link = folder.with_suffix(".link")
             link.symlink_to(folder.name)
+            if self.current.is_dir() and not self.current.is_symlink():  # copied by a program that follows links
+                self.current.rename(folder.with_suffix(".former"))  # deleted with the others below
             link.replace(self.current)
             sync_names(self.folder)  # before the old pair is deleted, to which a power cut would lead back
             for old in self.folder.glob(f"{FOLDER_OF_PAIR}*"):

@@ -289,6 +289,22 @@ def test_a_new_pair_is_on_disk_before_the_old_one_is_deleted(
     assert steps[-1] == str(authority.folder)
 
 
+def test_an_identity_that_was_copied_without_its_link_is_renewed(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    """`scp -r` follows links: no renewal could replace the folder, and the certificate ended."""
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    shutil.copytree(gateway.current, gateway.folder / "copy")
+    gateway.current.unlink()
+    (gateway.folder / "copy").rename(gateway.current)
+    validity = gateway.validity()
+    assert validity is not None
+    assert gateway.ensure(url, None, now_s=validity.renew_s + 1).startswith("g1 renewed its certificate")
+    assert gateway.current.is_symlink()
+    assert len(list(gateway.folder.glob(f"{FOLDER_OF_PAIR}*"))) == 1
+
+
 def test_two_renewals_at_once_leave_an_identity(
     url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
