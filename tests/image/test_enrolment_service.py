@@ -70,9 +70,9 @@ def test_a_certificate_of_the_service_that_cannot_be_written_takes_no_places(
     try:
         monkeypatch.setattr(service_module, "_context", full)
         for _ in range(MOST_FROM_ONE + 1):
-            before = len(tried)
-            socket.create_connection(service.server_address[:2]).close()
-            eventually(lambda before=before: len(tried) > before)
+            tried.clear()
+            socket.create_connection(("127.0.0.1", service.server_address[1])).close()
+            eventually(lambda: tried)
         eventually(lambda: not service._peers)
         device("g1").ensure(f"https://127.0.0.1:{service.server_address[1]}", authority.token("g1"))
     finally:

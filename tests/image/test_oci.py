@@ -51,7 +51,7 @@ def test_images_are_built_without_a_repository(tmp_path: Path) -> None:
     (tools / "buildah").chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     environment["PATH"] = f"{tools}:{environment['PATH']}"
-    words = [top / "gateway_image" / "build-oci", out, "gateway"]
+    words = [str(top / "gateway_image" / "build-oci"), str(out), "gateway"]
     subprocess.run(words, env=environment, check=True, capture_output=True)
     called = (tmp_path / "called").read_text().splitlines()
     assert called[called.index("--timestamp") + 1].isdecimal()
