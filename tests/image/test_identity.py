@@ -204,6 +204,20 @@ def test_a_key_without_its_list_of_certificates_is_refused(
     assert not (authority.folder / "ca.db").exists()
 
 
+def test_a_list_of_revocations_that_is_missing_is_written_again(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a power cut in `ca init`: keys were issued without it, and a second try found them there."""
+    device_of, out = authority.key_pair("g1"), authority.folder.parent / "b1"
+    assert authority.revoke("g1") == (1, 0)
+    (authority.folder / "crl.pem").unlink()
+    assert main(["ca", "issue", str(authority.folder), "b1", "--host", "b1", "--out", str(out)]) == 0, (
+        capsys.readouterr()
+    )
+    revoked = x509.load_pem_x509_crl((out / "crl.pem").read_bytes())
+    assert [each.serial_number for each in revoked] == [x509.load_pem_x509_certificate(device_of[1]).serial_number]
+
+
 @pytest.mark.parametrize("file", ["ca.key", "ca.pem"])
 def test_a_key_of_another_authority_is_named(
     authority: Authority, capsys: pytest.CaptureFixture[str], file: str
