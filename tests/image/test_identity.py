@@ -24,6 +24,7 @@ from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity import authority as authority_module
 from edge_agent.identity.authority import MOST_RENEWALS, Authority, RefusedError, _utc, end_of
 from edge_agent.identity.device import Device
+from edge_agent.identity.signatures import make_key
 
 SECOND = datetime.timedelta(seconds=1)
 SUBJECT = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -216,6 +217,19 @@ def test_a_list_of_revocations_that_is_missing_is_written_again(
     )
     revoked = x509.load_pem_x509_crl((out / "crl.pem").read_bytes())
     assert [each.serial_number for each in revoked] == [x509.load_pem_x509_certificate(device_of[1]).serial_number]
+
+
+def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next try said that a key exists already; it was empty."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(ConfigError, match="No space left on device"):
+            make_key(tmp_path / "update.pem")
+    assert make_key(tmp_path / "update.pem")
 
 
 @pytest.mark.parametrize("file", ["ca.key", "ca.pem"])
