@@ -88,6 +88,8 @@ class Authority:
                 f"{folder}: the authority is valid from {since:%Y-%m-%d} to {until:%Y-%m-%d}, and the clock of this "
                 f"machine says {now:%Y-%m-%d %H:%M}; set the clock, or make another authority with `headwater ca init`"
             )
+        if _public(key) != _public(self.certificate):  # no broker and no node would accept what it signs
+            raise ConfigError(f"{folder}: ca.key is not the key of ca.pem; restore both files from one backup")
         self._key = key
 
     @classmethod
@@ -338,6 +340,7 @@ def write(file: Path, content: bytes, mode: int = 0o644) -> None:
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as out:
+        os.fchmod(out.fileno(), mode)  # the umask may have removed permissions, and a broker is another user
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
@@ -368,8 +371,8 @@ def _request(request: bytes) -> x509.CertificateSigningRequest:
     return csr
 
 
-def _public(csr: x509.CertificateSigningRequest) -> bytes:
-    return csr.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+def _public(of: x509.CertificateSigningRequest | x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
+    return of.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

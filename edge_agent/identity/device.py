@@ -7,6 +7,7 @@ certificate. The command `openssl` makes keys and requests, so a gateway needs n
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import http.client
 import json
@@ -15,7 +16,8 @@ import shutil
 import ssl
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -98,10 +100,27 @@ class Device:
 
         Returns one line that says what was done. url: of the authority's service. token: for enrolment. An expired
         certificate cannot be renewed, and a revoked one neither, which the node cannot know: with a new token it enrols
-        again, as with a damaged key. Raises: ConfigError, PortError.
+        again, as with a damaged key. A second process waits for the first, and finds what that one got.
+        Raises: ConfigError, PortError.
         """
-        now_s = time.time() if now_s is None else now_s
         _host_and_port(url)
+        with self._alone():
+            return self._ensure(url, token, time.time() if now_s is None else now_s)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lock out other processes: each would delete the pair that the other puts into force."""
+        handle = None
+        with suppress(OSError):  # a folder of another user, which what follows names; a file system without locks
+            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+    def _ensure(self, url: str, token: str | None, now_s: float) -> str:
         validity, without = self.validity(), "has no valid certificate"
         if validity is not None and now_s >= validity.until_s:
             validity = None
@@ -213,6 +232,8 @@ class Device:
                     os.chown(each, -1, group)
             link = folder.with_suffix(".link")
             link.symlink_to(folder.name)
+            if self.current.is_dir() and not self.current.is_symlink():  # copied by a program that follows links
+                self.current.rename(folder.with_suffix(".former"))  # deleted with the others below
             link.replace(self.current)
             sync_names(self.folder)  # before the old pair is deleted, to which a power cut would lead back
             for old in self.folder.glob(f"{FOLDER_OF_PAIR}*"):

@@ -79,10 +79,8 @@ class EnrolmentService(ThreadingHTTPServer):
         if datetime.datetime.now(datetime.UTC) >= self._renew_at:
             try:
                 self._renew()
-            except (
-                PortError,
-                RefusedError,
-            ) as err:  # the certificate may still be valid, and the next connection tries again
+            except (OSError, PortError, RefusedError) as err:
+                # such as a full disk; the certificate may still be valid, and the next connection tries again
                 log.error("certificate.failed", extra={"why": str(err)})
         try:
             super().process_request(request, client_address)

@@ -30,10 +30,14 @@ def make_key(file: Path) -> str:
     key = openssl("genpkey", "-algorithm", "ed25519")
     try:
         file.touch(0o600, exist_ok=False)
-        file.write_bytes(key)
     except FileExistsError as err:
         raise ConfigError(f"{file} exists already; keys are never overwritten, name another file") from err
     except OSError as err:
+        raise ConfigError(f"{file}: {err.strerror}") from err
+    try:
+        file.write_bytes(key)
+    except OSError as err:
+        file.unlink()  # a part of a key would pass for one that must not be overwritten
         raise ConfigError(f"{file}: {err.strerror}") from err
     return public_key(file)
 

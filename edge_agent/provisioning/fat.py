@@ -33,6 +33,8 @@ def boot_partition(disk: Path) -> int:
         raise ConfigError(
             f"{disk}: is not a disk image; {'unpack it first' if packed else 'name the .img file or the device'}"
         )
+    if b"FAT" in (sector[54:57], sector[82:85]):
+        raise ConfigError(f"{disk}: is a partition; name the whole card, like /dev/sdX for /dev/sdX1")
     (signature,) = struct.unpack_from("<I", sector, 440)
     kind, (start,) = sector[446 + 4], struct.unpack_from("<I", sector, 446 + 8)
     if signature != SIGNATURE or kind != FAT32_LBA or not start:

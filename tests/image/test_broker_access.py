@@ -294,9 +294,21 @@ def test_both_dialects_say_the_same(tmp_path: Path) -> None:
             assert line in text
 
 
-def test_a_broker_that_root_starts_can_read_its_files(open_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(params=[0o022, 0o077], ids=["022", "077"])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """That of this process, as usual and as on a hardened machine."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def test_a_broker_that_root_starts_can_read_its_files(
+    open_folder: Path, umask: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Started by root, Mosquitto becomes another user. Started by anybody else, it stays who it is."""
     broker, state, port = open_folder / "broker", open_folder / "state", free_port()
+    broker.mkdir()
+    broker.chmod(0o755)
     assert main(["ca", "init", str(open_folder / "ca")]) == 0
     assert main(["ca", "issue", str(open_folder / "ca"), "b1", "--host", "127.0.0.1", "--out", str(broker)]) == 0
     capsys.readouterr()

@@ -77,6 +77,12 @@ def test_scripts_of_the_packages_are_sound(folder: Path, name: str, tmp_path: Pa
     assert "Architecture: all\n" in control
 
 
+def test_a_removal_is_not_lost_in_explanations() -> None:
+    """`systemctl disable` explains in twelve lines what a unit without [Install] is for, as that of enrolment."""
+    lines = (ROOT / "gateway_image" / "debian" / "prerm").read_text().splitlines()
+    assert all("systemctl --quiet " in line for line in lines if "systemctl" in line)
+
+
 def test_the_same_sources_give_the_same_packages(folder: Path, tmp_path: Path) -> None:
     build(tmp_path)
     for name in NAMES:

@@ -20,6 +20,7 @@ from cryptography import x509
 
 from edge_agent.errors import PortError
 from edge_agent.identity import authority as authority_module
+from edge_agent.identity import device as device_module
 from edge_agent.identity.authority import Authority, RefusedError
 from edge_agent.identity.device import FOLDER_OF_PAIR, MOST_ANSWER_BYTES, Device, _post
 
@@ -286,3 +287,49 @@ def test_a_new_pair_is_on_disk_before_the_old_one_is_deleted(
     steps.clear()
     authority.revoke("g1")
     assert steps[-1] == str(authority.folder)
+
+
+def test_an_identity_that_was_copied_without_its_link_is_renewed(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    """`scp -r` follows links: no renewal could replace the folder, and the certificate ended."""
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    shutil.copytree(gateway.current, gateway.folder / "copy")
+    gateway.current.unlink()
+    (gateway.folder / "copy").rename(gateway.current)
+    validity = gateway.validity()
+    assert validity is not None
+    assert gateway.ensure(url, None, now_s=validity.renew_s + 1).startswith("g1 renewed its certificate")
+    assert gateway.current.is_symlink()
+    assert len(list(gateway.folder.glob(f"{FOLDER_OF_PAIR}*"))) == 1
+
+
+def test_two_renewals_at_once_leave_an_identity(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the timer and by hand: one deleted the pair that the other had put into force, and the node was without."""
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    validity = gateway.validity()
+    assert validity is not None
+    due_s, said, others = validity.renew_s + 1, list[str](), list[threading.Thread]()
+    sync_names = device_module.sync_names
+
+    def renew() -> None:
+        said.append(gateway.ensure(url, None, now_s=due_s))
+
+    def meanwhile(folder: Path) -> None:
+        """The second one comes when the first has moved the link, and has not deleted the others yet."""
+        sync_names(folder)
+        if folder == gateway.folder and not others:
+            others.append(threading.Thread(target=renew))
+            others[0].start()
+            others[0].join(2)  # long enough for all of a renewal; it may wait
+
+    monkeypatch.setattr(device_module, "sync_names", meanwhile)
+    renew()
+    others[0].join()
+    assert len(said) == 2
+    assert gateway.validity() is not None, "there is a certificate"
+    assert gateway._has_key()

@@ -22,6 +22,7 @@ from edge_agent.identity import service as service_module
 from edge_agent.identity.authority import Authority
 from edge_agent.identity.device import Device
 from edge_agent.identity.service import MOST_AT_ONCE, MOST_FROM_ONE, OWN_NAME, EnrolmentService
+from tests.support.waiting import eventually
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -49,6 +50,35 @@ def test_the_service_renews_its_own_certificate(
         service.server_close()
         thread.join()
     assert len([each for each in authority.issued() if each.name == OWN_NAME]) == 2, "renewed once"
+
+
+def test_a_certificate_of_the_service_that_cannot_be_written_takes_no_places(
+    authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection that came meanwhile kept its place for ever: after ten of one address nobody there was served."""
+
+    tried = list[None]()
+
+    def full(*_: object) -> None:
+        tried.append(None)
+        raise OSError(28, "No space left on device")
+
+    service = EnrolmentService(authority, "127.0.0.1", 0, ("127.0.0.1",))
+    service._renew_at = datetime.datetime.now(datetime.UTC)
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        monkeypatch.setattr(service_module, "_context", full)
+        for _ in range(MOST_FROM_ONE + 1):
+            tried.clear()
+            socket.create_connection(("127.0.0.1", service.server_address[1])).close()
+            eventually(lambda: tried)
+        eventually(lambda: not service._peers)
+        device("g1").ensure(f"https://127.0.0.1:{service.server_address[1]}", authority.token("g1"))
+    finally:
+        service.shutdown()
+        service.server_close()
+        thread.join()
 
 
 def test_a_device_speaks_to_its_own_authority_only(

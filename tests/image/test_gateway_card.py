@@ -114,6 +114,7 @@ def test_configure_touches_only_disks_with_our_image(
     payload[440:444] = b"abcd"
     for content, word in (
         (bytes(payload), "does not contain the gateway image"),
+        (image.read_bytes()[2048 * 512 :], "is a partition; name the whole card, like /dev/sdX for /dev/sdX1"),
         (b"x" * 4096, "is not a disk image"),
         (b"", "is not a disk"),
     ):

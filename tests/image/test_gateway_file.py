@@ -78,6 +78,10 @@ def fixed(address: str, router: str) -> str:
     return SMALL + f'[network]\naddress = "{address}"\nrouter = "{router}"\n'
 
 
+def listens(address: str) -> str:
+    return SMALL + f'[local_broker]\npassword = "Sensors-1234"\naddress = "{address}"\n'
+
+
 MISTAKES = [
     (fixed("10.0.0.2/24", "10.0.1.1"), ["network.router", "is not in the network of address, 10.0.0.0/24"]),
     (fixed("10.0.0.2/24", "10.0.0.2"), ["is the address of this gateway"]),
@@ -93,6 +97,12 @@ MISTAKES = [
     (fixed("10.0.0.0/24", "10.0.0.1"), ["is the address of the network itself"]),
     (fixed("10.0.0.255/24", "10.0.0.1"), ["is the address of the network itself, or its broadcast"]),
     (fixed("224.0.0.1/24", "224.0.0.2"), ["is not the address of a machine"]),
+    (fixed("10.0.0.2/24", "10.0.0.1") + 'dns = ["255.255.255.255"]\n', ["is not the address of a machine"]),
+    (fixed("0.1.2.3/24", "0.1.2.1"), ["network.address", "is not the address of a machine"]),
+    (fixed("::ffff:10.0.0.2/120", "fe80::1"), ['is an IPv4 address in the form of IPv6; write "10.0.0.2"']),
+    (listens("::ffff:10.0.0.2"), ["local_broker.address", "is an IPv4 address in the form of IPv6"]),
+    (listens("fe80::1"), ["local_broker.address", "no broker starts on it"]),
+    (listens("255.255.255.255"), ["is not the address of a machine"]),
     (fixed("fd00::2%eth0/64", "fd00::1"), ["has a scope"]),
     (SMALL + '[local_broker]\npassword = "Sensors-1234"\naddress = "fe80::1%a\\nuser root"\n', ["has a scope"]),
     (
@@ -122,6 +132,11 @@ MISTAKES = [
     (SMALL + '[local_broker]\npassword = "with:a-colon"\n', ["no colon"]),
     (SMALL + '[local_broker]\npassword = "longenough"\nuser = "headwater"\n', ["the user name of the gateway"]),
     (SMALL + '[local]\nbroker = "mqtt://x"\n', ["use [local_broker]"]),
+    (SMALL + '[sensor.s]\ndriver = "mqtt"\ntopic = "a"\n', ["needs a local broker; add [local_broker] with password"]),
+    (
+        SMALL + 'user = "a"\npassword = "12345678"\n',
+        ["uplink.password: the image has a certificate instead; use [enrol]"],
+    ),
     (SMALL + '[spool]\npath = "/boot/spool.db"\n', ["the image keeps the spool"]),
     (SMALL + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n", ["[enrol] needs TLS", "mqtts"]),
     (SMALL + "[enrol]\nurl = 'http://ca'\nca = 'x'\n", ["is not an https address", "is not a certificate in PEM"]),
@@ -240,6 +255,10 @@ def test_the_gateway_may_read_what_its_own_broker_says_of_itself() -> None:
         (
             fixed("10.0.0.2/24", "10.0.0.1").replace("mqtt://10.0.0.1", "mqtt://broker.example"),
             "may not find broker.example;",
+        ),
+        (
+            fixed("10.0.0.2/24", "10.0.0.1") + '[uplink.brokers]\nregion-2 = "mqtt://hall-2.example"\n',
+            "may not find hall-2.example;",
         ),
         (fixed("10.0.0.2/24", "10.0.0.1"), ""),
         (fixed("10.0.0.2/24", "10.0.0.1") + 'dns = ["10.0.0.1"]\n', ""),

@@ -24,6 +24,7 @@ from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity import authority as authority_module
 from edge_agent.identity.authority import MOST_RENEWALS, Authority, RefusedError, _utc, end_of
 from edge_agent.identity.device import Device
+from edge_agent.identity.signatures import make_key
 
 SECOND = datetime.timedelta(seconds=1)
 SUBJECT = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -202,6 +203,45 @@ def test_a_key_without_its_list_of_certificates_is_refused(
     assert "ca.db is missing" in said
     assert said.count("\n") == 1
     assert not (authority.folder / "ca.db").exists()
+
+
+def test_a_list_of_revocations_that_is_missing_is_written_again(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a power cut in `ca init`: keys were issued without it, and a second try found them there."""
+    device_of, out = authority.key_pair("g1"), authority.folder.parent / "b1"
+    assert authority.revoke("g1") == (1, 0)
+    (authority.folder / "crl.pem").unlink()
+    assert main(["ca", "issue", str(authority.folder), "b1", "--host", "b1", "--out", str(out)]) == 0, (
+        capsys.readouterr()
+    )
+    revoked = x509.load_pem_x509_crl((out / "crl.pem").read_bytes())
+    assert [each.serial_number for each in revoked] == [x509.load_pem_x509_certificate(device_of[1]).serial_number]
+
+
+def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next try said that a key exists already; it was empty."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(ConfigError, match="No space left on device"):
+            make_key(tmp_path / "update.pem")
+    assert make_key(tmp_path / "update.pem")
+
+
+@pytest.mark.parametrize("file", ["ca.key", "ca.pem"])
+def test_a_key_of_another_authority_is_named(
+    authority: Authority, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    """As after a mixed backup: it signed certificates that nobody accepted, and said that all was well."""
+    other = Authority.create(authority.folder.parent / "other", "fleet")
+    (authority.folder / file).write_bytes((other.folder / file).read_bytes())
+    assert main(["ca", "token", str(authority.folder), "g1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ca.key is not the key of ca.pem; restore both files from one backup" in line
 
 
 @pytest.mark.parametrize("damage", ["a byte", "empty", "gone", "another"])

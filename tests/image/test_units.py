@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from edge_agent.cli.main import VERBS
+from edge_agent.cli.main import VERBS, main
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 UNITS: Final = ROOT / "gateway_image" / "units"
@@ -112,6 +112,20 @@ class Manager:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def test_a_node_whose_id_begins_with_a_hyphen_enrols(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such an id is allowed everywhere, and must not be taken for an option."""
+    text = (UNITS / "headwater-enrol.service").read_text()
+    (line,) = re.findall(r"^ExecStart=/usr/bin/headwater (.+)$", text, re.MULTILINE)
+    for name, value in (
+        ("${NODE_ID}", "-x"),
+        ("${CA_URL}", "https://ca"),
+        ("/var/lib/headwater-identity", str(tmp_path)),
+    ):
+        line = line.replace(name, value)
+    assert main(line.split()) == 2
+    assert "ca.pem does not exist" in capsys.readouterr().err
 
 
 def test_a_first_certificate_does_not_wait_for_the_timer() -> None:

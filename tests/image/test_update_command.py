@@ -285,16 +285,20 @@ def test_a_version_in_force_may_be_restarted_as_often_as_one_likes(machine: Mach
     assert [machine.runs() for _ in range(MOST_STARTS)] == [VERSION] * (MOST_STARTS - 1) + ["image"]
 
 
-@pytest.mark.parametrize(("pid", "noted"), [("17", True), ("", False)])
+@pytest.mark.parametrize(
+    ("pid", "result", "noted"),
+    [("17", "success", True), ("", "success", False), ("17", "oom-kill", False)],  # systemd.exec(5), SERVICE_RESULT
+)
 @pytest.mark.parametrize("installed", [True, False])
 def test_only_a_requested_stop_of_a_gateway_with_updates_is_noted(
-    tmp_path: Path, pid: str, noted: bool, installed: bool
+    tmp_path: Path, pid: str, result: str, noted: bool, installed: bool
 ) -> None:
     script = Path(__file__).parents[2] / "gateway_image/overlay/usr/lib/headwater-image/stopped"
     text = script.read_text().replace("/var/lib/headwater-update", str(tmp_path))
     if installed:
         (tmp_path / "state.json").touch()
-    subprocess.run(["sh", "-e", "-c", text], env={**os.environ, "MAINPID": pid}, check=True)
+    environment = {**os.environ, "MAINPID": pid, "SERVICE_RESULT": result}
+    subprocess.run(["sh", "-e", "-c", text], env=environment, check=True)
     assert (tmp_path / "stopped").exists() == (noted and installed)
     assert (tmp_path / "stopped").name == VersionFolder(tmp_path)._stopped.name
 

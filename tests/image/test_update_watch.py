@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,23 @@ def test_a_verdict_about_the_version_before_puts_none_into_force(
 ) -> None:
     after = watched(tmp_path, monkeypatch, parent_answers("0.2.0"))
     assert (after.current, after.trial, after.starts) == (IMAGE, "0.3.0", 1)
+
+
+def test_a_gateway_that_is_stopped_during_a_trial_stays_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After ten minutes its version was given up, and the gateway started, while somebody worked at the machine."""
+    store = VersionFolder(tmp_path)
+    store.write(FIRST)
+    stopped, answered = ServiceState(False, stopped=True), ServiceState(True, parent_answers("0.2.0"), 1.0)
+    looks, clock, asked = iter([stopped] * 20 + [answered]), iter(range(0, 100_000, 300)), list[tuple[str, ...]]()
+    monkeypatch.setattr(update, "EVERY_S", 0.0)
+    monkeypatch.setattr(update, "_service", lambda: next(looks))
+    monkeypatch.setattr(update, "_systemctl", lambda *words: asked.append(words))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    assert update._watch(store, argparse.Namespace()) == 0
+    assert store.read().current == "0.2.0"
+    assert asked == []
 
 
 def test_the_version_that_was_started_meanwhile_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

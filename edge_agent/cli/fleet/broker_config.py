@@ -82,6 +82,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "mosquitto.conf").write_text(files.config, encoding="utf-8")
+        (folder / "mosquitto.conf").chmod(0o644)  # whatever the umask is: at SIGHUP Mosquitto reads it as its own user
         (folder / "acl").write_text(files.acl, encoding="utf-8")
         (folder / "acl").chmod(0o640)
         hint = _hand_over([folder / "acl", folder / "key.pem"], state, args.user or MOSQUITTO)

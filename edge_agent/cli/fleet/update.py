@@ -247,11 +247,12 @@ def _watch(store: VersionFolder, args: argparse.Namespace) -> int:
     chosen, since_s = store.read().chosen, time.monotonic()
     while True:
         versions = store.read()
-        if versions.chosen != chosen:
-            chosen, since_s = versions.chosen, time.monotonic()
-        if chosen == IMAGE:
+        if versions.chosen == IMAGE:
             return 0
-        found = verdict(versions, _service(), time.monotonic() - since_s, parent_answers(chosen))
+        service = _service()
+        if versions.chosen != chosen or service.stopped:  # else a gateway that somebody stopped would be started again
+            chosen, since_s = versions.chosen, time.monotonic()
+        found = verdict(versions, service, time.monotonic() - since_s, parent_answers(chosen))
         if found != "wait":
             with store.locked():
                 versions = store.read()
@@ -273,7 +274,8 @@ def _service() -> ServiceState:
     shown = dict(line.partition("=")[::2] for line in printed.splitlines())
     since_us = int(shown.get("ActiveEnterTimestampMonotonic") or 0)
     for_s = time.clock_gettime(time.CLOCK_MONOTONIC) - since_us / 1e6
-    return ServiceState(shown.get("ActiveState") == "active", shown.get("StatusText", ""), for_s)
+    active = shown.get("ActiveState")
+    return ServiceState(active == "active", shown.get("StatusText", ""), for_s, stopped=active == "inactive")
 
 
 def _spool_form() -> SpoolForm | None:

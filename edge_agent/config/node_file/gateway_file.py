@@ -10,7 +10,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
+from ipaddress import IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface, ip_network
 from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ LOCAL_PASSWORD: Final = PurePosixPath("/run/headwater/local-password")  # of the
 LOCAL_BROKER: Final = "mqtt://127.0.0.1:1883"
 AGENT_USER: Final = "headwater"
 MOST_SSID_BYTES: Final = 32
+OF_NO_MACHINE: Final = (ip_network("0.0.0.0/8"), ip_network("255.255.255.255"))  # RFC 6890, 2.2.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,13 @@ class Address(AsWritten):
             return report.wrong(at, value, "is not an IP address", hint)
         if "%" in value:  # any text may follow, which would stand in files of the machine
             return report.wrong(at, None, "has a scope", "leave out what begins with %")
-        if found.is_multicast or (not self.own and (found.is_unspecified or found.is_loopback)):
+        ip = found.ip if isinstance(found, IPv4Interface | IPv6Interface) else found
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+            return report.wrong(at, value, "is an IPv4 address in the form of IPv6", f'write "{ip.ipv4_mapped}"')
+        if self.own and ip.version == 6 and ip.is_link_local:  # without its network, which a scope would name
+            return report.wrong(at, value, "counts within one network only, and no broker starts on it", "use another")
+        nobody = found.is_loopback or found.is_unspecified or any(ip in network for network in OF_NO_MACHINE)
+        if found.is_multicast or (nobody and not (self.own and (found.is_unspecified or found.is_loopback))):
             return report.wrong(at, value, "is not the address of a machine", hint)
         if isinstance(found, IPv4Interface | IPv6Interface) and _is_of_network(found):
             return report.wrong(at, value, "is the address of the network itself, or its broadcast", hint)
@@ -300,6 +307,9 @@ def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: R
         for word in ("ca_file", "cert_file", "key_file", "password_file"):
             if word in uplink:
                 report.wrong(("uplink", word), None, "the image manages its own files", "use [enrol]")
+        if "password" in uplink:
+            report.wrong(("uplink", "password"), None, "the image has a certificate instead", "use [enrol]")
+            uplink = tables["uplink"] = {word: value for word, value in uplink.items() if word != "password"}
         secure = str(uplink.get("broker", "")).startswith("mqtts://")
         if ours.get("enrol") is not None and secure:
             files = {"ca_file": "ca.pem", "cert_file": "current/cert.pem", "key_file": "current/key.pem"}
@@ -345,8 +355,10 @@ def unresolved(file: GatewayFile) -> tuple[str, ...]:
     """
     if file.network is None or file.network.address is None or file.network.dns:
         return ()
-    urls = [file.settings.uplink.broker if file.settings.uplink else None, file.enrol.url if file.enrol else None]
-    hosts = [urlsplit(url).hostname for url in urls if url is not None]
+    uplink = file.settings.uplink
+    urls = [uplink.broker, *(url for _, url in uplink.brokers)] if uplink else []
+    urls += [file.enrol.url] if file.enrol else []
+    hosts = [urlsplit(url).hostname for url in urls]
     hosts += file.time.servers if file.time else ()
     return tuple(dict.fromkeys(host for host in hosts if host and not _is_address(host)))
 

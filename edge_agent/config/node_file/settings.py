@@ -163,7 +163,7 @@ def read_settings(value: Mapping[str, object], report: Report, also: tuple[str, 
         return BAD
     settings = Settings(**read_tables, definitions=tuple(d for d in found if isinstance(d, Definition)))
     settings = _with_lower(settings)
-    _fits_together(settings, report)
+    _fits_together(settings, report, "local_broker" if "local_broker" in also else "local")
     return settings
 
 
@@ -240,8 +240,8 @@ def _with_lower(settings: Settings) -> Settings:
     return replace(settings, lower=replace(lower or LowerTable(), **{name: getattr(uplink, name) for name in shared}))
 
 
-def _fits_together(settings: Settings, report: Report) -> None:
-    """Checks that involve several tables."""
+def _fits_together(settings: Settings, report: Report, local: str) -> None:
+    """Checks that involve several tables. local: name of the table with the local broker in this file."""
     node, lower = settings.node, settings.lower
     if node.role == "root" and (lower is None or lower.broker is None):
         report.wrong(("lower",), None, '"broker" is missing', 'add broker = "mqtt://..."')
@@ -268,7 +268,8 @@ def _fits_together(settings: Settings, report: Report) -> None:
         sensor = definition.value
         if isinstance(sensor, Sensor) and DRIVERS[sensor.driver].local and settings.local is None:
             why = f"driver {sensor.driver} needs a local broker"
-            report.wrong(("sensor", definition.id), None, why, 'add [local] with broker = "mqtt://127.0.0.1:1883"')
+            keys = 'broker = "mqtt://127.0.0.1:1883"' if local == "local" else 'password = "..."'
+            report.wrong(("sensor", definition.id), None, why, f"add [{local}] with {keys}")
 
 
 def _grace(settings: Settings, report: Report) -> None:

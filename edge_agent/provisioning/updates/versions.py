@@ -73,11 +73,15 @@ NOTHING: Final = Allowed()
 
 
 class ServiceState(NamedTuple):
-    """The state of the gateway's systemd service. text: its status line. for_s: seconds since it became active."""
+    """The state of the gateway's systemd service. text: its status line. for_s: seconds since it became active.
+
+    stopped: by request; a service that failed is about to start again.
+    """
 
     active: bool
     text: str = ""
     for_s: float = 0.0
+    stopped: bool = False
 
 
 def order_of(version: str) -> tuple[int, ...]:
@@ -174,9 +178,10 @@ def give_up(versions: Versions, version: str) -> Versions:
 def verdict(versions: Versions, service: ServiceState, waited_s: float, answered: str) -> Verdict:
     """Whether the chosen version is 'healthy' or 'unfit'; 'wait' while that is not known.
 
-    waited_s: how long it has been observed. answered: the status line of a process whose parent has answered. On trial,
-    a version must reach its parent within TRIAL_S: there should be a network, as the update came over it or with a
-    person on site. In force, a version only has to run, because without a network no other version would do better.
+    waited_s: how long it has been observed, since it was last stopped. answered: the status line of a process whose
+    parent has answered. On trial, a version must reach its parent within TRIAL_S: there should be a network, as the
+    update came over it or with a person on site. In force, a version only has to run, because without a network no
+    other version would do better.
     """
     if versions.chosen in (IMAGE, versions.current):
         return "healthy" if service.active and service.for_s >= SETTLED_S else "wait"
