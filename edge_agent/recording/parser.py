@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -32,6 +34,7 @@ MS: Final = UNITS_US["ms"]
 MOST_DIGITS: Final = 290  # of an integer that is read exactly: times a unit, it is in the range of a double
 PARSED_DIGITS: Final = 4_000  # of an integer that Python parses
 
+_QUERY_ID: Final = re.compile("r[0-9]{5,}-q[0-9]{3,}")
 _LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as a gateway, but windows may be microseconds long
 
 
@@ -329,18 +332,27 @@ def _together(
     groups: dict[Group, list[RecordedQuery]] = {}
     for one in asked:
         groups.setdefault(group_of(one.query), []).append(one)
-    why: dict[str, ConfigError] = {}
+    why: dict[str, str] = {}
     for members in groups.values():
-        fit: tuple[Query, ...] = ()
-        if _refusal(tuple(one.query for one in members), scale) is None:
-            continue
-        for one in members:
-            if (err := _refusal((*fit, one.query), scale)) is None:
-                fit = (*fit, one.query)
+        fit: list[RecordedQuery] = []
+        waiting = [members]
+        while waiting:  # halves, because a trial of each query beside all others takes the square of their number
+            some = waiting.pop()
+            err = _refusal(tuple(one.query for one in (*fit, *some)), scale)
+            if err is None:
+                fit += some
+            elif len(some) > 1:
+                waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
             else:
-                why[one.query.id] = err
+                why[some[0].query.id] = _as_recorded(str(err), asked)
     lines = [f"query {one.recorded_id}: {why[one.query.id]}" for one in asked if one.query.id in why]
     return [one for one in asked if one.query.id not in why], [*refused, *lines]
+
+
+def _as_recorded(text: str, asked: Sequence[RecordedQuery]) -> str:
+    """A message with the ids of the queries in the file instead of those in the tree."""
+    ids = {one.query.id: str(one.recorded_id) for one in asked}
+    return _QUERY_ID.sub(lambda found: ids.get(found[0], found[0]), text)
 
 
 def _refusal(queries: tuple[Query, ...], scale: int | None) -> ConfigError | None:
@@ -348,10 +360,16 @@ def _refusal(queries: tuple[Query, ...], scale: int | None) -> ConfigError | Non
     try:
         plan(queries, scale)
         for query in queries:
-            query_of(canonical_query(query))
+            _read_by_root(query)
     except ConfigError as err:
         return err
     return None
+
+
+@functools.lru_cache(maxsize=4_096)  # more than the queries of a recording, which are tried in several sets
+def _read_by_root(query: Query) -> None:
+    """Raises: ConfigError if the root cannot read the query, as it is in frames."""
+    query_of(canonical_query(query))
 
 
 def _bounded(asked: list[RecordedQuery], refused: list[str]) -> tuple[list[RecordedQuery], list[str]]:
