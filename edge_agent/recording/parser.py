@@ -90,20 +90,25 @@ def parse(text: str | bytes, name: str, number: int = 0, file: str = "") -> Reco
 
     Raises: ConfigError, one line, if the text is not a recording. Invalid queries are in `refused`.
     """
-    try:
-        table = json.loads(text, parse_int=_integer, object_pairs_hook=_once)
-    except UnicodeDecodeError as err:
-        raise ConfigError(f"{file or name}: not UTF-8 text: byte {err.start}; save it as UTF-8") from err
-    except RecursionError as err:
-        raise ConfigError(f"{file or name}: nested too deep; flatten it") from err
-    except ConfigError as err:
-        raise ConfigError(f"{file or name}: {err}") from err
-    except ValueError as err:
-        raise ConfigError(f"{file or name}: not JSON: {reason(err)}") from err
+    table = table_of(text, file or name)
     try:
         return _recording(table, name, f"r{number:05d}")
     except ConfigError as err:
         raise ConfigError(f"{file or name}: {err}") from err
+
+
+def table_of(text: str | bytes, file: str) -> Any:
+    """The values in the text of a recording. file: start of the line of an error. Raises: ConfigError, one line."""
+    try:
+        return json.loads(text, parse_int=_integer, object_pairs_hook=_once)
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{file}: not UTF-8 text: byte {err.start}; save it as UTF-8") from err
+    except RecursionError as err:
+        raise ConfigError(f"{file}: nested too deep; flatten it") from err
+    except ConfigError as err:
+        raise ConfigError(f"{file}: {err}") from err
+    except ValueError as err:
+        raise ConfigError(f"{file}: not JSON: {reason(err)}") from err
 
 
 def _integer(digits: str) -> float:
@@ -129,9 +134,7 @@ def _recording(table: Any, name: str, source: str) -> Recording:
     if not isinstance(table, dict):
         raise ConfigError(f"wanted an object, got {type(table).__name__}")
     table = _without_nulls(table)
-    unit_us = unit_us_of(str(table.get("unit", "ms")))
-    if unit_us is None:
-        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(table['unit']))}")
+    unit_us = _unit_us(table)
     raw = table.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
@@ -181,6 +184,22 @@ def _recording(table: Any, name: str, source: str) -> Recording:
         tuple(f"{name}: {line}" for line in refused),
         tuple(f"{name}: {line}" for line in _unanswered(raw, streams, asked, unit_us, scale)),
     )
+
+
+def recorded_queries(table: Mapping[str, Any]) -> tuple[list[RecordedQuery], list[str]]:
+    """Returns (the valid queries of a recording, a line for each other), whatever its streams contain.
+
+    Raises: ConfigError, one line, if the recording has no list of queries, or its unit is none.
+    """
+    table = _without_nulls(table)
+    return _queries(table.get("queries"), "recording", _unit_us(table))
+
+
+def _unit_us(table: Mapping[str, Any]) -> int:
+    unit_us = unit_us_of(str(table.get("unit", "ms")))
+    if unit_us is None:
+        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(table['unit']))}")
+    return unit_us
 
 
 def _unanswered(
