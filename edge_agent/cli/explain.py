@@ -6,6 +6,7 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +17,13 @@ from edge_agent.algebra.sliding.prefix_blocks import PARTS, kept_us
 from edge_agent.cli.main import DONE, complain
 from edge_agent.cli.support.message_rendering import title
 from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, reason_of, sizes_of
-from edge_agent.config.checking.checker import type_of
 from edge_agent.config.checking.documents import read
-from edge_agent.config.checking.durations import UNITS_US, format_duration
-from edge_agent.config.checking.foreign_json import reason
-from edge_agent.config.definitions.definitions import Definition, parse_definition_file, parse_recording_query
+from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.definitions.definitions import Definition, parse_definition_file
 from edge_agent.config.definitions.window_table import window_text
 from edge_agent.config.node_file.settings import MAX_FILE_BYTES, bytes_of, parse
 from edge_agent.errors import ConfigError
+from edge_agent.recording.parser import recorded_queries, table_of
 
 HELP = (
     "Show where the parts of queries are computed, and why: what is sent upward, in which state columns, and where "
@@ -99,12 +99,7 @@ def definitions_in(file: Path) -> Iterable[Query | Sensor]:
 def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
     """Read TOML or JSON as plain values. Only recordings may be longer than MAX_FILE_BYTES. Raises: ConfigError."""
     if payload[:1] == b"{" and b'"streams"' in payload:
-        try:
-            value = json.loads(payload)
-        except RecursionError as err:
-            raise ConfigError(f"{file}: nested too deep; flatten it") from err
-        except ValueError as err:
-            raise ConfigError(f"{file}: not JSON: {reason(err)}") from err
+        value = table_of(payload, str(file))
         return value if isinstance(value, dict) else {}
     try:
         return read(payload, MAX_FILE_BYTES).value
@@ -113,22 +108,17 @@ def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
 
 
 def recorded(recording: Mapping[str, object], file: Path) -> Iterable[Query]:
-    """The supported queries of a recording. Prints a line on standard error for each unsupported query.
+    """The supported queries of a recording, as a replay reads them. Prints a line on standard error for each other.
 
     Raises: ConfigError if it has no list of queries.
     """
-    unit_us = UNITS_US.get(str(recording.get("unit", "ms")), 1000)
-    queries = recording["queries"]
-    if not isinstance(queries, list):
-        raise ConfigError(f"{file}: queries: wanted a list, got {type_of(queries)}")
-    for at, table in enumerate(queries):
-        if not isinstance(table, Mapping):
-            complain(f"{file}: queries[{at}]: wanted a table, got {type_of(table)}")
-            continue
-        try:
-            yield parse_recording_query(table, unit_us)
-        except ConfigError as err:
-            complain(str(err))
+    try:
+        asked, refused = recorded_queries(recording)
+    except ConfigError as err:
+        raise ConfigError(f"{file}: {err}") from err
+    for line in refused:
+        complain(f"{file}: {line}")
+    return [replace(one.query, id=str(one.recorded_id)) for one in asked]
 
 
 def the_value(definition: Definition) -> Query | Sensor:

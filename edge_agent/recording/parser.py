@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -32,6 +34,7 @@ MS: Final = UNITS_US["ms"]
 MOST_DIGITS: Final = 290  # of an integer that is read exactly: times a unit, it is in the range of a double
 PARSED_DIGITS: Final = 4_000  # of an integer that Python parses
 
+_QUERY_ID: Final = re.compile("r[0-9]{5,}-q[0-9]{3,}")
 _LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as a gateway, but windows may be microseconds long
 
 
@@ -87,20 +90,25 @@ def parse(text: str | bytes, name: str, number: int = 0, file: str = "") -> Reco
 
     Raises: ConfigError, one line, if the text is not a recording. Invalid queries are in `refused`.
     """
-    try:
-        table = json.loads(text, parse_int=_integer, object_pairs_hook=_once)
-    except UnicodeDecodeError as err:
-        raise ConfigError(f"{file or name}: not UTF-8 text: byte {err.start}; save it as UTF-8") from err
-    except RecursionError as err:
-        raise ConfigError(f"{file or name}: nested too deep; flatten it") from err
-    except ConfigError as err:
-        raise ConfigError(f"{file or name}: {err}") from err
-    except ValueError as err:
-        raise ConfigError(f"{file or name}: not JSON: {reason(err)}") from err
+    table = table_of(text, file or name)
     try:
         return _recording(table, name, f"r{number:05d}")
     except ConfigError as err:
         raise ConfigError(f"{file or name}: {err}") from err
+
+
+def table_of(text: str | bytes, file: str) -> Any:
+    """The values in the text of a recording. file: start of the line of an error. Raises: ConfigError, one line."""
+    try:
+        return json.loads(text, parse_int=_integer, object_pairs_hook=_once)
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{file}: not UTF-8 text: byte {err.start}; save it as UTF-8") from err
+    except RecursionError as err:
+        raise ConfigError(f"{file}: nested too deep; flatten it") from err
+    except ConfigError as err:
+        raise ConfigError(f"{file}: {err}") from err
+    except ValueError as err:
+        raise ConfigError(f"{file}: not JSON: {reason(err)}") from err
 
 
 def _integer(digits: str) -> float:
@@ -126,9 +134,7 @@ def _recording(table: Any, name: str, source: str) -> Recording:
     if not isinstance(table, dict):
         raise ConfigError(f"wanted an object, got {type(table).__name__}")
     table = _without_nulls(table)
-    unit_us = unit_us_of(str(table.get("unit", "ms")))
-    if unit_us is None:
-        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(table['unit']))}")
+    unit_us = _unit_us(table)
     raw = table.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
@@ -178,6 +184,22 @@ def _recording(table: Any, name: str, source: str) -> Recording:
         tuple(f"{name}: {line}" for line in refused),
         tuple(f"{name}: {line}" for line in _unanswered(raw, streams, asked, unit_us, scale)),
     )
+
+
+def recorded_queries(table: Mapping[str, Any]) -> tuple[list[RecordedQuery], list[str]]:
+    """Returns (the valid queries of a recording, a line for each other), whatever its streams contain.
+
+    Raises: ConfigError, one line, if the recording has no list of queries, or its unit is none.
+    """
+    table = _without_nulls(table)
+    return _queries(table.get("queries"), "recording", _unit_us(table))
+
+
+def _unit_us(table: Mapping[str, Any]) -> int:
+    unit_us = unit_us_of(str(table.get("unit", "ms")))
+    if unit_us is None:
+        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(table['unit']))}")
+    return unit_us
 
 
 def _unanswered(
@@ -329,18 +351,27 @@ def _together(
     groups: dict[Group, list[RecordedQuery]] = {}
     for one in asked:
         groups.setdefault(group_of(one.query), []).append(one)
-    why: dict[str, ConfigError] = {}
+    why: dict[str, str] = {}
     for members in groups.values():
-        fit: tuple[Query, ...] = ()
-        if _refusal(tuple(one.query for one in members), scale) is None:
-            continue
-        for one in members:
-            if (err := _refusal((*fit, one.query), scale)) is None:
-                fit = (*fit, one.query)
+        fit: list[RecordedQuery] = []
+        waiting = [members]
+        while waiting:  # halves, because a trial of each query beside all others takes the square of their number
+            some = waiting.pop()
+            err = _refusal(tuple(one.query for one in (*fit, *some)), scale)
+            if err is None:
+                fit += some
+            elif len(some) > 1:
+                waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
             else:
-                why[one.query.id] = err
+                why[some[0].query.id] = _as_recorded(str(err), asked)
     lines = [f"query {one.recorded_id}: {why[one.query.id]}" for one in asked if one.query.id in why]
     return [one for one in asked if one.query.id not in why], [*refused, *lines]
+
+
+def _as_recorded(text: str, asked: Sequence[RecordedQuery]) -> str:
+    """A message with the ids of the queries in the file instead of those in the tree."""
+    ids = {one.query.id: str(one.recorded_id) for one in asked}
+    return _QUERY_ID.sub(lambda found: ids.get(found[0], found[0]), text)
 
 
 def _refusal(queries: tuple[Query, ...], scale: int | None) -> ConfigError | None:
@@ -348,10 +379,16 @@ def _refusal(queries: tuple[Query, ...], scale: int | None) -> ConfigError | Non
     try:
         plan(queries, scale)
         for query in queries:
-            query_of(canonical_query(query))
+            _read_by_root(query)
     except ConfigError as err:
         return err
     return None
+
+
+@functools.lru_cache(maxsize=4_096)  # more than the queries of a recording, which are tried in several sets
+def _read_by_root(query: Query) -> None:
+    """Raises: ConfigError if the root cannot read the query, as it is in frames."""
+    query_of(canonical_query(query))
 
 
 def _bounded(asked: list[RecordedQuery], refused: list[str]) -> tuple[list[RecordedQuery], list[str]]:

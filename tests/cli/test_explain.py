@@ -157,6 +157,32 @@ def test_what_is_not_carried_is_said_and_the_rest_explained(tmp_path: Path, caps
     assert main(["explain", written(tmp_path, "r.json", recording)]) == 3
 
 
+def test_the_queries_of_a_recording_are_those_of_its_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A unit that is spelt out was read as milliseconds, a null was refused, and of two queries with one id the second
+    was shown. A query that names the key was refused.
+    """
+    tumbling = {"type": "tumbling", "length": 10}
+    counted = {"type": "count_tumbling", "length": 3}
+    queries = [
+        {"id": "mean", "window": tumbling, "aggregate": "avg", "where": None, "scope": None},
+        {"id": "mean", "window": tumbling, "aggregate": "sum"},
+        {"window": tumbling, "aggregate": "max"},
+        {"id": 7, "window": counted, "aggregate": "weighted_avg", "param": {"weight": "key"}},
+    ]
+    recording = {"unit": "seconds", "streams": {"a": [[1, "k", 2]]}, "queries": queries}
+    file = written(tmp_path, "r.json", recording)
+    assert main(["explain", file, "--json"]) == 0
+    out, err = capsys.readouterr()
+    shown = {name: texts for line in out.splitlines() for name, texts in json.loads(line)["queries"].items()}
+    assert list(shown) == ["mean", "q3", "7"]
+    assert "10s" in str(shown["mean"])
+    assert "avg" in str(shown["mean"])
+    assert err.count("\n") == 1
+    assert f"{file}: query mean: queries[1] has the same id as another query" in err
+    assert main(["replay", file]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"window": 3}', '{"queries": [], "streams": [}', "\x00", "x = ["])
 def test_a_file_that_cannot_be_read_is_a_line_that_names_it(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -310,8 +336,14 @@ def test_a_reason_has_the_bytes_of_both_kinds_at_the_rate_that_is_shown(
     [
         ('{"streams": {}, "queries": ' + "[" * 100_000, 2, "{file}: nested too deep; flatten it"),
         ('{"streams": {}, "queries": [' + "9" * 5000, 2, "{file}: not JSON: an integer of thousands of digits"),
-        ('{"queries": [5]}', 3, "{file}: queries[0]: wanted a table, got a number"),
-        ('{"queries": 5}', 2, "{file}: queries: wanted a list, got a number"),
+        ('{"queries": [5]}', 2, "{file}: queries: wanted a list of objects"),
+        ('{"queries": 5}', 2, "{file}: queries: wanted a list of objects"),
+        ('{"unit": "parsec", "queries": []}', 2, "{file}: unit: wanted one of us, ms, s, m, h, d, w, got 'parsec'"),
+        (
+            '{"streams": {}, "queries": [], "queries": []}',
+            2,
+            '{file}: "queries" is given twice in one object; rename or remove one of them',
+        ),
         ('{"queries": []}', 3, "nothing to explain: no query to plan in {file}"),
         (
             '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1"\n',

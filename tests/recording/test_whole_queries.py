@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Query
 from edge_agent.cli.main import main
 from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.node_file.settings import parse as parse_settings
 from edge_agent.errors import ConfigError
+from edge_agent.recording import parser
 from edge_agent.recording.parser import parse
 
 DAY_MS = 86_400_000
@@ -59,7 +62,29 @@ def test_a_query_that_does_not_fit_beside_others_costs_itself_only(
     assert [row[0] for row in rows if row[0] != "t"] == ["h0", "h0", "h1", "h1"]
     assert [row for row in rows if row[0] == "t"] == [["t", 0, 3], ["t", 10, 4]]
     assert err.count("\n") == 1
-    assert "query h2: the functions of the queries with one source and filter" in err
+    assert "query h2: the functions of the queries with one source and filter (h0, h1, h2) need" in err
+
+
+def test_many_queries_beside_one_that_does_not_fit_are_not_tried_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 2 000 was tried together with all before it, which took many minutes."""
+    tried: list[int] = []
+
+    def counted(queries: tuple[Query, ...], scale: int | None) -> object:
+        tried.append(len(queries))
+        return plan(queries, scale)
+
+    monkeypatch.setattr(parser, "plan", counted)
+    several = [
+        {**TUMBLING, "id": f"t{length}", "window": {"type": "tumbling", "length": length}} for length in range(1, 201)
+    ]
+    fits = [{**histogram(first), "aggregate": None} for first in range(3)]
+    queries = [*several[:90], *fits, *several[90:]]
+    recording = parse(json.dumps({"queries": queries, "streams": STREAMS}), "one")
+    assert [one.recorded_id for one in recording.asked] == [query["id"] for query in queries if query is not fits[2]]
+    assert len(recording.refused) == 1
+    assert sum(tried) < 20 * len(queries)
 
 
 def test_a_gateway_refuses_such_a_query_with_a_reason_and_serves_the_others() -> None:
