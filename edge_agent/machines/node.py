@@ -25,6 +25,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint import slots
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
+from edge_agent.machines.checkpoint.slot import ChangingSlot
 from edge_agent.machines.events import (
     AcceptLoss,
     Ack,
@@ -87,6 +88,7 @@ class Node(Parents):
         self._tokens: list[object] = []
         self._in_commit: list[object] = []  # tokens to acknowledge after the commit under way
         self._token_us = 0
+        self._outbox_slot = ChangingSlot(slots.OUTBOX)
         self._spooled_epoch: int | None = None  # the epoch whose numbers are in the spool
         self._spooled_keys = AppendOnlyTable(slots.KEYS, restored.state)
         numbers = {int(row.split("/")[1]) for row in restored.state if row.startswith(f"{slots.REGISTERS}/")}
@@ -260,20 +262,19 @@ class Node(Parents):
             step = self._in_no_slot()  # closes no rows: all moved rows must be sent before the next promise
         else:
             step = self._step(now_us)
-        step, self._declared = replace(step, gaps=(*step.gaps, *self._declared)), ()
+        step, self._declared = step.with_gaps(self._declared), ()
         first = tuple(gap for gap in step.gaps if gap.reason in BEFORE_ROWS)
         if first and any(group.rows for group in step.groups):
             frames += self.outbox.put(Step(gaps=first))
             step = replace(step, gaps=tuple(gap for gap in step.gaps if gap.reason not in BEFORE_ROWS))
-        if self._failed:
-            step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
+        step, self._failed = step.with_gaps(self._failed), []
         frames += self._put(step, now_us)
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
         self._note_losses([gap for frame in instead for gap in frame.gaps])
         state = {
             **slots.LAYOUT.write(slots.VERSION),
             **self._state(now_us),
-            **slots.OUTBOX.write(self.outbox.snapshot()),
+            **self._outbox_slot.changes(self.outbox.snapshot()),
         }
         state |= self._late.changes() | self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)

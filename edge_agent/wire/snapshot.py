@@ -29,6 +29,7 @@ SERIES_TAG: Final = 63_306
 MOST_VALUES: Final = 2**40  # values of multisets and series: practically unlimited, because the files are local
 ARRAY_KINDS: Final = "biufUS"  # kinds of dtypes whose arrays are stored as their bytes
 _OWN: Final = frozenset({int, float, str, bytes, bool, type(None)})  # types that CBOR encodes without help
+_TEXT: Final = frozenset({str})
 
 
 def dumps(value: object) -> bytes:
@@ -40,14 +41,18 @@ def _plain(value: object) -> object:
     kind = type(value)
     if kind in _OWN:
         return value
-    if isinstance(value, dict):
-        for key in value:
-            if type(key) is not str:
-                raise ValueError(f"state: keys of a dict must be str, got {type(key).__name__}")
-        return {key: item if type(item) in _OWN else _plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
-        items = [item if type(item) in _OWN else _plain(item) for item in value]  # type: ignore[attr-defined]
+        items: list[Any] = value if kind is list else list(value)  # type: ignore[assignment, call-overload]
+        if not _OWN.issuperset(map(type, items)):
+            items = [item if type(item) in _OWN else _plain(item) for item in items]
         return items if kind is list else CBORTag(TUPLE_TAG, items)
+    if isinstance(value, dict):
+        if not _TEXT.issuperset(map(type, value)):
+            strange = next(key for key in value if type(key) is not str)
+            raise ValueError(f"state: keys of a dict must be str, got {type(strange).__name__}")
+        if kind is dict and _OWN.issuperset(map(type, value.values())):
+            return value
+        return {key: item if type(item) in _OWN else _plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, np.generic):
@@ -86,6 +91,8 @@ def loads(content: bytes) -> Any:
 
 def _value(item: Any) -> Any:
     kind = type(item)
+    if kind in _OWN:
+        return item
     if kind in (list, tuple):  # cbor2 6 returns lists inside a tag as tuples; our own tuples have TUPLE_TAG
         return [_value(each) for each in item]
     if isinstance(item, Mapping):

@@ -182,6 +182,7 @@ GROWS: dict[type, dict[str, str]] = {
         "unnamed": "of `_text`",
         "_queries": "of `_text` and `_published`",
         "_answers": "MOST_KNOWN",
+        "_fits": "MOST_KNOWN",
         "_published": ITSELF,
         "_removed": "MOST_REMOVED",
         "_held": "MOST_HELD for each gateway, `beyond_bounds`",

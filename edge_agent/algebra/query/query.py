@@ -116,8 +116,15 @@ class Query:
         return replace(self.group, node=node) if own else self.group
 
 
+class _Hashed:
+    """Room for a hash. It is no field, because a hash counts in one process only: no copy and no pickle has it."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Group:
+class Group(_Hashed):
     """Queries with the same source, filter, key, lateness and cut. The unit of slicing, frontier and coverage.
 
     Sessions with different gaps are in different groups, so that the hint of a key concerns one gap only, and a long
@@ -132,6 +139,15 @@ class Group:
     late: str = "revise"
     cut: GroupCut = BY_TIME
     node: str = ""
+
+    def __hash__(self) -> int:
+        """Computed once, because groups are the keys of most tables."""
+        try:
+            return self._hash
+        except AttributeError:
+            values = (self.source, self.where, self.by, self.lateness_us, self.late, self.cut, self.node)
+            object.__setattr__(self, "_hash", hash(values))
+            return self._hash
 
     def __lt__(self, other: Group) -> bool:
         return self._order < other._order

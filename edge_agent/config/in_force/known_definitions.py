@@ -27,7 +27,7 @@ from edge_agent.errors import ConfigError
 
 OF_STATES: Final = ("slice", "window", "session")  # kinds of plans whose rows contain states of functions
 PUBLISHED: Final = "published"
-MOST_KNOWN: Final = 10_000  # cached answers of `contradicts`
+MOST_KNOWN: Final = 10_000  # cached answers of `contradicts`, and as many of `fits`
 MOST_TEXTS: Final = 20_000  # unpublished texts of a child, for each gateway below it: a large one has 10 000 queries
 MOST_HELD: Final = 1_000  # likewise, texts that wait until their revision is published
 MOST_CLAIMS: Final = 1_000  # most unpublished revisions that are remembered for a report
@@ -116,6 +116,7 @@ class KnownDefinitions:
         self._text: dict[QueryKey, str] = {}
         self._queries: dict[QueryKey, Query | None] = {}
         self._answers: dict[tuple[Group, Plan], str] = {}
+        self._fits: dict[tuple[QueryKey, Group], bool] = {}
         self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> newest
         self._removed: dict[str, None] = {}  # removed queries, the latest last
         self._held: dict[str, QueryKey] = {}  # waiting text -> its revision, which is not published yet
@@ -170,6 +171,7 @@ class KnownDefinitions:
 
     def _changed(self) -> None:
         self._answers.clear()
+        self._fits.clear()
         self.version += 1
 
     def published(self) -> list[Publication]:
@@ -311,8 +313,13 @@ class KnownDefinitions:
 
     def fits(self, key: QueryKey, group: Group) -> bool:
         """Whether a query's revision belongs to the group; True if its definition is not known or cannot be read."""
-        query = self._query(key)
-        return query is None or query.group_at(group.node) == group
+        answer = self._fits.get((key, group))
+        if answer is None:
+            if len(self._fits) >= MOST_KNOWN:
+                self._fits.clear()
+            query = self._query(key)
+            answer = self._fits[key, group] = query is None or query.group_at(group.node) == group
+        return answer
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         """How a plan contradicts the definitions of its queries; '' if it does not.

@@ -26,6 +26,7 @@ from edge_agent.algebra.windows import ALL
 
 T = TypeVar("T")
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None), np.ndarray, Frame})  # the spool stores these as is
+_TEXT: Final = frozenset({str})
 _UNIT: Final = "_us"
 WRITTEN: Final = "written"  # key in the metadata of a field: its name in the plain map
 
@@ -34,6 +35,11 @@ def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
     """Turn a value of a declared type into plain values. rows: converts Partials, instead of `rows_to_plain`."""
     kind: Any = type(value)
     return value if kind in _PLAIN else _encoder(kind)(value, rows)
+
+
+def encode_without(value: Any, names: tuple[str, ...]) -> Any:
+    """As `encode`, with None for these fields of a dataclass, for those that are stored elsewhere."""
+    return _dataclass_encoder(type(value), names)(value, None)
 
 
 def decode(kind: type[T], plain: Any, pages: Callable[[Any], Partials] | None = None) -> T:
@@ -61,7 +67,7 @@ Decoder = Callable[[Any, "Callable[[Any], Partials] | None"], Any]
 @cache
 def _encoder(kind: Any) -> Encoder:
     if issubclass(kind, list | tuple):
-        return lambda value, rows: [each if type(each) in _PLAIN else encode(each, rows) for each in value]
+        return _encode_sequence
     if kind is dict:
         return _encode_dict
     if kind is Partials:
@@ -77,18 +83,28 @@ def _encoder(kind: Any) -> Encoder:
     return lambda value, rows: value  # numpy scalars
 
 
+def _encode_sequence(value: Any, rows: Any) -> list[Any]:
+    if _PLAIN.issuperset(map(type, value)):
+        return list(value)
+    return [each if type(each) in _PLAIN else encode(each, rows) for each in value]
+
+
 def _encode_dict(value: dict[Any, Any], rows: Any) -> Any:
-    if not value or all(type(key) is str for key in value):
+    if _TEXT.issuperset(map(type, value)):
         return {key: each if type(each) in _PLAIN else encode(each, rows) for key, each in value.items()}
     return [[*_key_parts(key), encode(each, rows)] for key, each in value.items()]
 
 
-def _dataclass_encoder(kind: Any) -> Encoder:
+@cache
+def _dataclass_encoder(kind: Any, without: tuple[str, ...] = ()) -> Encoder:
     names, by_name = _names(kind)
     written, found = tuple(names.values()), attrgetter(*names) if len(names) > 1 else None
+    places = tuple(place for place, name in enumerate(names) if name in without)
 
     def by_position(value: Any, rows: Any) -> list[Any]:
-        parts = [getattr(value, name) for name in names] if found is None else found(value)
+        parts = [getattr(value, name) for name in names] if found is None else list(found(value))
+        for place in places:
+            parts[place] = None
         return [each if type(each) in _PLAIN else encode(each, rows) for each in parts]
 
     return (lambda value, rows: dict(zip(written, by_position(value, rows), strict=True))) if by_name else by_position

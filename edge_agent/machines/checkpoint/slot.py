@@ -39,4 +39,24 @@ class Slot(Generic[T]):
                 yield row.removeprefix(f"{self.name}/"), decode(self.holds, plain)
 
     def _row(self, names: tuple[object, ...]) -> str:
-        return "/".join((self.name, *map(str, names)))
+        return "/".join((self.name, *map(str, names))) if names else self.name
+
+
+class ChangingSlot(Generic[T]):
+    """A slot without names, to be committed only if its value has changed since the last commit of this process.
+
+    Its values must not share mutable parts with what they were made from.
+    """
+
+    __slots__ = ("_slot", "_value")
+
+    def __init__(self, slot: Slot[T]) -> None:
+        self._slot = slot
+        self._value: T | None = None  # of the last commit; None: there was none
+
+    def changes(self, value: T) -> dict[str, object]:
+        """The row to commit; {} if the value is that of the last call."""
+        if value == self._value:
+            return {}
+        self._value = value
+        return self._slot.write(value)

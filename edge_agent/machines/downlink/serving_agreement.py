@@ -56,11 +56,7 @@ class ServingAgreement:
                     self._start_us[key] = _latest_start([*servings, *joined])
         if len(self._since) - len(by_any) > MOST_AGREED:
             self._forget(by_any)
-        return {
-            key: replace(serving, start_from_us=self._start_us[key])
-            for key, serving in narrowed.items()
-            if key in self._start_us
-        }
+        return {key: _from(self._start_us[key], serving) for key, serving in narrowed.items() if key in self._start_us}
 
     @property
     def announced(self) -> KeysView[QueryKey]:
@@ -179,6 +175,11 @@ def _narrowest(key: QueryKey, counted: list[Serving], every: list[Serving]) -> S
     return Serving(
         *key, _latest_start(counted), min(untils, default=None), max(ends) if len(ends) == len(every) else None
     )
+
+
+def _from(start_us: int | None, serving: Serving) -> Serving:
+    """The range with another start."""
+    return serving if serving.start_from_us == start_us else replace(serving, start_from_us=start_us)
 
 
 def _latest_start(servings: Iterable[Serving]) -> int | None:

@@ -10,6 +10,7 @@ The cost per reading does not depend on the number of windows. Pure: no clock, n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import gcd
 from types import MappingProxyType
 from typing import Final
 
@@ -91,8 +92,7 @@ class Slicer:
     @property
     def unit_us(self) -> int:
         """Greatest common divisor [us] of the window edges of all plans; 0 if there is no plan."""
-        units = [interval.plan.unit_us for interval in self._timeline if interval.plan is not None]
-        return int(np.gcd.reduce(units)) if units else 0
+        return gcd(*(interval.plan.unit_us for interval in self._timeline if interval.plan is not None))
 
     @property
     def drained(self) -> bool:

@@ -76,6 +76,8 @@ class EpochEncoder:
 
         Raises: KeysExhausted, before anything is numbered.
         """
+        if birth is None and self._is_silent(step):
+            return []
         self._check_room(step)
         step, over = self._ending(step)
         packer = FramePacker(self.frame_bytes)
@@ -117,6 +119,16 @@ class EpochEncoder:
         self.unsaved = self.unsaved or bool(over)
         return [] if all(map(_silent, frames)) and not over else frames
 
+    def _is_silent(self, step: Step) -> bool:
+        """Whether the frames of a step would contain nothing but frontiers, as most steps between closing windows."""
+        return (
+            not step.gaps
+            and step.leave is None
+            and self.texts_sent.issuperset(step.queries)
+            and self.texts_sent.issuperset(step.sensors)
+            and all(each.group in self.groups and each.only_promises for each in step.groups)
+        )
+
     def _ending(self, step: Step) -> tuple[Step, list[Group]]:
         """Find the groups whose registers of the epoch before end, because the step promises a frontier for them.
 
@@ -141,6 +153,8 @@ class EpochEncoder:
 
         promised: the groups with a promise in this frame, to which nothing is added.
         """
+        if not frame.groups:
+            return frame
         new = {self.groups[each.group] for each in promised if each.hints is not None}
         groups = {number: group for group, number in self.groups.items()} if self.held else {}
         parts = []
@@ -392,7 +406,9 @@ def _hinted_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
 
 def _silent(frame: Frame) -> bool:
     """Whether a frame contains nothing but frontiers, so that a heartbeat suffices (2.5)."""
-    bare = tuple(replace(part, frontier_us=None) for part in frame.groups)
-    return all(part == GroupPart(part.group) for part in bare) and (
-        replace(frame, epoch=0, seq=0, groups=(), flush=None) == Frame(0, 0)
+    parts = frame.groups
+    if any(part.sections or part.late or part.registers or part.more or part.ended for part in parts):
+        return False
+    return all(part.exceptions is None for part in parts) and frame == Frame(
+        frame.epoch, frame.seq, groups=parts, flush=frame.flush
     )

@@ -48,6 +48,19 @@ class DraftFrame:
     size_bytes: int = 0
     sections: int = 0
 
+    def define(self, keys: Mapping[str, int], nodes: Mapping[str, int]) -> Define | None:
+        """Its definitions; None if there are none. keys, nodes: text -> number in the epoch."""
+        if not (self.keys or self.nodes or self.groups or self.plans or self.queries or self.sensors):
+            return None
+        return Define(
+            (_first(keys, self.keys), tuple(self.keys)),
+            (_first(nodes, self.nodes), tuple(self.nodes)),
+            tuple(self.groups),
+            tuple(self.plans),
+            tuple(self.queries),
+            tuple(self.sensors),
+        )
+
 
 class FramePacker:
     """Adds each part to the last frame, or to a new one if it does not fit."""
@@ -159,17 +172,9 @@ class FramePacker:
         out = []
         birth = None if birth is None else replace(birth, frames=len(self._all))
         for i, draft in enumerate(self._all):
-            define = Define(
-                (_first(keys, draft.keys), tuple(draft.keys)),
-                (_first(nodes, draft.nodes), tuple(draft.nodes)),
-                tuple(draft.groups),
-                tuple(draft.plans),
-                tuple(draft.queries),
-                tuple(draft.sensors),
-            )
             parts = tuple(GroupPart(n, None, tuple(rows), tuple(late)) for n, (rows, late) in draft.parts.items())
-            new = None if define == Define() else define
-            out.append(Frame(epoch, seq + i, birth if i == 0 else None, new, tuple(draft.members), parts, flush=flush))
+            define, members = draft.define(keys, nodes), tuple(draft.members)
+            out.append(Frame(epoch, seq + i, birth if i == 0 else None, define, members, parts, flush=flush))
         return out
 
 

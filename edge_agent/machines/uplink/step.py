@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,6 +69,12 @@ class GroupStep:
         """Whether the step drops leaves."""
         return bool(self.left or self.dropped)
 
+    @property
+    def only_promises(self) -> bool:
+        """Whether the step states nothing but a frontier, or not even that."""
+        stated = self.rows or self.leaves or self.serving or self.drops
+        return not stated and self.exceptions is None and self.hints is None
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -80,6 +86,10 @@ class Step:
     gaps: tuple[Gap, ...] = ()
     flush: Flush | None = None
     leave: int | None = None
+
+    def with_gaps(self, gaps: Collection[Gap]) -> Step:
+        """The step with further gap records."""
+        return replace(self, gaps=(*self.gaps, *gaps)) if gaps else self
 
 
 def without_promise(step: Step) -> Step:

@@ -8,16 +8,20 @@ no other.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import multiprocessing
 import sys
 import time
 from collections import Counter
 from functools import partial
+from typing import Final
 
 from tests.support.simulation import programme
 from tests.support.simulation.failpoints import FAILPOINTS, GATE, NOT_YET
 from tests.support.simulation.trees import Shape
+
+YOUNG: Final = 20_000  # objects between two looks for garbage; 700 by default
 
 
 def main() -> int:
@@ -34,7 +38,7 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     on = (frozenset(args.only) or GATE | frozenset(args.also)) - frozenset(args.without)
     seeds, hits, wrong, began_s = range(args.first, args.first + args.seeds), Counter[str](), 0, time.monotonic()
-    with multiprocessing.Pool(min(args.processes, args.seeds)) as pool:
+    with multiprocessing.Pool(min(args.processes, args.seeds), prepare) as pool:
         shape = None if args.tiers is None else Shape(args.tiers, args.gateways, args.seconds, args.share)
         for outcome in pool.imap_unordered(partial(programme.run, on=on, shape=shape), seeds, chunksize=4):
             hits += outcome.hits
@@ -51,6 +55,12 @@ def main() -> int:
     print(f"{time.monotonic() - began_s:.0f} s, {min(args.processes, args.seeds)} processes")
     print(f"seeds {args.seeds}, wrong answers {wrong}")
     return wrong > 0
+
+
+def prepare() -> None:
+    """Look for garbage less often, and not at modules: a world makes many small objects, and few cycles among them."""
+    gc.freeze()
+    gc.set_threshold(YOUNG, 10, 10)
 
 
 def report(outcome: programme.Outcome) -> None:

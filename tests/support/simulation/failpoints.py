@@ -102,8 +102,8 @@ class Faults:
 
     def happens(self, name: str) -> bool:
         """Whether it happens now; counted if so."""
-        chance = self.chances.get(name, 0.0)
-        if chance <= 0 or self.stream(name).random() >= chance:
+        chance = self.chances.get(name)
+        if not chance or self.stream(name).random() >= chance:
             return False
         self.hits[name] += 1
         return True

@@ -54,7 +54,7 @@ class Lives:
 
     def heard(self, host: str, payload: bytes) -> None:
         """A parent that is up hears a message, of a gateway itself or of a tier that passes on what it knows."""
-        for life in self._all() if _stays(payload) else ():
+        for life in self._all() if self._of and _stays(payload) else ():
             if life.holders.get(host) is None and life.stands_in((payload,)):
                 life.holders[host] = HEARD
 

@@ -20,6 +20,7 @@ from edge_agent.wire import frames, snapshot
 from tests.support.simulation.failpoints import SECOND, Faults
 
 decoded = lru_cache(4_096)(frames.decode)  # a birth is read at every start; nobody changes it
+number = lru_cache(4_096)(snapshot.dumps)  # every commit has some numbers, which mostly stay
 FULL_US: Final = 4 * SECOND
 COPY_EVERY: Final = 8  # commits between copies that may come back
 
@@ -115,7 +116,7 @@ class SimulatedSpool:
             if value is None:
                 slots.pop(name, None)
             else:
-                slots[name] = snapshot.dumps(value)
+                slots[name] = number(value) if type(value) is int else snapshot.dumps(value)
         for key in commit.forget:
             rows.pop(key, None)
         for key, payload in encoded:
