@@ -209,4 +209,4 @@ def test_what_a_root_knows_of_its_children() -> None:
     assert again.parent.ahead_us == decider.parent.ahead_us > 0
     parent: Any = state["parent"]
     empty = {name for known in (state, parent) for name, value in known.items() if not value}
-    assert empty <= {"over", "behind", "sensor_texts", "held", "unnamed", "published", "claims"}, "they have other tests"
+    assert empty <= {"over", "behind", "sensor_texts", "held", "unnamed", "published", "claims"}
