@@ -231,6 +231,17 @@ def test_a_group_is_stuck_from_the_step_of_the_clock_on_if_its_frontier_rises_no
     assert family.moved_us == 100 * S
 
 
+def test_silence_counts_from_the_step_of_the_clock_on_and_not_from_when_it_has_caught_up() -> None:
+    """protocol 4.4: by the clock, the child was heard in the future, and the parent was connected then."""
+    children = Children(GRACE)
+    children.link(0, up=False)
+    children.link(1_000 * S, up=True)
+    children.heard("a", 1_000 * S)
+    children.stepped_back(100 * S)
+    assert children.silent(159 * S) == {"a": False}
+    assert children.silent(161 * S) == {"a": True}
+
+
 def test_a_group_is_not_stuck_because_its_parent_was_not_connected() -> None:
     """protocol 4.4"""
     children = Children(GRACE)
