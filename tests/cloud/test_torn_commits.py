@@ -413,3 +413,39 @@ def test_the_only_checkpoint_of_a_log_without_its_old_commits_is_not_set_aside(r
     checkpoint.write_bytes(before)
     assert repair(place) == 0
     assert batches(results) == list(range(25))
+
+
+def test_what_a_commit_that_goes_has_removed_must_be_there(results: Path) -> None:
+    """protocol 8.1: the commits before it need the file again."""
+    DeltaTable(results).delete("batch = 20")
+    gone = added(results, 20)
+    half(commit(results, 24))
+    gone.unlink()
+    assert repair(Place(str(results.parents[1]))) == 6
+    assert batches(results) == list(range(20))
+
+
+def test_a_whole_checkpoint_of_a_commit_that_goes_goes_too(results: Path) -> None:
+    """protocol 8.1: Delta would read it instead of the commits."""
+    DeltaTable(results).create_checkpoint()
+    half(commit(results, 24))
+    assert repair(Place(str(results.parents[1]))) == 1
+    assert batches(results) == list(range(24))
+    assert not [*log(results).glob("*24.checkpoint.parquet")]
+
+
+def test_checksums_of_the_last_checkpoint_that_are_cut_short_go(results: Path) -> None:
+    DeltaTable(results).create_checkpoint()
+    beside = with_sums(log(results) / "_last_checkpoint")
+    beside.write_bytes(beside.read_bytes()[:6])
+    assert repair(Place(str(results.parents[1]))) == 0
+    assert not beside.exists()
+
+
+def test_a_checkpoint_from_before_commits_that_were_deleted_is_no_beginning_of_a_log(results: Path) -> None:
+    """protocol 8.1: what is in between is nowhere."""
+    DeltaTable(results, version=10).create_checkpoint()
+    for number in range(20):
+        commit(results, number).unlink()
+    with pytest.raises(PortError, match="no whole checkpoint"):
+        repair(Place(str(results.parents[1])))

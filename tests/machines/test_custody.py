@@ -314,7 +314,9 @@ def test_a_frame_that_waits_in_a_spool_of_an_earlier_version_survives_two_restar
     for name in WAITING.write(None, "a", birth.epoch, second.seq):
         del slots[name]
     for at_s in (5, 10):
-        again = SimulatedHost(Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk)
+        again = SimulatedHost(
+            Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk
+        )
         again.do(Tick(), T0 + at_s * S)
     again.do(came(("a", first), ("a", child.send(frontier_us=T0 + 60 * S))), T0 + 15 * S)
     again.do(Tick(), T0 + 19 * S)
@@ -327,7 +329,9 @@ def test_what_lagged_before_a_stop_of_the_merger_is_not_left_out_after_it() -> N
     a, b = Sender("a", SUMS), Sender("b", SUMS)
     region = region_of(a, b)
     births = ("a", a.birth(T0)), ("b", b.birth(T0))
-    region.do(came(*births, ("a", a.send(frontier_us=T0 + 90 * S)), ("b", b.send(frontier_us=T0 + 50 * S))), T0 + 90 * S)
+    region.do(
+        came(*births, ("a", a.send(frontier_us=T0 + 90 * S)), ("b", b.send(frontier_us=T0 + 50 * S))), T0 + 90 * S
+    )
     region.do(Tick(), T0 + 92 * S)
     stopped_us = T0 + 9_000 * S
     again = SimulatedHost(Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk)
@@ -438,7 +442,9 @@ def test_readings_that_came_before_a_sensor_got_another_scale_keep_their_own() -
     read(host, T0, 5, T0)
     host.do(Configured((replace(SENSOR, scale=1),), (QUERY,), (), ("q",)), T0)
     host.do(Tick(), T0 + 9 * S)
-    host.do(Read("s", Batch(np.ones(0, np.int64), np.ones(0, np.int64), np.ones(0, np.int64), []), clock_us=T0 + 9 * S), T0)
+    host.do(
+        Read("s", Batch(np.ones(0, np.int64), np.ones(0, np.int64), np.ones(0, np.int64), []), clock_us=T0 + 9 * S), T0
+    )
     host.do(Tick(), T0 + 19 * S)
     plans = {number: plan for frame in host.frames if frame.define for number, _, plan in frame.define.plans}
     sections = [section for frame in host.frames for part in frame.groups for section in part.sections]

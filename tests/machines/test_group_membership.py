@@ -193,6 +193,65 @@ def test_a_leaf_that_moved_twice_has_arrived_where_it_is_listed() -> None:
     assert family.leaf_frontiers()["x"] == (20 * S, 20 * S)
 
 
+def test_a_leaf_below_two_members_has_the_earlier_register_of_both() -> None:
+    """protocol 1.5, 4.7: an open session may be at either of them."""
+    family = family_of("m", "n")
+    for node, us in (("m", 5 * S), ("n", 8 * S)):
+        family.member(node).change(Members(0, (Leaf("x", 1),)))
+        family.member(node).promise(20 * S, 20 * S)
+        family.member(node).take_hints((), (("k", us),))
+    assert family.registers()["x"] == {"k": 5 * S}
+
+
+def test_a_message_that_is_read_late_makes_no_child_silent() -> None:
+    """protocol 4.4"""
+    children = Children(GRACE)
+    for second in (100, 50):
+        children.heard("a", second * S)
+    assert children.silent(150 * S) == {"a": False}
+    assert children.silent(161 * S) == {"a": True}
+
+
+def test_a_step_of_the_clock_is_no_time_in_which_a_parent_was_connected() -> None:
+    """protocol 4.4, 1.4"""
+    children = Children(GRACE)
+    children.link(0, up=True)
+    children.shift(1_000 * S)
+    assert not children.heard_for_long(1_059 * S)
+    assert children.heard_for_long(1_061 * S)
+
+
+def test_a_group_is_stuck_from_the_step_of_the_clock_on_if_its_frontier_rises_no_more() -> None:
+    """protocol 4.4: by the clock, it rose in the future."""
+    family = family_of("a")
+    family.member("a").promise(10 * S, 1_000 * S)
+    family.advance_frontier(1_000 * S, loud(family))
+    assert family.moved_us == 1_000 * S
+    family.stepped_back(100 * S)
+    assert family.moved_us == 100 * S
+
+
+def test_silence_counts_from_the_step_of_the_clock_on_and_not_from_when_it_has_caught_up() -> None:
+    """protocol 4.4: by the clock, the child was heard in the future, and the parent was connected then."""
+    children = Children(GRACE)
+    children.link(0, up=False)
+    children.link(1_000 * S, up=True)
+    children.heard("a", 1_000 * S)
+    children.stepped_back(100 * S)
+    assert children.silent(159 * S) == {"a": False}
+    assert children.silent(161 * S) == {"a": True}
+
+
+def test_a_group_is_not_stuck_because_its_parent_was_not_connected() -> None:
+    """protocol 4.4"""
+    children = Children(GRACE)
+    children.membership(GROUP)
+    children.link(0, up=False)
+    children.link(1_000 * S, up=True)
+    assert not children.stuck(GROUP, 1_059 * S)
+    assert children.stuck(GROUP, 1_061 * S)
+
+
 def test_a_revision_ends_for_all_members_where_it_ends_for_the_first() -> None:
     """protocol 6.3"""
     family = family_of("a", "b")

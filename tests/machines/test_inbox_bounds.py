@@ -114,6 +114,19 @@ def test_a_birth_that_lists_many_epochs_does_not_make_its_parent_keep_them_all(m
     assert len(inbox.epochs) <= 7
 
 
+def test_frames_that_wait_take_their_room_also_after_a_restart() -> None:
+    """protocol 2.2"""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), Frame(1, 2), Frame(1, 3)):
+        inbox.take("a", frame)
+    again = restarted(inbox)
+    again.waiting.most_frames = 3
+    for seq in (4, 5):
+        assert seqs(again, "a", Frame(1, seq)) == []
+    assert again.receipt("a", 1).above == ((2, 4),)
+    assert again.refused == 1
+
+
 def test_losses_that_are_declared_of_epochs_without_end_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """protocol 2.2: what a child names in heartbeats and births may be settled as lost."""
     monkeypatch.setattr(inbox_module, "MOST_EPOCHS", 5)

@@ -158,6 +158,16 @@ def test_what_waited_of_a_second_device_when_its_epoch_ended_is_declared() -> No
     assert EpochKey("a", 1) in inbox.ended
 
 
+def test_since_when_a_line_waits_is_stored_anew_after_a_step_of_the_clock() -> None:
+    """protocol 1.4, 8.1"""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), born(2)):
+        inbox.take("a", frame, 10)
+    inbox.changed.clear()
+    inbox.shift(1_000)
+    assert inbox.changed == {EpochKey("a", 2)}
+
+
 def test_a_line_that_speaks_by_frames_alone_is_not_silent() -> None:
     """protocol 1.4, 2.5: while it has frames to send, it sends no heartbeat."""
     inbox = Inbox(JOURNAL, silence_us=60)

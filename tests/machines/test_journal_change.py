@@ -19,7 +19,7 @@ from edge_agent.algebra.frame import (
     Receipt,
 )
 from edge_agent.algebra.partials.partial import Batch
-from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.cli.fleet.status import losses
 from edge_agent.machines.checkpoint.slots import SOURCE
@@ -41,7 +41,7 @@ from edge_agent.machines.events import (
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.uplink.journal_change import Spooled, in_doubt, sort_out
+from edge_agent.machines.uplink.journal_change import Spooled, first_frontiers, in_doubt, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
 from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
@@ -279,3 +279,41 @@ def test_what_comes_while_frames_move_is_in_the_commit_that_names_it() -> None:
     again = gateway_host(host.disk, now_us + 2 * S)
     again.do(Tick(), now_us + 20 * S)
     assert again.machine.book()["sent"] == 7
+
+
+def test_the_range_of_frames_in_doubt_ends_with_the_longest_row() -> None:
+    """protocol 3.7: another one that begins later may end before."""
+    sender = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    sender.birth()
+    frames = [sender.send((0, 100 * S, "", 1.0)), sender.send((10 * S, 20 * S, "", 1.0))]
+    spool, box, group = {(f.epoch, f.seq): f for f in frames}, sender.outbox, sender.queries[0].group
+    found = in_doubt(
+        [*spool], box.encoder, box.epoch, {group: ("a",)}, lambda *key: spool[key[0], key[1]], span_us=(LATEST_US, 0)
+    )
+    assert [(gap.start_us, gap.end_us, gap.readings) for gap in found.gaps] == [(0, 100 * S, 2)]
+
+
+def test_frames_that_cannot_be_read_lie_above_what_the_first_one_promises() -> None:
+    """protocol 3.7"""
+    sender = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    sender.birth()
+    first, box, group = sender.send(frontier_us=5 * S), sender.outbox, sender.queries[0].group
+
+    def load(epoch: int, seq: int) -> Frame:
+        if (epoch, seq) == (first.epoch, first.seq):
+            return first
+        raise DamagedError("no such frame")
+
+    keys = [(first.epoch, first.seq), (first.epoch, first.seq + 1)]
+    found = in_doubt(keys, box.encoder, box.epoch, {group: ("a",)}, load, span_us=(LATEST_US, 30 * S))
+    assert [(gap.start_us, gap.end_us) for gap in found.gaps] == [(5 * S, 30 * S)]
+
+
+def test_the_first_frontier_of_a_group_says_where_the_rows_of_the_frames_begin() -> None:
+    """protocol 3.7: later ones lie behind rows that are to move."""
+    sender, known = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)), dict[Group, int]()
+    sender.birth()
+    group = sender.queries[0].group
+    for second in (10, 20):
+        first_frontiers(sender.send(frontier_us=second * S), {sender.outbox.encoder.groups[group]: group}, known)
+    assert known == {group: 10 * S}

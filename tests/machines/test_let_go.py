@@ -24,6 +24,7 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import earliest
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses.let_go import LET_GO, MOST_REFUSED, PAUSE_US, WAIT_US, Hole, LetGo
 from edge_agent.machines.downlink.losses.loss_records import LATE_US, narrowed
@@ -492,3 +493,11 @@ def test_a_merger_says_which_frames_it_settled_until_its_child_begins_anew() -> 
     merger.do(Tick(), now_us + S)
     out = [*merger.do(Arrived((("g", beat, None),)), now_us + 2 * S), *merger.do(Tick(), now_us + 2 * S)]
     assert not any(isinstance(each, SendReceipt) and each.receipt.quarantined for each in out)
+
+
+def test_late_rows_count_for_where_a_refused_frame_begins() -> None:
+    """protocol 1.3, 3.6"""
+    sender = Sender("a", QUERY)
+    sender.birth()
+    assert earliest(sender.send((50 * S, 60 * S, "", 1.0))) == 50 * S
+    assert earliest(sender.send((5 * S, 10 * S, "", 1.0), late=True)) == 5 * S

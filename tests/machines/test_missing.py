@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.punctuation.markers import MARKER_KEY, role_key, window_key
@@ -431,3 +432,11 @@ def test_a_repeated_marker_of_a_window_with_a_row_adds_nothing() -> None:
     assert row.picks == (("a", 0, 10), ("b", 1, 9))
     bench.number("b", 0, 1, 9)
     assert bench.step(a=20, b=20) == WindowChanges()
+
+
+def test_a_window_that_has_its_row_is_not_known_anew_when_its_marker_is_repeated() -> None:
+    """protocol 6.2: a member that was left out may send it again."""
+    place = ("a", 1, 2)
+    marked = PunctuationWindows(shown={place: ((place,), Coverage(("a",), ()))})
+    marked.add_markers("a", [MARKER_KEY, MARKER_KEY], [1, 3], [2, 4])
+    assert marked.known == {"a": {(3, 4): -1}}

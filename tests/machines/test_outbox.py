@@ -321,14 +321,18 @@ def test_frames_that_have_still_to_move_are_gone_with_the_journal_to_which_they_
     for second in range(5):
         spool |= {(f.epoch, f.seq): f for f in box.put(step(release(["x"], [0]), frontier_us=second * S))}
     moving = {*spool}
+
+    def load(*key: int) -> Frame:
+        return spool[key[0], key[1]]
+
     for journal in (8, 9):
-        box.receipt(Receipt(0, journal, 0), lambda *key: spool[key])
+        box.receipt(Receipt(0, journal, 0), load)
         box.take_forgotten()
-        joined = box.join_journal(lambda *key: spool[key], {}, {})
+        joined = box.join_journal(load, {}, {})
         if journal == 8:
             assert (joined.begins, joined.gaps, box.take_forgotten()) == (True, (), [])
             box.draw(anew=True)
-            spool |= {(f.epoch, f.seq): f for f in box.open(Step())}
+            spool.update({(f.epoch, f.seq): f for f in box.open(Step())})
     assert {*box.take_forgotten()} >= moving
     assert sum(gap.readings for frame in joined.frames for gap in frame.gaps if gap.readings > 0) == 5
 

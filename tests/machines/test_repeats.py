@@ -140,6 +140,26 @@ def test_what_may_be_lost_with_the_past_of_a_child_ends_where_its_rows_had_reach
     assert found == [(5 * S, 15 * S + 1)]
 
 
+def test_a_source_that_could_not_be_read_again_is_a_new_one_in_the_next_line_that_knows_no_past() -> None:
+    """protocol 1.2: until a record says from when on that line has heard it, it may read again."""
+    member = Member(live=True)
+    cut(member, [], [], 10 * S)
+    assert not member.live
+
+
+def test_a_leaf_that_has_moved_knows_its_past_though_its_merger_has_lost_its_own() -> None:
+    """protocol 1.2, 1.5: it is listed in another epoch, and repeats nothing."""
+    frames = ChildFrames(JOURNAL, GRACE)
+    old, new = Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    birth = below(lost(new), 2)
+    moved = tuple(replace(each, leaves=(Leaf("x", 2, 1),)) for each in birth.members)
+    for frame in (old.birth(), rows(old, 0, 5, upto=10), replace(birth, members=moved)):
+        frames.take("a", frame, 12 * S)
+    (applied,) = frames.take("a", rows(new, 0, 5, 10, upto=15), 15 * S)
+    assert applied.effect.counting == {}
+
+
 def test_rows_of_a_copy_count_from_the_first_cut_on_however_often_its_child_begins_anew() -> None:
     """protocol 1.3: what the copy has read beyond it, no other line has."""
     member = Member()

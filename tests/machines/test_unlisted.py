@@ -7,11 +7,13 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, Frame, Heartbeat, Leaf, Members, Serving
+from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, Birth, Frame, Gap, Heartbeat, Leaf, Members, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.losses.let_go import LET_GO, WAIT_US
+from edge_agent.machines.downlink.losses.unlisted import LostListing, Unlisted
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -165,3 +167,27 @@ def test_a_merger_that_is_killed_in_between_declares_it_all_the_same() -> None:
     host.do(Arrived(tuple(("m", frame, None) for frame in (*sender.outbox.restate(), sender.birth()))), NOW + 4 * S)
     host.do(Tick(), NOW + 5 * S)
     assert ("b",) in [gap.nodes for frame in host.frames for gap in frame.gaps if gap.reason == DAMAGED]
+
+
+def lost(epoch: int) -> Effect:
+    return Effect("m", epoch, 0, None)
+
+
+def test_lost_frames_of_a_child_have_one_range_until_it_lists_its_leaves_again() -> None:
+    """protocol 1.3, 3.2: a leaf may have been in any of them."""
+    unlisted = Unlisted()
+    unlisted.lost(lost(1), 10, 20, FRAMES_LOST)
+    unlisted.lost(lost(2), 15, 40, LET_GO)
+    assert unlisted.of == {"m": LostListing(2, 10, 40, FRAMES_LOST)}
+    unlisted.lost(lost(3), 5, 30, LET_GO)
+    assert unlisted.of == {"m": LostListing(3, 5, 40, FRAMES_LOST)}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_gap_record_in_the_place_of_a_birth_lists_nobody(damaged: bool) -> None:
+    """protocol 3.6"""
+    unlisted, gaps = Unlisted(), (Gap((), 0, 0, -1, (), DAMAGED, 1),) if damaged else ()
+    unlisted.lost(lost(1), 10, 20, FRAMES_LOST)
+    frame = Frame(2, 0, Birth(2 << 32, JOURNAL, None, "1"), gaps=gaps)
+    assert [*unlisted.listed(lost(2), frame, (), {}, None)] == []
+    assert ("m" in unlisted.of) == damaged
