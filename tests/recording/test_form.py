@@ -158,6 +158,7 @@ def test_what_is_no_json_object_is_no_recording() -> None:
     ("query", "says"),
     [
         ({"window": {"type": "session", "gap": 0}}, "window.gap: must be more than 0"),
+        ({"window": {"type": ["session"], "gap": 5, "unit": "ms"}}, "window.type = "),
         ({"window": {"type": "session", "gap": -5}}, "window.gap = -5: less than 0"),
         ({"window": {"type": "tumbling", "length": 10**30}}, "longer than a thousand years"),
         (

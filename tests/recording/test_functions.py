@@ -137,6 +137,18 @@ def test_integers_that_no_float_tells_apart_are_apart_in_details() -> None:
     }
 
 
+@pytest.mark.parametrize(("mean", "skewness"), [(10**12, 1.1903401282789947), (10**15, None)])
+def test_the_shape_of_readings_that_hardly_differ_is_null(mean: int, skewness: float | None) -> None:
+    """docs/configure.md: from a spread of 1e-13 of the mean on; sums of third powers would be noise below it."""
+    given = {
+        "queries": [{"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "skewness"}],
+        "streams": {"a": [[1, None, mean], [2, None, mean + 1]], "b": [[3, None, mean + 2], [4, None, mean + 5]]},
+    }
+    recording = parse(json.dumps(given), "x", 0)
+    (row,) = RowRenderer(recording).final(Tree(recording).run())
+    assert row["value"] == (skewness if skewness is None else pytest.approx(skewness))
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -213,7 +213,7 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
     table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **own}
     if isinstance(window, Mapping):
         unit = window.get("unit")
-        if unit is not None and window.get("type") in IN_TIME:
+        if unit is not None and str(window.get("type")) in IN_TIME:
             found = unit_us_of(unit) if isinstance(unit, str) else None
             if found is None:
                 raise ConfigError(f"window.unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(unit))}")

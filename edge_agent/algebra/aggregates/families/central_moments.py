@@ -105,7 +105,7 @@ FAMILY = Family(
             (*UPTO_M2, "m3"),
             _lower_skewness,
             "how lopsided; ddof 1: of a sample of at least 3 (as pandas and Excel have it), 0: of a population (as "
-            "Spark SQL); null if all readings are equal",
+            "Spark SQL); null if all readings are equal, or their standard deviation is below 1e-13 of the mean",
             DDOF,
         ),
         Function(
@@ -113,14 +113,15 @@ FAMILY = Family(
             (*UPTO_M2, "m3", "m4"),
             _lower_kurtosis,
             "how heavy the tails, less the 3 of a normal distribution; ddof 1: of a sample of at least 4, 0: of a "
-            "population; null if all readings are equal",
+            "population; null if all readings are equal, or their standard deviation is below 1e-13 of the mean",
             DDOF,
         ),
         Function(
             "moment",
             UPTO_M2,
             _lower_moment,
-            "the mean of (reading - mean)^order; standardized: over the standard deviation (ddof 0) to that power",
+            "the mean of (reading - mean)^order; standardized: over the standard deviation (ddof 0) to that power; "
+            "then null as skewness is",
             (
                 ("kind", Param(("central", "standardized"), "central")),
                 ("order", Param(tuple(range(2, MOST + 1)), None)),
