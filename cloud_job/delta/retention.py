@@ -113,9 +113,10 @@ def ops(root: Job, kept: Kept) -> None:
     _delete(root, MESSAGES, f"part = 0 AND batch BETWEEN 0 AND {old}")
     late = "node, source, '' AS key, min(start) AS start, max(`end`) AS `end`, sum(readings) AS readings, reason"
     _added_up(root, LATE, old, late, "node, source, reason", text="source")
-    gaps = (
+    gaps = (  # try_sum: children may declare as many readings as a number holds
         f"node, slice(array_sort(array_distinct(flatten(collect_list(sources)))), 1, {MOST_TOTALS}) AS sources, "
-        "min(start) AS start, max(`end`) AS `end`, sum(readings) AS readings, CAST(array() AS ARRAY<STRING>) AS nodes, "
+        "min(start) AS start, max(`end`) AS `end`, "
+        "coalesce(try_sum(readings), -1) AS readings, CAST(array() AS ARRAY<STRING>) AS nodes, "
         "reason, '' AS detail"
     )
     _added_up(root, GAPS, old, gaps, "node, reason, readings < 0", text="reason")

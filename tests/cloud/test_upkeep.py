@@ -285,6 +285,21 @@ def test_totals_do_not_grow_with_the_texts_that_children_choose(
         assert found == {"s5": 1, "s6": 1, "s7": 1, "other": 5}
 
 
+def test_records_whose_readings_add_up_to_more_than_a_number_holds_are_added_up_too(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child may declare 2^62 lost readings: Spark refuses such a sum, and old rows of ops.gaps stayed for ever."""
+    root = roots()
+    monkeypatch.setattr(retention, "old_batch", lambda *_: 9)
+    gap = {"start": 5, "end": 9, "sources": [], "nodes": [], "detail": "", "node": "a", "reason": "quota"}
+    gaps = [{**gap, "readings": 2**62, "batch": batch} for batch in range(3)]
+    gaps += [{**gap, "node": "b", "readings": 2, "batch": batch} for batch in range(3)]
+    content = [{name: row[name] for name in tables.GAPS.columns} for row in gaps]
+    root.place.append(tables.GAPS, tables.rows(root.spark, tables.GAPS, content), "test", 0)
+    retention.ops(root.job, Kept(DAY_US, SECOND))
+    assert {row["node"]: row["readings"] for row in root.rows(tables.GAPS)} == {"a": -1, "b": 6}
+
+
 def test_rows_of_batches_that_a_start_decides_again_stay(
     roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
 ) -> None:

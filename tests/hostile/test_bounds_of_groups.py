@@ -237,7 +237,7 @@ def test_starts_agreed_for_revisions_that_nobody_serves_are_bounded() -> None:
 
 
 def test_queries_that_wait_for_other_children_are_not_each_compared_with_all_queries_of_these() -> None:
-    """protocol 6.3: a child with 20 000 queries that no sibling serves held up its region for minutes, in every step."""
+    """protocol 6.3: a child with 20 000 queries that no sibling serves held up its region for minutes, each step."""
     region = Region()
     for child in ("good", "bad"):
         region.hears(child, region.birth(child, COUNTED))
