@@ -329,12 +329,12 @@ class Merger(Node):
         self.sent.settle()
         self._receipts = self._owed_receipts()
         rows: dict[str, object] = {
-            **JOURNAL.write(self.journal),
-            **JOURNAL_AGAIN.write(self.journal),
-            **RECEIVED.write(parent.received),
-            **CHILDREN.write(parent.children.snapshot()),
+            **self._slots.changes(JOURNAL, self.journal),
+            **self._slots.changes(JOURNAL_AGAIN, self.journal),
+            **self._slots.changes(RECEIVED, parent.received),
+            **self._slots.changes(CHILDREN, parent.children.snapshot()),
             **self._membership_slots.changes(parent.snapshot_memberships(), parent.children.take_retired()),
-            **PROMISED.write(self.sent.promised()),
+            **self._slots.changes(PROMISED, self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():
             message = inbox.epochs[key].waiting.get(seq) if key in inbox.epochs else None
