@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from edge_agent.algebra.frame import HORIZON_US, Birth, Frame, Heartbeat, Receipt
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.simulation.world import World
 
+parsed = cache(topics.parse)  # a world has few topics
 Landing = tuple[int, bytes]  # the lander's time, the file's content
 Record = tuple[str, Frame | Heartbeat | BadFrame, int]  # child, message, time of receipt
 
@@ -187,7 +189,7 @@ class RootHost:
                     decider.tick(received_us, self._newest_us or None, connected=tick.connected)
                     self._newest_us = received_us
                     continue
-                found, message = topics.parse(topic), heard(payload)
+                found, message = parsed(topic), heard(payload)
                 if found is not None and not isinstance(message, BadEnvelope):
                     self.root.take(found.node, message, min(received_us, self._newest_us))
         except WireError:
