@@ -286,8 +286,8 @@ class Node(Parents):
 
     def _keep_quota(self) -> None:
         """Drop frames if the spool exceeds its quota (3.5)."""
-        most, spooled = self.settings.quota_bytes, self.outbox.spooled
-        if most is None or self._spool_bytes <= most or not spooled:
+        most = self.settings.quota_bytes
+        if most is None or self._spool_bytes <= most or not (spooled := self.outbox.spooled):
             return
         over = self._spool_bytes - most + most // 100  # 1 % more, so that not every commit has to drop frames
         self._commit_notes += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)

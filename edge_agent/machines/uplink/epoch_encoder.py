@@ -385,6 +385,9 @@ class EpochEncoder:
 
 def exceeds(step: Step, most: int, *, hints_only: bool = False) -> bool:
     """Whether a step has more keys than `most`. hints_only: count only keys of registers; they need the same epoch."""
+    rows, hints = sum(map(_rows, step.groups)), sum(len(each.hints.codes) for each in step.groups if each.hints)
+    if rows + hints <= most:
+        return False
     found = list(_hinted_keys(step)) if hints_only else [*_row_keys(step), *_hinted_keys(step)]
     if sum(len(codes) for _, codes in found) <= most:
         return False
@@ -401,6 +404,10 @@ def _plans_of(step: Step) -> set[tuple[Group, bytes]]:
 def exceeds_plans(step: Step) -> bool:
     """Whether a step has rows of more plans than an epoch numbers."""
     return sum(len(each.rows) for each in step.groups) > MAX_PLANS and len(_plans_of(step)) > MAX_PLANS
+
+
+def _rows(step: GroupStep) -> int:
+    return sum(len(rows.partials) for rows in step.rows)
 
 
 def _row_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
