@@ -14,6 +14,7 @@ from edge_agent.machines.checkpoint.codec import encode, encode_without
 from edge_agent.machines.checkpoint.membership_slots import OF_MEMBERS, MembershipSlots
 from edge_agent.machines.checkpoint.slot import ChangedSlots
 from edge_agent.machines.checkpoint.slots import HORIZON, MEMBERSHIPS, PROMISED, MembershipState
+from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import Commit, LowerLink, Tick
@@ -118,3 +119,11 @@ def test_a_copy_of_a_group_finds_its_hash_anew() -> None:
     again = pickle.loads(pickle.dumps(GROUP))
     assert not hasattr(again, "_hash")  # texts have other hashes in another process
     assert (again, hash(again)) == (GROUP, hash(GROUP))
+
+
+def test_groups_are_kept_in_the_order_of_a_frame_in_every_process() -> None:
+    """A seed of the simulation would else give other numbers, and damage another slot, under other hashes."""
+    groups = [Group("s", f"value > {n}", (), 0) for n in range(20)]
+    children = Children(60 * S)
+    children.change("a", [(group, Members(n, (Leaf("a", 1),))) for n, group in enumerate(groups)])
+    assert list(children.memberships) == groups
