@@ -105,8 +105,8 @@ class RootHost:
         self.landed.append((land.now_us, content))
         self.world.may_crash(self, "AfterLand")
         if self.world.faults.on("journal.unsynced"):
-            self._older = [*self._older[-5:], copy.deepcopy(self.received)]
-        kept = {**self.received, **copy.deepcopy(dict(land.received))}
+            self._older = [*self._older[-5:], self.received]
+        kept = {**self.received, **land.received}  # the lander makes its values anew, and gets copies at a start
         self.received = {slot: value for slot, value in kept.items() if value is not None}
 
     def deliver(self, message: Message, now_us: int) -> None:
