@@ -25,7 +25,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint import slots
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
-from edge_agent.machines.checkpoint.slot import ChangingSlot
+from edge_agent.machines.checkpoint.slot import ChangedSlots
 from edge_agent.machines.events import (
     AcceptLoss,
     Ack,
@@ -88,7 +88,7 @@ class Node(Parents):
         self._tokens: list[object] = []
         self._in_commit: list[object] = []  # tokens to acknowledge after the commit under way
         self._token_us = 0
-        self._outbox_slot = ChangingSlot(slots.OUTBOX)
+        self._slots = ChangedSlots()
         self._spooled_epoch: int | None = None  # the epoch whose numbers are in the spool
         self._spooled_keys = AppendOnlyTable(slots.KEYS, restored.state)
         numbers = {int(row.split("/")[1]) for row in restored.state if row.startswith(f"{slots.REGISTERS}/")}
@@ -272,11 +272,11 @@ class Node(Parents):
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
         self._note_losses([gap for frame in instead for gap in frame.gaps])
         state = {
-            **slots.LAYOUT.write(slots.VERSION),
+            **self._slots.changes(slots.LAYOUT, slots.VERSION),
             **self._state(now_us),
-            **self._outbox_slot.changes(self.outbox.snapshot()),
+            **self._slots.changes(slots.OUTBOX, self.outbox.snapshot()),
         }
-        state |= self._late.changes() | self._numbers() | slots.HORIZON.write(self.horizon_us)
+        state |= self._late.changes() | self._numbers() | self._slots.changes(slots.HORIZON, self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
         self._live = True
         self._in_commit, self._tokens = self._tokens, []
@@ -286,8 +286,8 @@ class Node(Parents):
 
     def _keep_quota(self) -> None:
         """Drop frames if the spool exceeds its quota (3.5)."""
-        most, spooled = self.settings.quota_bytes, self.outbox.spooled
-        if most is None or self._spool_bytes <= most or not spooled:
+        most = self.settings.quota_bytes
+        if most is None or self._spool_bytes <= most or not (spooled := self.outbox.spooled):
             return
         over = self._spool_bytes - most + most // 100  # 1 % more, so that not every commit has to drop frames
         self._commit_notes += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)

@@ -30,11 +30,12 @@ MOST_VALUES: Final = 2**40  # values of multisets and series: practically unlimi
 ARRAY_KINDS: Final = "biufUS"  # kinds of dtypes whose arrays are stored as their bytes
 _OWN: Final = frozenset({int, float, str, bytes, bool, type(None)})  # types that CBOR encodes without help
 _TEXT: Final = frozenset({str})
+_HEAD: Final = cbor2.dumps([VERSION, None])[:-1]  # a list of two items and the first of them
 
 
 def dumps(value: object) -> bytes:
     """Encode a value. Raises: ValueError for an unsupported type."""
-    return cbor2.dumps([VERSION, _plain(value)])
+    return _HEAD + cbor2.dumps(_plain(value))
 
 
 def _plain(value: object) -> object:

@@ -39,7 +39,8 @@ def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
 
 def encode_without(value: Any, names: tuple[str, ...]) -> Any:
     """As `encode`, with None for these fields of a dataclass, for those that are stored elsewhere."""
-    return _dataclass_encoder(type(value), names)(value, None)
+    kind: Any = type(value)
+    return _encoder_without(kind, names)(value, None)
 
 
 def decode(kind: type[T], plain: Any, pages: Callable[[Any], Partials] | None = None) -> T:
@@ -96,6 +97,10 @@ def _encode_dict(value: dict[Any, Any], rows: Any) -> Any:
 
 
 @cache
+def _encoder_without(kind: Any, names: tuple[str, ...]) -> Encoder:
+    return _dataclass_encoder(kind, names)
+
+
 def _dataclass_encoder(kind: Any, without: tuple[str, ...] = ()) -> Encoder:
     names, by_name = _names(kind)
     written, found = tuple(names.values()), attrgetter(*names) if len(names) > 1 else None

@@ -42,21 +42,20 @@ class Slot(Generic[T]):
         return "/".join((self.name, *map(str, names))) if names else self.name
 
 
-class ChangingSlot(Generic[T]):
-    """A slot without names, to be committed only if its value has changed since the last commit of this process.
+class ChangedSlots:
+    """Slots without names, each committed only if its value differs from that of the last commit of this process.
 
-    Its values must not share mutable parts with what they were made from.
+    Their values must not share mutable parts with what they were made from.
     """
 
-    __slots__ = ("_slot", "_value")
+    __slots__ = ("_values",)
 
-    def __init__(self, slot: Slot[T]) -> None:
-        self._slot = slot
-        self._value: T | None = None  # of the last commit; None: there was none
+    def __init__(self) -> None:
+        self._values: dict[str, object] = {}
 
-    def changes(self, value: T) -> dict[str, object]:
-        """The row to commit; {} if the value is that of the last call."""
-        if value == self._value:
+    def changes(self, slot: Slot[T], value: T) -> dict[str, object]:
+        """The row to commit; {} if the value is that of the last call for this slot."""
+        if slot.name in self._values and self._values[slot.name] == value:
             return {}
-        self._value = value
-        return self._slot.write(value)
+        self._values[slot.name] = value
+        return slot.write(value)

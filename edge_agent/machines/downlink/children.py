@@ -134,7 +134,7 @@ class Children:
         was retired (1.5). Returns (another child, its entries of such leaves), of those that others list as moved.
         """
         dropped, new = self._dropped(node, changes), dict[Group, set[str]]()
-        for group in {group for group, change in changes if change.leaves}:
+        for group in dict.fromkeys(group for group, change in changes if change.leaves):
             self.membership(group).begin_anew(node)
         for group, change in changes:
             self.membership(group).change(node, change, new.setdefault(group, set()))

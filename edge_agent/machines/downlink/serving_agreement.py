@@ -28,7 +28,7 @@ class ServingAgreement:
         self.forgotten = 0  # number of starts dropped because of the bound, since the process started
 
     def serving(
-        self, counted: Sequence[Member], every: Iterable[Member], now_us: int, awaited: Awaited
+        self, counted: Sequence[Member], every: Sequence[Member], now_us: int, awaited: Awaited
     ) -> dict[QueryKey, Serving]:
         """The common serving range of each announced query (docs/protocol.md 6.3).
 
@@ -40,7 +40,8 @@ class ServingAgreement:
         counted: members not left out. every: all. awaited: query -> what is known here of children that are to serve it
         because of their other groups, left out here or not (see awaited_servers.py).
         """
-        by_query, by_any = _by_query(counted), _by_query(every)
+        by_query = _by_query(counted)
+        by_any = by_query if len(counted) == len(every) else _by_query(every)
         narrowed = {
             key: _narrowest(key, by_query.get(key, []), servings)
             for key, servings in by_any.items()

@@ -329,22 +329,22 @@ class Merger(Node):
         self.sent.settle()
         self._receipts = self._owed_receipts()
         rows: dict[str, object] = {
-            **JOURNAL.write(self.journal),
-            **JOURNAL_AGAIN.write(self.journal),
-            **RECEIVED.write(parent.received),
-            **CHILDREN.write(parent.children.snapshot()),
+            **self._slots.changes(JOURNAL, self.journal),
+            **self._slots.changes(JOURNAL_AGAIN, self.journal),
+            **self._slots.changes(RECEIVED, parent.received),
+            **self._slots.changes(CHILDREN, parent.children.snapshot()),
             **self._membership_slots.changes(parent.snapshot_memberships(), parent.children.take_retired()),
-            **PROMISED.write(self.sent.promised()),
+            **self._slots.changes(PROMISED, self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():
             message = inbox.epochs[key].waiting.get(seq) if key in inbox.epochs else None
             packed: Any = None if message is None else self._pack(message)
             rows |= WAITING.write(packed, *key, seq)
-        for node in inbox.ended.changed:
+        for node in sorted(inbox.ended.changed):  # in order, so that a commit does not depend on hashes
             rows |= ENDED.write(inbox.ended.of[node], node)
             rows |= ENDED_FLUSHES.write(inbox.ended.snapshot_flushes(node), node)
         inbox.ended.changed.clear()
-        for key in inbox.changed:
+        for key in sorted(inbox.changed):
             state = inbox.snapshot(key)
             rows |= EPOCH.write(state, *key)
             if state is None:
@@ -355,7 +355,7 @@ class Merger(Node):
                 spooled = self._child_keys.pop(key, None)
                 rows |= {} if spooled is None else spooled.changes((), anew=True)
         inbox.changed.clear()
-        for key in parent.changed_dictionaries & parent.dictionaries.keys():
+        for key in sorted(parent.changed_dictionaries & parent.dictionaries.keys()):
             dictionary = parent.dictionaries[key]
             spooled = self._child_keys.setdefault(key, AppendOnlyTable(f"{CHILD_KEYS}/{key.node}/{key.epoch}"))
             rows |= DICTIONARY.write(dictionary.snapshot(keys=False), *key) | spooled.changes(dictionary.keys)

@@ -264,7 +264,7 @@ class PartialStore:
         out: dict[str, object] = dict.fromkeys(self._stale)
         self._stale = []
         self._tidy()
-        for key in self.touched:
+        for key in sorted(self.touched):
             group, digest = key
             name = f"{digest.hex()}/{slot_name(group)}"
             store = self._stores.get(key)

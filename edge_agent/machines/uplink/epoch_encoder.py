@@ -28,7 +28,7 @@ from edge_agent.machines.uplink.frame_packer import FramePacker
 from edge_agent.machines.uplink.promises import REGISTER_BYTES
 from edge_agent.machines.uplink.session_hints import Registers, SessionHints
 from edge_agent.machines.uplink.stated_exceptions import StatedExceptions, with_exceptions
-from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
+from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
 MAX_PLANS: Final = 2**16  # of an epoch, as of its keys; a child may have named so many (docs/protocol.md 2.4)
 MAX_GROUPS: Final = 2**16
@@ -127,7 +127,22 @@ class EpochEncoder:
             and self.texts_sent.issuperset(step.queries)
             and self.texts_sent.issuperset(step.sensors)
             and all(each.group in self.groups and each.only_promises for each in step.groups)
+            and all(each.hints is None or self._registers_stay(each, each.hints) for each in step.groups)
         )
+
+    def _registers_stay(self, step: GroupStep, hints: Hints) -> bool:
+        """Whether the parent has the registers of a group as they are after the step."""
+        below = hints.starts < step.promised_us
+        numbers = self._map("keys", hints.keys)[hints.codes[below]]
+        if step.group in self.held or (len(numbers) and numbers.min() < 0):
+            return False
+        return self.hints.has(self.groups[step.group], self._wanted(numbers, hints.starts[below]))
+
+    def _wanted(self, numbers: Ints, starts_us: Ints) -> Ints:
+        """Earliest start by key number; NO_HINT: none."""
+        wanted = np.full(len(self.keys), NO_HINT, np.int64)
+        np.minimum.at(wanted, numbers, starts_us)
+        return wanted
 
     def _ending(self, step: Step) -> tuple[Step, list[Group]]:
         """Find the groups whose registers of the epoch before end, because the step promises a frontier for them.
@@ -303,9 +318,7 @@ class EpochEncoder:
         """The registers that the last frame of a group's step states or clears (5.2)."""
         if step.hints is None:
             return ()
-        codes, starts_us = self._hint_keys(packer, step)
-        wanted = np.full(len(self.keys), NO_HINT, np.int64)
-        np.minimum.at(wanted, codes, starts_us)
+        wanted = self._wanted(*self._hint_keys(packer, step))
         number = self.groups[step.group]
         return self.hints.updates(number, wanted, packer.last_sections(number), self._held(step.group))
 
@@ -372,6 +385,9 @@ class EpochEncoder:
 
 def exceeds(step: Step, most: int, *, hints_only: bool = False) -> bool:
     """Whether a step has more keys than `most`. hints_only: count only keys of registers; they need the same epoch."""
+    rows, hints = sum(map(_rows, step.groups)), sum(len(each.hints.codes) for each in step.groups if each.hints)
+    if rows + hints <= most:
+        return False
     found = list(_hinted_keys(step)) if hints_only else [*_row_keys(step), *_hinted_keys(step)]
     if sum(len(codes) for _, codes in found) <= most:
         return False
@@ -388,6 +404,10 @@ def _plans_of(step: Step) -> set[tuple[Group, bytes]]:
 def exceeds_plans(step: Step) -> bool:
     """Whether a step has rows of more plans than an epoch numbers."""
     return sum(len(each.rows) for each in step.groups) > MAX_PLANS and len(_plans_of(step)) > MAX_PLANS
+
+
+def _rows(step: GroupStep) -> int:
+    return sum(len(rows.partials) for rows in step.rows)
 
 
 def _row_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:

@@ -71,9 +71,8 @@ class GroupStep:
 
     @property
     def only_promises(self) -> bool:
-        """Whether the step states nothing but a frontier, or not even that."""
-        stated = self.rows or self.leaves or self.serving or self.drops
-        return not stated and self.exceptions is None and self.hints is None
+        """Whether the step states nothing but a frontier and registers, or not even that."""
+        return self.exceptions is None and not (self.rows or self.leaves or self.serving or self.drops)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from edge_agent.algebra.frame import HORIZON_US, Birth, Frame, Heartbeat, Receipt
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.simulation.world import World
 
+parsed = cache(topics.parse)  # a world has few topics
 Landing = tuple[int, bytes]  # the lander's time, the file's content
 Record = tuple[str, Frame | Heartbeat | BadFrame, int]  # child, message, time of receipt
 
@@ -103,8 +105,8 @@ class RootHost:
         self.landed.append((land.now_us, content))
         self.world.may_crash(self, "AfterLand")
         if self.world.faults.on("journal.unsynced"):
-            self._older = [*self._older[-5:], copy.deepcopy(self.received)]
-        kept = {**self.received, **copy.deepcopy(dict(land.received))}
+            self._older = [*self._older[-5:], self.received]
+        kept = {**self.received, **land.received}  # the lander makes its values anew, and gets copies at a start
         self.received = {slot: value for slot, value in kept.items() if value is not None}
 
     def deliver(self, message: Message, now_us: int) -> None:
@@ -187,7 +189,7 @@ class RootHost:
                     decider.tick(received_us, self._newest_us or None, connected=tick.connected)
                     self._newest_us = received_us
                     continue
-                found, message = topics.parse(topic), heard(payload)
+                found, message = parsed(topic), heard(payload)
                 if found is not None and not isinstance(message, BadEnvelope):
                     self.root.take(found.node, message, min(received_us, self._newest_us))
         except WireError:
