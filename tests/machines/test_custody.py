@@ -105,7 +105,7 @@ def test_a_source_that_is_removed_and_added_again_was_not_heard_in_between() -> 
     host.do(AGAIN, T0 + 11 * S)
     host.do(Tick(), T0 + 12 * S)
     (gap,) = (gap for frame in host.frames[before:] for gap in frame.gaps)
-    assert (gap.reason, gap.start_us, gap.end_us) == ("began", T0 + S + 1, T0 + 9 * S)
+    assert (gap.reason, gap.start_us, gap.end_us) == ("began", T0 + S, T0 + 9 * S)
 
 
 def test_a_source_that_was_removed_and_is_added_at_a_start_is_a_new_one() -> None:
@@ -119,7 +119,7 @@ def test_a_source_that_was_removed_and_is_added_at_a_start_is_a_new_one() -> Non
     again = gateway_host(host.disk, T0 + 60 * S, sensors=(LIVE,))
     again.do(Tick(), T0 + 61 * S)
     (gap,) = (gap for frame in again.frames for gap in frame.gaps if gap.reason == "began")
-    assert (gap.start_us, gap.end_us) == (T0 + S + 1, T0 + 60 * S)
+    assert (gap.start_us, gap.end_us) == (T0 + S, T0 + 60 * S)
 
 
 # --- a merger ---------------------------------------------------------------------------------------------------------

@@ -271,7 +271,7 @@ class Gateway(Node):
         """The gap record for windows that began before the source was first heard; none if it is read from its start.
 
         Only windows of time and sessions need the record (3.1): others begin at their own readings or markers. from_us:
-        where windows may begin, if that is earlier than readings in transit.
+        event time from which readings are missing, if listening stopped before.
         """
         from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):

@@ -29,15 +29,15 @@ class UndatedRecords:
     ) -> tuple[Gap, ...]:
         """The record for a group whose source is heard from now on; () while the clock is unknown and it must wait.
 
-        from_us: begin of the record, if that is earlier than the times of readings in transit.
+        from_us: event time from which readings are missing, if listening stopped before.
         """
         since_us = source.heard_us
         if not clock.known:
             self._boot, self._changed = clock.boot, True
             self._began.append((group, since_us - clock.offset_us))
             return ()
-        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # of readings in transit some are missed
-        return (Gap((group,), min(start_us, from_us), since_us, -1, (node,), BEGAN),)
+        in_transit_us = 1 + source.sensor.delay_us + group.lateness_us  # some of these readings are missed
+        return (Gap((group,), min(since_us, from_us) - in_transit_us, since_us, -1, (node,), BEGAN),)
 
     def stopped(
         self, groups: tuple[Group, ...], committed_us: int, now_us: int, clock: ClockChanged, node: str
