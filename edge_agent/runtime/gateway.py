@@ -148,8 +148,12 @@ class GatewayLoop(NodeLoop):
 
     def _configure(self, now_us: int) -> None:
         sensors, queries = self.registry.in_force()
-        for read in self.sensors.configure(sensors, self._known_positions(sensors)):
+        for read in self.sensors.poll(now_us, everything=True):
             self.feed(read, now_us)  # earlier readings belong to the earlier sensors
+        self._count_refused()
+        for read in self.sensors.configure(sensors, self._known_positions(sensors)):
+            self.feed(read, now_us)
+        self._counted = self._refusals()  # changed sensors count from 0
         self._sources = {sensor.id: _source(sensor) for sensor in sensors}
         self.status.sensors = tuple(sensor.id for sensor in sensors)
         self._listen()
@@ -348,8 +352,17 @@ class GatewayLoop(NodeLoop):
 
     def book(self) -> dict[str, object]:
         """The book of the node, with `refused`: count of values refused for their value, time or labels."""
-        for name, counters in self.sensors.counters().items():
-            now, before = sum(counters.get(kind, 0) for kind in REFUSALS), self._counted.get(name, 0)
+        self._count_refused()
+        return {**super().book(), "refused": sum(self._refused.values())}
+
+    def _refusals(self) -> dict[str, int]:
+        """Sensor -> readings that its driver has refused since it was started."""
+        counters = self.sensors.counters()
+        return {name: sum(of.get(kind, 0) for kind in REFUSALS) for name, of in counters.items()}
+
+    def _count_refused(self) -> None:
+        for name, now in self._refusals().items():
+            before = self._counted.get(name, 0)
             if now != before:
                 # a restarted driver counts from 0
                 self._refused = {
@@ -357,7 +370,6 @@ class GatewayLoop(NodeLoop):
                     name: self._refused.get(name, 0) + now - (before if now > before else 0),
                 }
                 self._counted[name] = now
-        return {**super().book(), "refused": sum(self._refused.values())}
 
     def _standing(self, now_us: int) -> tuple[int | None, str]:
         machine = self.machine

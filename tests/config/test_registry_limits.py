@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge_agent.config.definitions.definitions import parse_definition
 from edge_agent.config.in_force import registry as registry_module
 from edge_agent.config.in_force.crosscheck import MOST_ID_BYTES
 from edge_agent.config.in_force.registry import DefinitionRegistry
@@ -29,6 +30,17 @@ def test_what_is_too_much_is_refused_and_the_rest_stays() -> None:
     registry.take("all", "query", "y", removal(3))
     assert set(lengths(registry)) == {"x", "z"}, "what waited for room takes it"
     assert item(registry, "query/z") == {"ok": True, "revision": 1}
+
+
+def test_what_waited_for_room_takes_that_of_what_left_the_file() -> None:
+    """It waited until something else was published, or the broker was connected anew."""
+    file = [parse_definition("sensor", name, sensor(revision=None)) for name in ("a", "b")]
+    registry = DefinitionRegistry("press-1", LimitsTable(sensors=2), file)
+    registry.take("all", "sensor", "c", sensor())
+    assert item(registry, "sensor/c")["waiting"] is True
+    registry = DefinitionRegistry("press-1", LimitsTable(sensors=2), file[:1], registry.snapshot())
+    assert [each.id for each in registry.in_force()[0]] == ["a", "c"]
+    assert item(registry, "sensor/c") == {"ok": True, "revision": 1}
 
 
 def test_filters_without_end_are_refused_before_they_fill_the_memory() -> None:

@@ -44,6 +44,7 @@ from tests.support.machines.scripted_child import SUM, Sender, root_of
 from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, S, SimulatedHost, gateway_host, read
 
 LIVE = replace(SENSOR, rereadable=False, own_clock=False)
+ENDED_US = T0 + S  # no window of QUERY that ends later is served, once it is removed after a reading at T0 + S
 AGAIN, NOTHING = Configured((LIVE,), (QUERY,), (), (QUERY.id,)), Configured((), (), (), ())
 SUMS = Query("sums", 1, "door", Tumbling(S), SUM)
 VISITS = Query("visits", 1, "door", Session(5 * S), SUM)
@@ -104,13 +105,13 @@ def test_a_source_that_is_removed_and_added_again_was_not_heard_in_between() -> 
     host.do(Tick(), T0 + 2 * S)
     host.do(NOTHING, T0 + 3 * S)
     host.do(Tick(), T0 + 4 * S)
-    before = len(host.frames)
     host.do(AGAIN, T0 + 9 * S)
     host.do(Tick(), T0 + 10 * S)
     host.do(AGAIN, T0 + 11 * S)
     host.do(Tick(), T0 + 12 * S)
-    (gap,) = (gap for frame in host.frames[before:] for gap in frame.gaps)
-    assert (gap.reason, gap.start_us, gap.end_us) == ("began", T0 + S + 1, T0 + 9 * S)
+    _, left, again = (gap for frame in host.frames for gap in frame.gaps)
+    assert (left.reason, left.start_us, left.end_us) == ("stopped", T0 + 3 * S - 1, T0 + 3 * S + 1)
+    assert (again.reason, again.start_us, again.end_us) == ("began", ENDED_US + 1, T0 + 9 * S)
 
 
 def test_a_source_that_was_removed_and_is_added_at_a_start_is_a_new_one() -> None:
@@ -124,7 +125,7 @@ def test_a_source_that_was_removed_and_is_added_at_a_start_is_a_new_one() -> Non
     again = gateway_host(host.disk, T0 + 60 * S, sensors=(LIVE,))
     again.do(Tick(), T0 + 61 * S)
     (gap,) = (gap for frame in again.frames for gap in frame.gaps if gap.reason == "began")
-    assert (gap.start_us, gap.end_us) == (T0 + S + 1, T0 + 60 * S)
+    assert (gap.start_us, gap.end_us) == (ENDED_US + 1, T0 + 60 * S)
 
 
 # --- a merger ---------------------------------------------------------------------------------------------------------

@@ -85,3 +85,20 @@ def test_refused_values_add_up_over_the_starts_of_a_driver(tmp_path: Path, monke
         found.append(loop.book()["refused"])
     loop.close()
     assert found == [5, 7, 9, 9, 11]
+
+
+def test_refused_values_before_and_after_a_change_of_their_sensor_count(tmp_path: Path) -> None:
+    """protocol 9.1: a changed sensor counts from 0. Those before were counted only if the books came between."""
+    process = Process("gateway", tmp_path, Broker())
+    loop = process._made(process.guard)
+    assert isinstance(loop, GatewayLoop)
+    for revision in (1, 2):
+        sensor = {"driver": "mqtt", "topic": "a", "unit": f"u{revision}", "revision": revision}
+        loop.registry.take("all", "sensor", "s", json.dumps(sensor))
+        loop._configure(BEGIN_US)
+        loop.sensors.feed([("a", b"bad", 0, 0)] * 3, BEGIN_US)
+    assert loop.book()["refused"] == 3, "three wait for the next poll"
+    for read in loop.sensors.poll(BEGIN_US, everything=True):
+        loop.feed(read, BEGIN_US)
+    assert loop.book()["refused"] == 6
+    loop.close()

@@ -15,6 +15,7 @@ from edge_agent.config.checking.value_types import AsWritten, Number
 
 DAY_US: Final = 86_400_000_000
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+SLOWEST, FASTEST = 1e-6, 1e9  # of a replay; 0 would stand still for ever
 FAR_US: Final = 2**55  # a thousand years, the limit of durations in recordings
 LAST_US: Final = 253_402_300_800_000_000  # start of the year 10000, the limit of RFC 3339
 
@@ -128,7 +129,7 @@ class Speed(AsWritten):
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if value == "max":
             return 0.0
-        read = Number(0, 1e9).read(value, at, report)
+        read = Number(SLOWEST, FASTEST, hint='"max" is as fast as possible').read(value, at, report)
         return float(read) if isinstance(read, int | float) else read
 
     def write(self, value: Any) -> object:

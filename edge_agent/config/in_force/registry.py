@@ -67,6 +67,8 @@ class DefinitionRegistry:
             self._restore(state)
             before = str(state.get("hash"))
         self._take_file(tuple(local))
+        if state is not None:  # the file may have fewer definitions now, or the limits may be higher
+            self._retry()
         self._version += self._hash() != before
 
     def take(self, scope: str, kind: str, item: str, payload: bytes | str) -> bool:
@@ -95,10 +97,7 @@ class DefinitionRegistry:
         again = self._known(kind, item)
         changed = self._accept(slot, definition)
         if again:  # only a change of a known definition can make room for others
-            self._capacity.changed()
-            for waiting, refusal in list(self._refused.items()):
-                if refusal.definition is not None and waiting != slot:
-                    changed |= self._accept(waiting, refusal.definition)
+            changed |= self._retry(slot)
         self._version += changed
         return changed
 
@@ -205,6 +204,15 @@ class DefinitionRegistry:
         self._refused.pop(slot, None)
         self._highest[kind, item] = max(definition.revision or 0, self._highest.get((kind, item), 0))
         return self._value(kind, item) != value
+
+    def _retry(self, but: Slot | None = None) -> bool:
+        """Try the definitions over a limit again, except in a slot. Returns whether those in force have changed."""
+        self._capacity.changed()
+        changed = False
+        for waiting, refusal in list(self._refused.items()):
+            if refusal.definition is not None and waiting != but:
+                changed |= self._accept(waiting, refusal.definition)
+        return changed
 
     def _refuse(self, slot: Slot, rejection: Rejection) -> None:
         """Note a refusal, as the newest."""

@@ -221,8 +221,8 @@ class Gateway(Node):
         sensors = {s.id: s for s in event.sensors}
         fresh = sensors.keys() - self.sources.keys()
         for name in [n for n in self.sources if n not in sensors]:
-            del self.sources[name]
-            self._gone |= SOURCE.write(None, name)
+            gone, self._gone = self.sources.pop(name), self._gone | SOURCE.write(None, name)
+            self._gaps += self.undated.removed(self._of_source(name), gone, now_us, self.clock, self.settings.node)
         for sensor in event.sensors:
             known = self.sources.get(sensor.id)
             if known is None:
@@ -271,7 +271,7 @@ class Gateway(Node):
         """The gap record for windows that began before the source was first heard; none if it is read from its start.
 
         Only windows of time and sessions need the record (3.1): others begin at their own readings or markers. from_us:
-        where windows may begin, if that is earlier than readings in transit.
+        event time from which readings are missing, if listening had ended.
         """
         from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):

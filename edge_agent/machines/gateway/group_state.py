@@ -37,9 +37,13 @@ class GroupState:
 
     @property
     def next_begin_us(self) -> int:
-        """The earliest event time at which a query may begin to be served anew here; FAR_US: nothing is known."""
-        newest_us, frontier_us = self.slicer.newest_us, self.slicer.frontier_us
-        return min((us for us in (newest_us + 1, frontier_us) if us > NEVER_US + 1), default=FAR_US)
+        """The earliest event time at which a query may begin to be served anew here; FAR_US: nothing is known.
+
+        It is behind the windows that were served before, so that what is declared from it on concerns none of them.
+        """
+        newest_us, frontier_us, ended_us = self.slicer.newest_us, self.slicer.frontier_us, self.slicer.ended_us
+        begin_us = min((us for us in (newest_us + 1, frontier_us) if us > NEVER_US + 1), default=FAR_US)
+        return begin_us if ended_us == FAR_US else max(begin_us, ended_us + 1)
 
     def take_rows(self) -> list[StepRows]:
         rows, self.rows = self.rows, []

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edge_agent.algebra.frame import BEGAN, Gap
+from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import UNDATED, UndatedState
@@ -29,15 +30,27 @@ class UndatedRecords:
     ) -> tuple[Gap, ...]:
         """The record for a group whose source is heard from now on; () while the clock is unknown and it must wait.
 
-        from_us: begin of the record, if that is earlier than the times of readings in transit.
+        from_us: event time from which readings are missing, if listening had ended.
         """
         since_us = source.heard_us
         if not clock.known:
             self._boot, self._changed = clock.boot, True
             self._began.append((group, since_us - clock.offset_us))
             return ()
-        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # of readings in transit some are missed
-        return (Gap((group,), min(start_us, from_us), since_us, -1, (node,), BEGAN),)
+        start_us = since_us - _in_transit_us(group, source) if from_us == FAR_US else min(from_us, since_us - 1)
+        return (Gap((group,), start_us, since_us, -1, (node,), BEGAN),)
+
+    def removed(
+        self, groups: Iterable[Group], source: Source, now_us: int, clock: ClockChanged, node: str
+    ) -> tuple[Gap, ...]:
+        """The records for groups whose source is not heard any more; () if it is read from its beginning.
+
+        While the clock is unknown there is none: the readings wait without a time, and are not counted either.
+        """
+        if source.sensor.own_clock or not clock.known:
+            return ()
+        of_time = [group for group in groups if isinstance(group.cut, TimeCut | SessionCut)]
+        return tuple(_stopped((each,), now_us - _in_transit_us(each, source), now_us, node) for each in of_time)
 
     def stopped(
         self, groups: tuple[Group, ...], committed_us: int, now_us: int, clock: ClockChanged, node: str
@@ -102,6 +115,11 @@ class UndatedRecords:
             same = found.boot == boot
             self._boot, self._changed = boot, True
             self._began = [(group, us if same else since_us) for group, us in found.began]
+
+
+def _in_transit_us(group: Group, source: Source) -> int:
+    """How old a reading may be that is under way: some are missed where listening begins or ends."""
+    return 1 + source.sensor.delay_us + group.lateness_us
 
 
 def _stopped(groups: tuple[Group, ...], committed_us: int, now_us: int, node: str) -> Gap:

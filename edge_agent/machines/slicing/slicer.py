@@ -90,6 +90,11 @@ class Slicer:
         return self._timeline.open_queries(self.frontier_us)
 
     @property
+    def ended_us(self) -> int:
+        """The event time from which on no query uses readings; NEVER_US: there was none yet."""
+        return self._timeline.ended_us
+
+    @property
     def unit_us(self) -> int:
         """Greatest common divisor [us] of the window edges of all plans; 0 if there is no plan."""
         return gcd(*(interval.plan.unit_us for interval in self._timeline if interval.plan is not None))

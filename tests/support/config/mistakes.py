@@ -148,6 +148,7 @@ SENSORS = [
     ('driver = "host"\ntimeout = "0s"', "shorter than 10ms", 'did you mean "10ms"'),
     ('driver = "file"', '"path" is missing', "add path"),
     ('driver = "file"\npath = "x"\nspeed = "fast"', "wanted a number, got text", ""),
+    ('driver = "file"\npath = "x"\nspeed = 0', "must be at least 1e-06", '"max" is as fast as possible'),
     ('driver = "simulated"\nwave = "sinus"', 'unknown wave "sinus"', 'did you mean "sine"'),
     ('driver = "simulated"\nrate = 0', "must be more than 0", ""),
     ('driver = "simulated"\ngaps = 2', "must be at most 1", ""),

@@ -17,7 +17,7 @@ from edge_agent.algebra.windows import ALL
 from edge_agent.config.checking.checker import REQUIRED, Key
 from edge_agent.config.checking.composite_types import ListOf, MapOf, Rising
 from edge_agent.config.checking.durations import DURATION, SIZE
-from edge_agent.config.checking.quantities import ByteSize, Duration, Instant, Speed, Zone
+from edge_agent.config.checking.quantities import FASTEST, SLOWEST, ByteSize, Duration, Instant, Speed, Zone
 from edge_agent.config.checking.value_types import Anything, Choice, Flag, Number, Pick, Text, Url
 from edge_agent.config.definitions.aggregate_entries import COLUMN_NAME, PERCENT, AggregateEntry, params
 from edge_agent.config.definitions.conditions import MOST_FILTER, Condition
@@ -97,7 +97,7 @@ PLAIN: Final[dict[type, Schema]] = {
     LabelText: {"anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST}, {"type": "integer"}]},
     Range: {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
     Resolution: {"type": "number", "exclusiveMinimum": 0},
-    Speed: {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1e9}, {"const": "max"}]},
+    Speed: {"anyOf": [{"type": "number", "minimum": SLOWEST, "maximum": FASTEST}, {"const": "max"}]},
     TopicFilter: {"type": "string", "minLength": 1, "maxLength": 1000},
     Url: {"type": "string", "pattern": "^mqtts?://[^/?#@]+/?$"},
     Zone: {"type": "string", "minLength": 1, "maxLength": 64},  # which names there are changes with the years
