@@ -413,23 +413,8 @@ class Node(Parents):
             self._token_us = now_us
 
     def book(self) -> dict[str, Any]:
-        """Counts of readings and frames (docs/protocol.md 9.1), as plain values. Subclasses add theirs.
-
-        sent: readings in all frames up to (epoch, seq) except lost ones. lost: readings in frames that gap records
-        replaced. lost_frames: replaced frames whose number of readings is not known. spooled: frames without a receipt.
-        former: frames among these that wait for a former parent. whole: the books count since the spool was created.
-        """
-        outbox = self.outbox
-        return {
-            "epoch": outbox.epoch,
-            "seq": outbox.seq - 1,
-            "sent": outbox.sent_readings,
-            "lost": outbox.lost_readings,
-            "lost_frames": outbox.lost_frames,
-            "spooled": outbox.spooled,
-            **({"former": former} if (former := sum(outbox.former_lines.waiting().values())) else {}),
-            "whole": outbox.whole_books,
-        }
+        """Counts of readings and frames (docs/protocol.md 9.1): see `FrameQueue.book`. Subclasses add theirs."""
+        return self.outbox.book()
 
     def _command(self, name: str) -> Note:
         if name == "rebirth":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 ROOT: Final = "root"
+SHOWN: Final = 5  # at most so many former parents are named of a node
 LINE_FIELDS: Final = (3, 4)  # of a child in a book, see Line: the last one may be missing
 
 
@@ -71,6 +72,7 @@ class NodeBook:
         children, off = self.book.get("children", {}), self.book.get("off") or {}
         lines = list(children.values()) if isinstance(children, Mapping) else [None]
         right = all(isinstance(line, (list, tuple)) and len(line) in LINE_FIELDS and _integers(line) for line in lines)
+        right = right and isinstance(self.book.get("parents", {}), Mapping)
         return right and isinstance(off, (Mapping, list, tuple)) and all(isinstance(name, str) for name in off)
 
 
@@ -164,8 +166,11 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
                 name: line[node.node] for name, line in lines.items() if name != node.parent and node.node in line
             }
             doubted = {name: line for name, line in elsewhere.items() if name in known and not known[name].believed}
-            certain = [line for name, line in elsewhere.items() if name not in doubted]
-            _balance_link(out, node, lines[node.parent].get(node.node), certain, doubted)
+            believed = {name: line for name, line in elsewhere.items() if name not in doubted}
+            earlier = _of_earlier_spools(out, node, believed)
+            certain = [line for name, line in believed.items() if name not in earlier]
+            line, forgotten = lines[node.parent].get(node.node), _forgotten(node, lines)
+            _balance_link(out, node, line, certain, doubted, forgotten=forgotten)
         else:
             out.unheard.append(f"{node.parent}: it has no book; it is the parent of {node.node}")
     for parent, found in lines.items():
@@ -209,13 +214,45 @@ def _balance_node(out: Audit, node: NodeBook) -> None:
         out.off.append(f"{node.node}: {_difference(rest)} {where}")
 
 
+def _of_earlier_spools(out: Audit, child: NodeBook, elsewhere: Mapping[str, Line]) -> set[str]:
+    """The nodes among those in `elsewhere` that the child does not name as former parents: they applied readings of an
+    earlier spool of it. Notes these readings. A child of an older version names none.
+    """
+    parents = child.book.get("parents")
+    earlier = set() if parents is None else elsewhere.keys() - parents.keys()
+    for name in sorted(name for name in earlier if elsewhere[name].readings):
+        out.unknown.append(f"{child.node}: {name} applied {_many(elsewhere[name].readings)} of an earlier spool of it")
+        out.former += elsewhere[name].readings or 0
+    return earlier
+
+
+def _forgotten(child: NodeBook, lines: Mapping[str, Mapping[str, Line]]) -> list[str]:
+    """Why parents may have applied more of a child than they count: one text per reason. lines: parent -> its lines."""
+    parents = child.book.get("parents") or {}
+    gone = [name for name, known in parents.items() if not known or child.node not in lines.get(name, {})]
+    texts = [f"no book says how many readings {name}, a former parent, applied" for name in gone[:SHOWN]]
+    texts += [f"nor {len(gone) - SHOWN} more"] if len(gone) > SHOWN else []
+    journals = child.number("journals")
+    if journals > 0:
+        often = "once" if journals == 1 else f"{journals} times"
+        texts.append(f"its parent lost its spool {often}, with what it had counted")
+    return texts
+
+
 def _balance_link(
-    out: Audit, child: NodeBook, line: Line | None, elsewhere: Iterable[Line], doubted: Mapping[str, Line]
+    out: Audit,
+    child: NodeBook,
+    line: Line | None,
+    elsewhere: Iterable[Line],
+    doubted: Mapping[str, Line],
+    *,
+    forgotten: Sequence[str],
 ) -> None:
     """Check that the parent applied no more readings than the child sent, and all once the last frame is applied.
 
     elsewhere: lines of the child at its earlier parents (1.5); readings applied there count as sent and applied too.
     doubted: the same, of nodes that no node names as its parent: they count only if the child has sent so many.
+    forgotten: see `_forgotten`.
     """
     sent, name = child.number("sent"), f"{child.node} -> {child.parent}"
     if line is None:
@@ -239,10 +276,22 @@ def _balance_link(
         out.former += max(-between, 0)
         out.pending[child.node] = out.pending.get(child.node, 0) + max(between, 0)
         return
+    if between < 0 and not same:  # the parent still counts the line of an earlier spool
+        out.unknown.append(
+            f"{name}: {line.readings} applied, {sent} sent: its spool is new or a copy, and {child.parent} has not "
+            "taken its frames yet"
+        )
+        out.former += line.readings
+        out.pending[child.node] = out.pending.get(child.node, 0) + sent
+        return
     if between < 0:
         out.off.append(f"{name}: {_many(-between)} counted twice: {line.readings} applied, {sent} sent")
         return
     through = same and line.next > child.number("seq") and not child.number("former")
+    if between and forgotten:
+        out.unknown.append(f"{name}: {_many(between)} sent and not known to be applied: {'; '.join(forgotten)}")
+        if through:
+            return
     if through and between and not (line.refused or child.number("lost_frames")):
         out.off.append(f"{name}: {_many(between)} lost: all frames applied, {sent} sent, {line.readings} applied")
         return

@@ -291,7 +291,6 @@ class NodeLoop(Loop[Event, Action], ABC):
             before.unsubscribe([name for name in self._filters() if name not in kept])
             self.up.subscribe(dict.fromkeys(self._filters(), 1))
             self._stand_by(before)
-            self._books = BooksTimes()
             if self.up.up:
                 self._at_another_broker(now_us)
         if len(self.ways) > 1:
@@ -487,7 +486,8 @@ class NodeLoop(Loop[Event, Action], ABC):
         return {"ok": False, "why": no_such_command(command), "hint": COMMANDS}
 
     def publish_status(self, now_us: int, *, always: bool = False) -> None:
-        """Publish the retained status if it differs from the last one sent."""
+        """Publish the retained status if it differs from the last one sent. always: the books follow, too."""
+        self._books = BooksTimes() if always else self._books
         status = self.status.online(self.machine, self.clock)
         if (always or status != self._sent_status) and self._publish_status_at(self.up, status):
             self._sent_status = status

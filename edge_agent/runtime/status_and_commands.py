@@ -196,9 +196,10 @@ class NodeStatus:
 class BooksTimes:
     """Decides when a node publishes its books.
 
-    They are published every 120 s if they differ from the published ones, every hour if not, and at most once in
-    between if the reason why the node is behind (`why`) appeared or disappeared: `headwater status` must not show for
-    two minutes that a node waits for its parent, because its first books were published before the first receipt.
+    They are published at each connection, every 120 s if they differ from the published ones, every hour if not, and
+    at most once in between if the reason why the node is behind (`why`) appeared or disappeared: `headwater status`
+    must not show for two minutes that a node waits for its parent, because its first books were published before the
+    first receipt.
     """
 
     sent: Mapping[str, object] = field(default_factory=dict)

@@ -132,6 +132,48 @@ def test_frames_that_an_earlier_parent_could_not_use_are_no_loss_on_the_way_to_t
     assert "gw-1 -> hall: 1 frames without usable content, of at most 10 readings" in found.unknown
 
 
+def _moved(gateway: dict[str, Any], hall: dict[str, Any]) -> Audit:
+    """The books of a gateway below `hall`, which applied 60 of its 90 readings."""
+    below = {**REGION, "received": 60, "sent": 60, "open": 0, "children": {"gw-1": [7, 5, 60, 0]}, **hall}
+    root = RootBook("root", {"hall": Line(9, 3, 60)}, {"hall": 60}, {"hall": 60})
+    return audit(root, [book("gw-1", "hall", {**LEAF, **gateway}), book("hall", "root", below)])
+
+
+@pytest.mark.parametrize(
+    ("gateway", "why"),
+    [
+        ({"parents": {"old": True}}, "no book says how many readings old, a former parent, applied"),
+        ({"parents": {"hall": False}}, "no book says how many readings hall, a former parent, applied"),
+        ({"journals": 2}, "its parent lost its spool 2 times, with what it had counted"),
+    ],
+    ids=["a former parent that is gone", "frames that were given up", "a parent that lost its spool"],
+)
+def test_what_no_parent_counts_any_more_is_unknown_and_not_lost(gateway: dict[str, Any], why: str) -> None:
+    """protocol 9.1"""
+    found = _moved(gateway, {})
+    assert found.off == []
+    assert f"gw-1 -> hall: 30 readings sent and not known to be applied: {why}" in found.unknown
+    assert found.pending["gw-1"] == 6
+
+
+def test_a_new_spool_is_not_compared_with_what_its_parent_applied_of_the_one_before() -> None:
+    """protocol 9.1, 1.4: until the parent takes its frames."""
+    found = _moved({"epoch": 8, "sent": 30, "left": 30, "taken": 40}, {})
+    assert [text for text in found.off if "gw-1" in text] == []
+    said = "60 applied, 30 sent: its spool is new or a copy, and hall has not taken its frames yet"
+    assert f"gw-1 -> hall: {said}" in found.unknown
+
+
+def test_readings_of_an_earlier_spool_at_another_parent_do_not_count_as_sent() -> None:
+    hall = {**REGION, "received": 90, "sent": 90, "open": 0, "children": {"gw-1": [7, 5, 90, 0]}}
+    other = {**REGION, "received": 50, "sent": 50, "open": 0, "children": {"gw-1": [5, 9, 50, 0], "gw-2": [5, 0, 0, 0]}}
+    root = RootBook("root", {"hall": Line(9, 3, 90), "old": Line(9, 3, 50)}, stored={}, applied={})
+    nodes = [book("hall", "root", hall), book("old", "root", other), book("gw-2", "old", {**LEAF, "sent": 0})]
+    found = audit(root, [book("gw-1", "hall", {**LEAF, "parents": {}}), *nodes])
+    assert [text for text in found.off if "gw-1" in text] == []
+    assert "gw-1: old applied 50 readings of an earlier spool of it" in found.unknown
+
+
 def test_readings_of_a_node_without_a_book_are_as_many_as_its_parent_applied() -> None:
     root = RootBook("root", {"gw-9": Line(1, 2, 10)}, {"gw-9": 10}, {"gw-9": 10})
     found = audit(root, [])

@@ -38,7 +38,7 @@ NAMES = st.one_of(
                 "off",
                 "whole",
             ),
-            *("whole", "taken", "left", "sent", "lost", "received", "readings"),
+            *("whole", "taken", "left", "sent", "lost", "received", "readings", "parents", "journals"),
         ]
     ),
 )

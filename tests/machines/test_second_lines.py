@@ -39,6 +39,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from tests.support.machines.scripted_child import Sender, root_of
 from tests.support.machines.simulated_host import JOURNAL, SENSOR, T0, Disk, S, SimulatedHost
 
@@ -330,6 +331,28 @@ def test_a_gateway_without_its_past_serves_a_new_query_from_where_its_new_line_b
     starts = {key.query: serving.from_us for key, serving in member.serving.items()}
     assert starts == {"q": NEVER_US, "added": T0 + 7 * S}
     assert Member.restore(member.snapshot()).snapshot() == member.snapshot()
+
+
+def test_a_query_that_a_gateway_without_its_past_serves_no_more_ended_with_its_line_before() -> None:
+    """protocol 6.3: as when its broker has lost the definition. A row with a part of its readings is not complete."""
+    other, cut_us = replace(QUERY, id="other"), T0 + 7 * S
+    before, beside, root = Sender("a", QUERY, other), Sender("b", QUERY, other), root_of(grace_us=GRACE)
+    slices = [(T0, T0 + 5 * S, "", 1.0), (T0 + 5 * S, T0 + 10 * S, "", 1.0)]
+    for sender in (before, beside):
+        root.take(sender.node, sender.birth(), T0 + 10 * S)
+    root.take("a", before.send(*slices, frontier_us=cut_us), T0 + 10 * S)
+    again = Sender("a", QUERY)
+    again.outbox.random = Random(7)
+    rows: dict[tuple[str, int], Row] = {}
+    for second in range(11, 18 + 2 * GRACE // S):
+        root.take("a", again.birth() if second in (11, 40) else Heartbeat(again.outbox.epoch, 0, ()), T0 + second * S)
+        root.take("b", beside.send(frontier_us=T0 + (second - 1) * S), T0 + second * S)
+        rows |= {(row.query, row.start - T0): row for row in root.step(T0 + second * S)}
+    (family,) = root.decider.parent.children.memberships.values()
+    (ends,) = (leaves for key, leaves in family.ends().items() if key.query == "other")
+    assert ends["a"] >= cut_us
+    assert [leaves for key, leaves in family.begins().items() if key.query == "other"] == []
+    assert ("a", "lost") in rows["other", 5 * S].coverage.missing
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
+from edge_agent.algebra.frame import Heartbeat
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.member import Member
-from edge_agent.machines.events import Tick
+from edge_agent.machines.events import Arrived, LowerLink, Tick
 from edge_agent.machines.gateway.gateway_standing import standing
-from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, gateway_host, read
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.region.merger_standing import standing as region_standing
+from tests.support.machines.scripted_child import Sender, journalled
+from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, SimulatedHost, gateway_host, read
 
 
 def test_a_gateway_names_what_it_waits_for() -> None:
@@ -27,6 +33,25 @@ def test_a_gateway_names_what_it_waits_for() -> None:
     empty.accepted(T0)
     assert standing(empty.machine, T0) == (None, "waits for definitions: no query of a sensor here")
     assert QUERY.source == "s"
+
+
+def test_a_region_names_the_child_that_holds_it_up_though_it_speaks() -> None:
+    """A gateway that forgot a query goes on without it, and stays in the group of that query (protocol 4.5)."""
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=20 * S))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    child = Sender("a", QUERY)
+    for frame in (
+        journalled(child.birth(), host.machine),
+        child.send((T0, T0 + 5 * S, "", 1.0), frontier_us=T0 + 5 * S),
+    ):
+        host.do(Arrived((("a", frame, None),)), T0 + 6 * S)
+    for second in range(7, 40):
+        host.do(Arrived((("a", Heartbeat(child.outbox.epoch, child.outbox.seq - 1, ()), None),)), T0 + second * S)
+        host.do(Tick(), T0 + second * S)
+        reached_us, why = region_standing(host.machine, T0 + second * S)
+        assert (reached_us, bool(why)) == (T0 + 5 * S, second > 27), why
+    assert why == "a: its frontier for s has not risen since 1970-01-01T00:16:47Z"
 
 
 def test_a_parent_says_why_a_child_is_left_out() -> None:

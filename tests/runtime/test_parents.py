@@ -19,7 +19,7 @@ from edge_agent.machines.events import Commit, Publish, Restored, Sent
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.ports.mqtt.link import Down, Taken
+from edge_agent.ports.mqtt.link import Down, Taken, Up
 from edge_agent.ports.service_manager import parent_answers
 from edge_agent.runtime import region as runtime_region
 from edge_agent.runtime.gateway import GatewayLoop
@@ -101,6 +101,16 @@ def test_the_broker_of_a_parent_that_was_left_says_where_the_node_is(gateway: Tw
     assert gateway.one.sent(topics.books("g"))[-1] == gateway.one.sent(topics.state("g"))[-1] == b""
     assert json.loads(gateway.two.sent(topics.books("g"))[-1])["parent"] == "region-2"
     assert gateway.two.sent(topics.state("g"))[-1] != b""
+
+
+def test_a_broker_that_lost_its_retained_messages_gets_all_three_again_at_once(gateway: Two) -> None:
+    """Without its books, `headwater status` shows no lag of the node, and an audit that it does not answer fails."""
+    gateway.turn()
+    known = len(gateway.one.published)
+    gateway.one.arrives += [Down("closed by the broker", 1.0, was_up=True), Up(session_present=False)]
+    gateway.turn()
+    again = {topic for topic, payload in gateway.one.published[known:] if payload}
+    assert again >= {topics.status("g"), topics.state("g"), topics.books("g")}
 
 
 def test_only_the_present_parents_connection_is_the_link(gateway: Two) -> None:

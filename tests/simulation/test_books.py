@@ -11,8 +11,10 @@ from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.books import Audit
 from tests.support.effort import seeds
+from tests.support.simulation.failpoints import MS
 from tests.support.simulation.fleet_books import audited
 from tests.support.simulation.fleets import START, Fleet
+from tests.support.simulation.trees import Shape, Tree
 from tests.support.simulation.world import SECOND, Chaos
 
 pytestmark = pytest.mark.seeded
@@ -56,6 +58,21 @@ def test_the_books_balance_at_every_moment_and_nothing_is_pending_at_the_end(see
         if node.leaf and not fleet.changes:  # every group takes every reading once
             assert node.number("taken") % max(len(fleet.truth[node.node]), 1) == 0
     assert sum(last.pending.values()) == 0, last.pending
+
+
+@pytest.mark.parametrize(
+    ("seed", "fault", "moves"),
+    [(10, "disk.wiped", 0.0), (10, "disk.older", 0.0), (6, "disk.wiped", 0.03)],
+)
+def test_a_spool_that_was_lost_or_is_a_copy_makes_the_books_an_inequality(seed: int, fault: str, moves: float) -> None:
+    """protocol 9.1: nobody lost these readings, and nobody counted them twice."""
+    chances = {fault: 0.5, "process.crash": 0.01, **({"node.move": moves} if moves else {})}
+    tree = Tree(seed, Chaos.of(chances, 20 * MS, 131_072), Shape(1 + seed % 2, 2, 12))
+    assert tree.run() == []
+    assert tree.world.faults.hits[fault]
+    found = audited(tree)
+    assert found.off == []
+    assert found.unknown
 
 
 def test_a_frame_that_took_effect_twice_is_found_where_it_did(monkeypatch: pytest.MonkeyPatch) -> None:

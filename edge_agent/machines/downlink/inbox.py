@@ -334,7 +334,7 @@ class Inbox(ChildEpochs):
         if now_us - max(spoke_us, since_us) < self.silence_us:
             self.rivals[node] = (key.epoch, line)
             return False
-        frames.copied = True
+        frames.copied, frames.readings = True, None if isinstance(predecessor, tuple) else 0
         self.restored.add(node)
         yield from self._lose(key)
         self._born(key, frames, now_us)

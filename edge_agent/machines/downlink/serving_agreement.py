@@ -93,7 +93,7 @@ class ServingAgreement:
             later, agreed_us = {}, NEVER_US if start_us is None else start_us
             for member in every:
                 serving = member.serving.get(key)
-                own_us = LATEST_US if serving is None else serving.from_us
+                own_us = member.former.get(key, LATEST_US) if serving is None else serving.from_us
                 if own_us > agreed_us:
                     later.update(dict.fromkeys(member.leaves, own_us))
                 least_us = max(own_us, agreed_us)
@@ -117,6 +117,9 @@ class ServingAgreement:
         moved = {leaf for member in every for leaf in member.moved}
         for key in self._start_us:
             members = [(member, member.serving[key]) for member in every if key in member.serving]
+            # a line that the child has forgotten served it, the present one does not
+            gone = [member for member in every if key in member.former and key not in member.serving]
+            members += [(member, Serving(*key, end_until_us=member.former_us)) for member in gone]
             away = [each for each in on_way if each.key == key and each.from_us < LATEST_US]
             known = (*(serving for _, serving in members), *away)
             last_us = max((serving.bounds_us[2] for serving in known), default=-NEVER_US)
@@ -152,7 +155,7 @@ class ServingAgreement:
 def _start_us(member: Member, key: QueryKey, leaf: str) -> int:
     """The start from which a leaf of a member serves a query; LATEST_US: never."""
     serving = member.serving.get(key)
-    own_us = LATEST_US if serving is None else serving.from_us
+    own_us = member.former.get(key, LATEST_US) if serving is None else serving.from_us
     return max(own_us, member.begins.get(key, {}).get(leaf, own_us))
 
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from edge_agent.algebra.frame import (
     LOST,
@@ -348,6 +348,29 @@ class FrameQueue:
     def spooled(self) -> int:
         """Number of frames without a receipt, also those for former parents."""
         return len(self.pending) + sum(self.former_lines.waiting().values())
+
+    def book(self) -> dict[str, Any]:
+        """Counts of readings and frames (docs/protocol.md 9.1), as plain values.
+
+        sent: readings in all frames up to (epoch, seq) except lost ones. lost: readings in frames that gap records
+        replaced. lost_frames: replaced frames whose number of readings is not known. spooled: frames without a receipt.
+        former: frames among these that wait for a former parent. parents: former parent -> whether its line is known,
+        so that a return continues it. journals: how often a parent lost its journal, with what it had counted of this
+        node. whole: the books count since the spool was created.
+        """
+        lines, waiting = self.former_lines.lines, self.former_lines.waiting()
+        return {
+            "epoch": self.epoch,
+            "seq": self.seq - 1,
+            "sent": self.sent_readings,
+            "lost": self.lost_readings,
+            "lost_frames": self.lost_frames,
+            "spooled": self.spooled,
+            **({"former": sum(waiting.values())} if waiting else {}),
+            "parents": {name: line.end is not None for name, line in lines.items()},
+            **({"journals": self.changes} if self.changes else {}),
+            "whole": self.whole_books,
+        }
 
     def snapshot(self) -> OutboxState:
         """The state without the epoch's numbers, whose slots are larger and change less often."""

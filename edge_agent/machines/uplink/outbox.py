@@ -251,8 +251,8 @@ class Outbox(FrameQueue):
         line = self.former_lines.lines[parent]
         keys = list(line.pending)
         self.forget += keys
-        line.pending, line.flying = PendingFrames(), set()
-        del self.former_lines.lines[parent]
+        # the parent stays known for the books (9.1), with nothing that a return would continue
+        self.former_lines.lines[parent] = FormerLine(None, None)
         self.lost_lines = [each for each in self.lost_lines if each != parent]
         ends = [line.end for line in self.former_lines.lines.values() if line.end is not None]
         self.moved_from = (ends[-1][0], self.moved_from[1]) if ends else (0, {})  # now of the line before

@@ -54,7 +54,8 @@ class EpochFrames:
     """The frames of one epoch. applied: seqs of frames that took effect; waiting: frames that wait for their turn.
 
     readings: number of readings that took effect since the first epoch of an unbroken line of predecessors (9.1); None:
-    the line is older than the books of this parent. refused: number of frames of that line without effect.
+    the line is older than the books of this parent, or goes on from a copy of the spool, whose own count is of before.
+    refused: number of frames of that line without effect.
     """
 
     applied: ReceivedSeqs = field(default_factory=ReceivedSeqs)
