@@ -21,6 +21,7 @@ from edge_agent.config import topics
 from edge_agent.demo.processes import Broker, ChildProcess, free_ports, mosquitto
 from edge_agent.identity.authority import Authority
 from edge_agent.identity.broker_files import Access, Listener, broker_files
+from tests.support.waiting import eventually
 
 NODE: Final = "gw-test"
 BROKER, CA = "10.0.2.100", "10.0.2.101"  # addresses inside the guest's network, which QEMU forwards
@@ -105,7 +106,14 @@ class Site:
         if where == "region":
             keys = self.folder / "ops"
             client.tls_set(str(keys / "ca.pem"), str(keys / "cert.pem"), str(keys / "key.pem"))
-        client.connect("127.0.0.1", self.region_port if where == "region" else self.cloud_port)
+        port = self.region_port if where == "region" else self.cloud_port
+
+        def connected() -> bool:  # not at once: a broker that was just started does not listen yet
+            with contextlib.suppress(ConnectionRefusedError):
+                return client.connect("127.0.0.1", port) == mqtt.MQTT_ERR_SUCCESS
+            return False
+
+        eventually(connected)
         client.loop_start()
         client.publish(topic, json.dumps(value), qos=1, retain=True).wait_for_publish(20)
         client.disconnect()
