@@ -112,7 +112,7 @@ def _issue(authority: Authority, name: str, args: argparse.Namespace) -> int:
     try:
         if (out / "key.pem").exists():
             raise ConfigError(f"{out}/key.pem exists; name another folder with --out, or move it away")
-        if not (authority.folder / "crl.pem").exists():  # as after a power cut in `ca init`; it says what ca.db says
+        if not (authority.folder / "crl.pem").exists():  # as after a power cut in `ca init`; made anew from ca.db
             authority.write_revoked()
         key, certificate = authority.key_pair(name, tuple(args.host), life)
         out.mkdir(parents=True, exist_ok=True)

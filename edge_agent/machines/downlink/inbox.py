@@ -349,7 +349,7 @@ class Inbox(ChildEpochs):
     def _end(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
         """End an epoch whose successor takes effect: the epoch has taken effect, and later frames are duplicates.
 
-        Frames that wait are of another device, which was told that they had come: their content is declared lost.
+        Frames that wait are of another device, which has receipts for them: their content is declared lost.
         """
         for seq in sorted(frames.waiting):
             message = self._drop(key, frames, seq)
