@@ -27,6 +27,11 @@ def rows(sender: Sender, *starts: int, upto: int) -> Frame:
     return sender.send(*((s * S, (s + 5) * S, "", 1.0) for s in starts), frontier_us=upto * S)
 
 
+def members(sender: Sender) -> Frame:
+    """A frame that lists the node as a leaf, and has no time."""
+    return replace(rows(sender, upto=0), groups=(), members=(Members(0, (Leaf("a", sender.outbox.epoch),)),))
+
+
 def began(sender: Sender) -> Frame:
     """A frame which says that the sensor was heard from the ninth second on."""
     (frame,) = sender.outbox.put(Step(gaps=(Gap((QUERY.group,), 8 * S, 9 * S, -1, ("a",), BEGAN),)))
@@ -122,6 +127,26 @@ def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_o
     assert lost(frames) == []
     frames += [new.birth()] if restarts else []
     assert lost([*frames, Heartbeat(new.outbox.epoch, 1 - restarts, ())]) == [(0, 9 * S)]
+
+
+def test_a_waiting_frame_without_a_time_counts_when_the_node_still_speaks_in_the_new_life() -> None:
+    """Found by seed 8313 of the simulation: all that was left of the life before was the second frame of its birth."""
+    old, new = lives(2)
+    old.birth()
+    waiting = members(old)
+    frames = [waiting, new.birth(), began(new), rows(new, 10, upto=15)]
+    assert lost(frames) == []
+    assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [(0, 9 * S)]
+
+
+def test_a_frame_without_a_time_of_an_epoch_that_follows_is_no_life_before() -> None:
+    """It waits for the first frame of its birth; the node speaks in its epoch."""
+    (new,) = lives(1)
+    first = [new.birth(), began(new)]
+    second = new.birth()
+    waiting, speaks = members(new), Heartbeat(new.outbox.epoch, 1, ())
+    assert lost([waiting, *first, speaks]) == []
+    assert lost([waiting, *first, speaks, second, speaks]) == []
 
 
 @pytest.mark.parametrize(("asked", "more"), [(0, 0), (2, 0), (0, 2**31)], ids=["first", "third parent", "again"])

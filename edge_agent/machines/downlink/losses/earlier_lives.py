@@ -31,32 +31,35 @@ class EarlierLives:
 
         frame: one that takes effect. speaks_in: the epoch of the node's newest heartbeat, if frames that it names are
         missing. Without the birth of that epoch, the waiting frames may be of epochs in between; then a later frame or
-        heartbeat decides.
+        heartbeat decides. A waiting frame without a time may also be of a later epoch of this life, ahead of its birth:
+        it counts when a heartbeat shows that the node still sends in an epoch whose birth is here.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
             return
         lines = self._inbox.lines_of(node)
-        first_us, own = _first_us(_strangers(lines, frame.epoch)), lines.get(frame.epoch)
+        strangers, own = _strangers(lines, frame.epoch), lines.get(frame.epoch)
+        first_us, untimed = _first_us(strangers), _untimed(strangers)
         first = own is not None and own.predecessor is None and not own.copied
         known = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
         for group, began_us in [(group, gap.end_us) for gap in began for group in gap.groups]:
             member = memberships[group].members.get(node) if group in memberships else None
             new = first or member is None or member.frontier_us == NEVER_US
-            if not new or first_us >= began_us:
+            if not new:
                 continue
-            if known or member is None:
+            if first_us < began_us and (known or member is None):
                 yield loss_records.of_past(group, (node,), began_us - 1)
-            else:
+            elif member is not None and (first_us < began_us or untimed):
                 member.began_us = began_us
                 self._undecided.add(node)
-        if known and node in self._undecided:
+        if known and not untimed and node in self._undecided:
             yield from self._decided(node, first_us, memberships)
 
     def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
         """Take the epoch of a heartbeat. If its birth is here, decide whether waiting frames are of an earlier life."""
         if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
-            first_us = _first_us(_strangers(lines, epoch))
+            strangers = _strangers(lines, epoch)
+            first_us = NEVER_US if _untimed(strangers) else _first_us(strangers)
             self._found += ((node, gap) for gap in self._decided(node, first_us, memberships))
 
     def take_found(self) -> list[tuple[str, Gap]]:
@@ -98,6 +101,11 @@ def _first_us(strangers: Iterable[EpochFrames]) -> int:
     return min((_earliest_us(message) for each in strangers for message in each.waiting.values()), default=FAR_US)
 
 
+def _untimed(strangers: Iterable[EpochFrames]) -> bool:
+    """Whether a waiting frame of these epochs contains no time, such as one of a birth that only lists members."""
+    return any(_earliest_us(message) == FAR_US for each in strangers for message in each.waiting.values())
+
+
 def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames]:
     """The epochs with waiting frames that do not belong to the life of `epoch`, according to the births received.
 
@@ -124,7 +132,7 @@ def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames
 
 
 def _earliest_us(message: Frame | BadFrame) -> int:
-    """The time of the earliest content of a frame; that of a bad one is unknown, so it may be any."""
+    """The time of the earliest content of a frame; FAR_US if it has none. A bad frame may contain any time."""
     if isinstance(message, BadFrame):
         return NEVER_US
     promised = [part.frontier_us for part in message.groups if part.frontier_us is not None]
