@@ -243,8 +243,8 @@ class Member:
         for leaf in self.leaves if low else self.apart:
             own_us, bound_us = self.times_of(leaf)
             lowest_us = min(bound_us, least_us) if low else bound_us
-            behind = own_us < frontier_us and (low or leaf in self.exceptions or leaf in self.unlisted)
-            # registers of a member left out do not count, so only its exceptions state its unsent sessions (5.2)
+            behind = own_us < frontier_us and (low or leaf in self.unlisted)
+            # an exception also states unsent sessions (5.2): registers of a member left out do not count
             if behind or ((self.out or leaf in self.exceptions) and lowest_us < frontier_us):
                 out.append(ExcludedLeaf(leaf, own_us, lowest_us))
         return out
