@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import HORIZON_US, LOST, Birth, Receipt
+from edge_agent.algebra.frame import HORIZON_US, LOST, Birth, Receipt, earlier_start
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.machines.downlink.epochs.landed_ranges import LandedRanges
@@ -289,11 +289,12 @@ class LateStarts:
 
     def note(self, key: EpochKey, start_us: int) -> None:
         """Note that a frame of an epoch landed whose late rows or gap records begin at start_us."""
-        self._today[key] = min(start_us, self._today.get(key, start_us))
+        self._today[key] = earlier_start(start_us, self._today.get(key, start_us))
 
     def of(self, key: EpochKey) -> int | None:
-        """The earliest start [us] noted for an epoch; None if there is none."""
-        return min((us for us in (self._today.get(key), self._before.get(key)) if us is not None), default=None)
+        """The earliest start noted for an epoch, as of `earliest_start`; None if there is none."""
+        today_us, before_us = self._today.get(key), self._before.get(key)
+        return today_us if before_us is None else earlier_start(before_us, before_us if today_us is None else today_us)
 
     def stated(self) -> None:
         """Count one more statement; after a day of them forget the starts of the day before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MOST_SECTIONS
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MOST_SECTIONS, earliest_start
 from edge_agent.errors import WireError
 from edge_agent.wire import fields, members, sections
 from edge_agent.wire.cbor import loads
@@ -13,12 +13,12 @@ from edge_agent.wire.frames import BIRTH, DEFINE, GAPS, MEMBERS, VERSION, Envelo
 
 
 def earliest_of(envelope: Envelope) -> int | None:
-    """The earliest start in us; None if the frame has no late rows and gap records, or is invalid."""
+    """The earliest start, as of `earliest_start`; None if the frame has no late rows and gap records, or is invalid."""
     if envelope.seq is None or envelope.version != VERSION or len(envelope.body) > MAX_FRAME_BYTES:
         return None
     try:
         body = loads(envelope.body, "body")
-        return min(_starts(body), default=None) if type(body) is list else None
+        return earliest_start(_starts(body)) if type(body) is list else None
     except WireError:  # the root quarantines a frame with an invalid body
         return None
 

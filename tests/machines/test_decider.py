@@ -99,12 +99,15 @@ def test_a_time_without_a_lander_is_no_silence_of_the_first_of_two_lines() -> No
     assert root.decider.parent.inbox.current["a"] == second.outbox.epoch
 
 
-def test_frames_that_the_lander_has_are_lost_after_the_grace_time_in_which_it_ran_and_not_if_they_have_come() -> None:
+@pytest.mark.parametrize("unknown", [False, True], ids=["known", "beside a record of no known start"])
+def test_frames_that_the_lander_has_are_lost_after_the_grace_time_in_which_it_ran_and_not_if_they_have_come(
+    unknown: bool,
+) -> None:
     """protocol 3.2, 8.1: files need not be listed in their order."""
     root = Root()
     box, frames = root.child.outbox, [root.child.send(frontier_us=T0 + i) for i in range(4)]
     root.decider.take("a", frames[3], root.now_us)
-    stated = Receipt(box.epoch, JOURNAL, 5, earliest_us=T0 - 9 * S)
+    stated = Receipt(box.epoch, JOURNAL, 5, earliest_us=(T0 - 9 * S) * (-1 if unknown else 1))
     root.decider.stated([("a", stated)], root.now_us)
     root.passes(HOUR)
     root.run(GRACE // S - 2)

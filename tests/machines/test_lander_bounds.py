@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
+from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, earliest_start
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
@@ -234,6 +234,19 @@ def test_a_statement_names_the_earliest_late_row_of_today_and_the_day_before(mon
                     found += [receipt.earliest_us for _, receipt in action.statement]
                     run.lander.handle(Landed(), run.now_us)
     assert found == [300, 300, 300, 300, 900, 900, None]
+
+
+def test_a_start_that_is_not_known_hides_no_other() -> None:
+    """Found by seed 40419 of the simulation: a gap record of a lost journal hid late rows of other frames."""
+    assert earliest_start([]) is None
+    assert earliest_start([500, 300]) == 300
+    assert earliest_start([0, -5]) == 0
+    assert earliest_start([500, 0, 300]) == -300
+    late_starts = rules.LateStarts()
+    key = EpochKey("gw", 7)
+    for start_us, want_us in ((500, 500), (0, -500), (300, -300), (-200, -200), (400, -200)):
+        late_starts.note(key, start_us)
+        assert late_starts.of(key) == want_us
 
 
 def seqs(run: Run, epoch: int) -> list[int]:

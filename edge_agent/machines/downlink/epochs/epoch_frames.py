@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from edge_agent.algebra.frame import Flush, Frame
+from edge_agent.algebra.frame import Flush, Frame, earliest_start
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting
 from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
@@ -259,10 +259,10 @@ class EpochFrames:
 
 
 def earliest(frame: Frame) -> int | None:
-    """The earliest start of the rows and gap records of a frame; None if it has none."""
+    """The earliest start of the rows and gap records of a frame, as of `earliest_start`; None if it has none."""
     rows = (section.span_us[0] for part in frame.groups for section in (*part.sections, *part.late))
     gaps = (gap.start_us for gap in frame.gaps if gap.groups and gap.end_us > gap.start_us)
-    return min((*rows, *gaps), default=None)
+    return earliest_start((*rows, *gaps))
 
 
 def run_of(message: Frame | BadFrame) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap, earliest_start
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
@@ -30,8 +30,9 @@ def of_message(
 
     Its rows lie above the sender's frontier so far, and pieces of its sessions begin no earlier than its registers, so
     all windows from there until now are marked. why: the reason; if it begins with FRAMES_LOST or LET_GO, the frames
-    never arrived. payload: the message; the detail contains its first bytes for the root to show. since_us: earliest
-    start of its late rows; None: none. For LET_GO the records begin LATE_US earlier, because of unknown late rows.
+    never arrived. payload: the message; the detail contains its first bytes for the root to show. since_us: the
+    `earliest_start` of its late rows; None: none. For LET_GO the records begin LATE_US earlier, because of unknown late
+    rows.
     """
     lost = next((reason for reason in (FRAMES_LOST, LET_GO) if why.startswith(reason)), "")
     reason, detail = (lost, why) if lost else (f"quarantined: {why}", evidence(payload))
@@ -48,19 +49,21 @@ def of_message(
 def _earliest(member: Member, since_us: int | None) -> int:
     """The earliest time of late rows and gap records in a lost frame. since_us: see `of_message`.
 
-    A since_us of 0 comes from a gap record for a lost journal, which the parent begins at its leaves' frontiers (3.7).
+    A since_us of 0 or less comes from a gap record for a lost journal, which the parent begins at its leaves' frontiers
+    (3.7); if there are others, it is the opposite of their earliest start.
     """
     if since_us is None:
         return LATEST_US
     if since_us > 0:
         return since_us
-    return min((min(each) for each in (*member.leaf_frontiers().values(), *member.reached.values())), default=0)
+    low_us = min((min(each) for each in (*member.leaf_frontiers().values(), *member.reached.values())), default=0)
+    return min(low_us, -since_us) if since_us else low_us
 
 
 def late_start(frame: Frame) -> int | None:
-    """The earliest start of late rows and gap records of a decoded but refused frame; None if it has none."""
+    """The earliest start of late rows and gap records of a decoded but refused frame, as of `earliest_start`."""
     late = [section.span_us[0] for part in frame.groups for section in part.late]
-    return min((*late, *(gap.start_us for gap in frame.gaps if gap.groups)), default=None)
+    return earliest_start((*late, *(gap.start_us for gap in frame.gaps if gap.groups)))
 
 
 def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:
