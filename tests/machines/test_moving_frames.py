@@ -70,7 +70,7 @@ def many_unsent(*, restarted: bool = False) -> tuple[SimulatedHost[Gateway], set
     host.do(LinkDown(), T0 + 6 * S)
     seconds = 2 * MOVED_AT_ONCE + 20
     for i in range(6, seconds):
-        if restarted and i == seconds // 4:
+        if restarted and i == 3 * seconds // 4:  # the first commit does not move all of the first epoch
             host = gateway_host(host.disk, T0 + i * S)
         read(host, T0 + i * S, 1, T0 + i * S)
         host.do(Tick(), T0 + i * S + S // 2)
