@@ -96,6 +96,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_waited_us": f"ranges between frames that wait: {WAITING}",
         "_comes_again": "of `_waited_us`",
         "_refused": "let_go.MOST_REFUSED for each child",
+        "_ahead_of_end": "let_go.MOST_REFUSED for each child",
         "_heard_us": OWN_ID,
     },
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
