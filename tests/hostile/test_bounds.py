@@ -100,7 +100,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_heard_us": OWN_ID,
     },
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
-    GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
+    GroupMembership: {"members": OWN_ID, "_mergers": OWN_ID, "_history": "a grace time"},
     Member: {
         "leaves": "room.MOST_LEAVES, refused frames in `refused`",
         "serving": "room.MOST_SERVINGS, refused frames in `refused`",
