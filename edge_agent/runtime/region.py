@@ -265,8 +265,8 @@ class RegionLoop(NodeLoop):
         """
         machine = self.machine
         assert isinstance(machine, Merger)
-        silent = machine.parent.children.silent(now_us)
-        heard = {child: of for child, of in self._below.items() if not silent.get(child, True)}
+        children = machine.parent.children
+        heard = {child: of for child, of in self._below.items() if children.hears(child, now_us)}
         regions = set(heard).union(*heard.values()) - {self._node}
         self.status.regions = tuple(sorted(regions)[:MOST_REGIONS])
         found = sorted(child for child, of in heard.items() if self._node in of)[:MOST_NAMED]
