@@ -32,12 +32,16 @@ from edge_agent.ports.mqtt.packets import Message
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import PASSED_EXPIRY_S, FleetCommands
 from edge_agent.runtime.node_loop import NodeLoop
-from edge_agent.runtime.status_and_commands import OperatorCommand, asked_in
+from edge_agent.runtime.status_and_commands import MOST_REGIONS, OperatorCommand, asked_in, regions_in
 from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
 
 IN_A_CIRCLE: Final = "frames of one of this node's own [uplink] parents: remove one of the two from the other's parents"
+
+BELOW_ITSELF: Final = (
+    "this region is below it: frames in a circle never reach the root; give one of them another parent"
+)
 
 # Messages of children that are decoded before the first takes effect: a frame of some hundred bytes may take 4 MB.
 MOST_TOGETHER: Final = 64
@@ -71,6 +75,7 @@ class RegionLoop(NodeLoop):
         self.status.retired = tuple(retired)
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
         self._asked: dict[str, int] = {}  # child that asked for the time -> its time since boot
+        self._below: dict[str, frozenset[str]] = {}  # child that is a region -> the regions below it
         self.executor.time_for = self._time_for
         self._unsaved = False
         # query -> lower broker? -> newest publication; of removed queries, those that `known` remembers
@@ -185,9 +190,12 @@ class RegionLoop(NodeLoop):
                 self.numberer.hear_state(payload, topic.node)
             case "status" if connection is self.lower and topic.node != self._node:
                 status = foreign_json.table(payload)
+                self._below.pop(topic.node, None)
                 if status.get("parent") == self._node and isinstance(status.get("online"), bool):
                     if (asked_us := asked_in(status)) is not None:
                         self._asked[topic.node] = asked_us
+                    if status["online"] and status.get("role") == "region":
+                        self._below[topic.node] = regions_in(status)
                     self.feed(ChildStatus(topic.node, status["online"]), now_us)
 
     def _compare(self, connection: Connection, found: Publication) -> None:
@@ -246,7 +254,26 @@ class RegionLoop(NodeLoop):
             if self._sent_below(due.topic, due.payload, "definition.not_passed_on", retain=True):
                 log.info("definition.passed_on", extra={"topic": due.topic})
             self._unsaved = True
+        if self._below or self.status.regions:
+            self._look_for_circles(now_us)
         self.publish_status(now_us)
+
+    def _look_for_circles(self, now_us: int) -> None:
+        """State the regions below, and raise an alarm for children that have this region below them (1.5).
+
+        A child that is not heard does not count: its retained status may be of before it got another parent.
+        """
+        machine = self.machine
+        assert isinstance(machine, Merger)
+        children = machine.parent.children
+        heard = {child: of for child, of in self._below.items() if children.hears(child, now_us)}
+        regions = set(heard).union(*heard.values()) - {self._node}
+        self.status.regions = tuple(sorted(regions)[:MOST_REGIONS])
+        found = sorted(child for child, of in heard.items() if self._node in of)[:MOST_NAMED]
+        circles = {f"region {child}": BELOW_ITSELF for child in found}
+        for child in found if circles.keys() - self.status.circles.keys() else ():
+            log.warning("child.is_above", extra={"node": child, "hint": BELOW_ITSELF})
+        self.status.circles = circles
 
     def _sent_below(
         self, topic: str, payload: bytes, event: str, *, retain: bool = False, expiry_s: int | None = None

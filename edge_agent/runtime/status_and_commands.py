@@ -27,9 +27,10 @@ from edge_agent.ports.mqtt.link import Will
 log = logging.getLogger("headwater")
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
-LONG_LISTS: Final = ("sensors", "failing", "refused", "retired")  # fields of the status that can be left out
+LONG_LISTS: Final = ("sensors", "failing", "refused", "retired", "regions")  # fields of the status that can be left out
 MOST_SENSORS: Final = 20  # failing sensors with an alarm of their own; `state` names all
 MOST_RETIRED: Final = 20  # retired nodes that are named; the others are counted
+MOST_REGIONS: Final = 256  # regions below that are named, 8 kB; beyond that not every circle is found
 TOPIC_BYTES: Final = 256  # at most, of a packet with a frame: its topic and what MQTT adds
 MOST_WORDS: Final = 8_192  # bytes of a command; 64 patterns of nodes have 2.3 kB
 NO_COMMAND: Final = f"not a command: wanted a word, or a JSON object with `cmd`, of at most {MOST_WORDS} bytes"
@@ -97,7 +98,8 @@ class NodeStatus:
     for it, and since when (0: not known). asked_us: when the node asked its parent for the time, us since boot; the
     parent repeats it in its answer (docs/protocol.md 4.3). differ: definition -> how it differs between two brokers.
     failing_sensors: sensor whose driver fails -> why. retired: nodes that configuration retired here (1.5). small:
-    broker whose limit for packets is too small for frames -> text.
+    broker whose limit for packets is too small for frames -> text. regions: those below this one, at any depth, by
+    which one in a circle finds itself. circles: child that has this region below it -> text.
     """
 
     node: str
@@ -114,6 +116,8 @@ class NodeStatus:
     failing_sensors: Mapping[str, str] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
     small: dict[str, str] = field(default_factory=dict)
+    regions: tuple[str, ...] = ()
+    circles: Mapping[str, str] = field(default_factory=dict)
 
     def note_limit(self, connection: Connection, down: str = "") -> None:
         """Raise an alarm while a broker accepts smaller packets than frames may have, or end it.
@@ -147,6 +151,7 @@ class NodeStatus:
             **({"failing": list(self.failing)} if self.failing else {}),
             **({"refused": dict(self.refused)} if self.refused else {}),
             **retired_fields(self.retired),
+            **({"regions": list(self.regions)} if self.regions else {}),
         }
 
     def _alarms(self, machine: Node) -> dict[str, str]:
@@ -157,6 +162,7 @@ class NodeStatus:
             **machine.alarms,
             **self.differ,
             **self.small,
+            **self.circles,
             **sensors,
             **({"sensors": f"{more} more fail"} if more > 0 else {}),
         }
@@ -231,6 +237,13 @@ def asked_in(status: Mapping[str, object]) -> int | None:
     clock = status.get("clock")
     asked = clock.get("asked") if isinstance(clock, dict) else None
     return asked if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked < FAR_US else None
+
+
+def regions_in(status: Mapping[str, object]) -> frozenset[str]:
+    """The regions below a child, from its status."""
+    named = status.get("regions")
+    names = named[:MOST_REGIONS] if isinstance(named, list) else ()
+    return frozenset(name for name in names if isinstance(name, str) and topics.is_node_id(name))
 
 
 def retired_fields(nodes: Sequence[str]) -> dict[str, object]:

@@ -6,12 +6,18 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.config import topics
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from edge_agent.config.in_force.revision_numbering import MOST_TAUGHT, NumberedDefinition, RevisionNumberer
+from edge_agent.config.in_force.revision_numbering import (
+    MOST_TAUGHT,
+    SETTLE_US,
+    NumberedDefinition,
+    RevisionNumberer,
+)
 
 X = topics.definition("query", "x")
 X_AT_1 = topics.definition("query", "x", "press-1")
@@ -134,6 +140,31 @@ def test_only_a_higher_revision_than_any_seen_below_is_passed_down() -> None:
     numberer.hear_above(X, query("2m", 5))
     assert numberer.due(LATER_US) == (NumberedDefinition(X, query("2m", 5)),)
     assert numberer.due(LATER_US) == ()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_lower_broker_that_lost_its_definitions_gets_those_from_above_again(restarted: bool) -> None:
+    """Without its retained messages, a gateway that is new or lost its spool would have no query."""
+    below, lost = topics.definition("query", "y"), topics.definition("query", "z")
+    numberer = heard((X, query("1m", 4)), (below, query("1m", 9)), (lost, query("1m", 2)))
+    from_above = ((X, query("1m", 4)), (below, query("1m", 8)), (lost, query("1m", 2)))
+    for message in from_above:
+        numberer.hear_above(*message)
+    assert numberer.due(LATER_US) == ()
+    if restarted:
+        numberer = RevisionNumberer.restore(numberer.snapshot())
+    numberer.connected(2 * LATER_US)
+    assert numberer.wake_us() == (None if restarted else 2 * LATER_US + SETTLE_US)
+    if restarted:
+        for message in from_above:
+            numberer.hear_above(*message)
+    numberer.hear(X, query("1m", 4), 2 * LATER_US)
+    assert numberer.due(3 * LATER_US) == (NumberedDefinition(lost, query("1m", 2)),), "nobody has revision 9 any more"
+    assert numberer.due(3 * LATER_US) == ()
+    numberer.connected(4 * LATER_US)
+    for message in ((X, query("1m", 4)), (lost, query("1m", 2))):
+        numberer.hear(*message, 4 * LATER_US)
+    assert numberer.due(5 * LATER_US) == ()
 
 
 def test_what_is_for_one_node_is_not_passed_down() -> None:

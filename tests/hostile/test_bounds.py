@@ -96,10 +96,11 @@ GROWS: dict[type, dict[str, str]] = {
         "_waited_us": f"ranges between frames that wait: {WAITING}",
         "_comes_again": "of `_waited_us`",
         "_refused": "let_go.MOST_REFUSED for each child",
+        "_ahead_of_end": "let_go.MOST_REFUSED for each child",
         "_heard_us": OWN_ID,
     },
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
-    GroupMembership: {"members": OWN_ID, "_history": "a grace time"},
+    GroupMembership: {"members": OWN_ID, "_mergers": OWN_ID, "_history": "a grace time"},
     Member: {
         "leaves": "room.MOST_LEAVES, refused frames in `refused`",
         "serving": "room.MOST_SERVINGS, refused frames in `refused`",

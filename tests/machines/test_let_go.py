@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
@@ -128,6 +129,40 @@ def test_a_frame_that_waits_for_lost_definitions_does_not_hide_what_is_found_mis
     parent.speaks(WAIT_US + 2 * S if goes_on == "in another epoch" else 2 * S)
     assert parent.took_effect[-1] == (sender.outbox.epoch, 0)
     assert not any(epoch.waiting for epoch in parent.frames.inbox.epochs.values())
+
+
+def test_a_line_of_a_second_device_goes_on_behind_what_waited_here_when_its_epoch_ended() -> None:
+    """protocol 1.4: it had been told that this had come; a merger took nothing behind it, and it sent that for ever."""
+    first = Sender("g", QUERY)
+    parent = Parent(first)
+    parent.now_us = 2_000 * S
+    parent.take(first.birth(), rows(first, 100))
+    second = copy.deepcopy(first)
+    frames = [rows(second, number) for number in range(101, 107)]
+    parent.take(*frames[1:3])
+    parent.take(first.birth(1_010 * S))  # the first device goes on, and speaks
+    assert [gap.start_us for gap in parent.losses] == [1_010 * S] * 2
+    first_epoch, epoch = first.outbox.epoch, second.outbox.epoch
+
+    def receipted() -> int:
+        return parent.frames.inbox.receipt("g", epoch).upto
+
+    parent.take(frames[5], frames[4], frames[0])
+    assert receipted() == frames[1].seq
+    for _ in range(WAIT_US // (10 * S) - 1):
+        parent.speaks(10 * S)
+        parent.take(frames[5], frames[4], frames[3])
+    assert receipted() == frames[1].seq
+    found = len(parent.losses)
+    parent.speaks(15 * S)
+    assert receipted() == frames[3].seq
+    assert len(parent.losses) == found + 1
+    parent.take(*frames[3:])
+    assert receipted() == second.outbox.seq
+    assert [gap.start_us for gap in parent.losses[found + 1 :]] == [1_040 * S, 1_050 * S, 1_060 * S]
+    assert parent.took_effect[-1] == (first_epoch, 0)
+    parent.speaks(10 * S)
+    assert not parent.frames.let_go._ahead_of_end
 
 
 def bounded(sender: Sender, most_frames: int) -> Parent:

@@ -13,6 +13,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.lost_pasts import READ_AGAIN
 from edge_agent.machines.downlink.losses.repeats import cut
@@ -44,9 +45,9 @@ class Tree:
         self.root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
         self.found: dict[int, tuple[int, bool]] = {}
 
-    def hear(self, *frames: Frame, now: int) -> None:
+    def hear(self, *frames: Frame, now: int, node: str = "a") -> None:
         for frame in frames:
-            self.root.take("a", frame, now * S)
+            self.root.take(node, frame, now * S)
         for row in self.root.step(now * S):
             self.found[row.start // S] = (row.readings, row.complete)
 
@@ -302,6 +303,70 @@ def test_what_a_merger_may_repeat_is_declared_also_for_a_leaf_that_the_same_fram
     tree.hear(rows(new, 20, upto=25), now=100)
     again = [gap for _, gap in tree.root.decider.gaps if gap.reason == READ_AGAIN]
     assert [(gap.nodes, gap.start_us, gap.end_us) for gap in again] == [(("x", "y"), 0, 5 * S)]
+
+
+@pytest.mark.parametrize("started_again", [False, True])
+@pytest.mark.parametrize("with_rows", [False, True])
+@pytest.mark.parametrize("directly", [False, True])
+def test_rows_that_a_gateway_reads_again_below_another_parent_are_not_complete(
+    directly: bool, with_rows: bool, started_again: bool
+) -> None:
+    """protocol 1.2: it lost its spool, and the new parent does not know what the former one has of it."""
+    tree, old = Tree(), Sender("m", QUERY, leaves=("x", "y"))
+    new = Sender("x", QUERY) if directly else Sender("n", QUERY, leaves=("z",))
+    listing = Members(0, leaves=(Leaf("x", 2),))
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10, node="m")
+    if directly:
+        tree.hear(below(new.birth(), 2), now=11, node="x")
+        again = rows(new, 0, upto=5)
+    else:
+        tree.hear(new.birth(), rows(new, 5, upto=10), now=10, node="n")
+        if not with_rows:
+            tree.hear(replace(rows(new, 10, upto=15), members=(listing,)), now=11, node="n")
+        again = rows(new, 0, upto=10)
+        if with_rows:
+            again = replace(again, members=(listing,))
+    assert tree.found[0] == (1, True)
+    if started_again:
+        tree.root.decider.restore(tree.root.decider.snapshot(lambda f: f), lambda f: f)
+    tree.hear(again, now=12, node=new.node)
+    assert tree.found[0] == (2, False)
+    assert [(gap.start_us, gap.end_us, gap.nodes) for _, gap in tree.root.decider.gaps if gap.start_us == 0] == [
+        (0, 5 * S, ("x",))
+    ]
+    tree.hear(rows(new, 15, upto=20), now=20, node=new.node)
+    tree.hear(old.send(frontier_us=20 * S), now=20, node="m")
+    tree.hear(rows(new, 20, upto=25), now=100, node=new.node)
+    assert tree.found[15] == (1, True)
+    assert [gap.reason for _, gap in tree.root.decider.gaps if gap.end_us > 15 * S] == []
+
+
+@pytest.mark.parametrize("moved", ["from the other", "to the other", "with its merger", "from elsewhere"])
+def test_a_leaf_that_two_parents_list_in_one_line_repeats_nothing(moved: str) -> None:
+    """protocol 1.5"""
+    there, here = {
+        "from the other": (Leaf("x", 1), Leaf("x", 2, 1)),
+        "to the other": (Leaf("x", 2, 5), Leaf("x", 5)),
+        "with its merger": (Leaf("x", 1), Leaf("x", 1)),
+        "from elsewhere": (Leaf("x", 2, 7), Leaf("x", 5)),
+    }[moved]
+    group = GroupMembership(GRACE)
+    group.change("m", Members(0, (there,)))
+    assert not group.lives_elsewhere("n", here)
+    assert group.lives_elsewhere("n", Leaf("x", 9)) == (moved in ("from the other", "with its merger"))
+    group.retire("m")
+    assert not group.lives_elsewhere("n", Leaf("x", 9))
+
+
+def test_a_leaf_whose_leave_elsewhere_is_awaited_may_be_in_one_line_with_every_other_entry() -> None:
+    """protocol 1.5: it came to b from a parent that was not heard, and went on to c."""
+    group = GroupMembership(GRACE)
+    group.change("b", Members(0, (Leaf("x", 3, 2),)))
+    group.change("c", Members(0, (Leaf("x", 5, 4),)))
+    group.change("b", Members(0, (Leaf("x", 5, 4),), ("x",)))
+    assert not group.lives_elsewhere("a", Leaf("x", 1))
+    group.change("a", Members(0, (Leaf("x", 3, 2),), ("x",)))
+    assert group.lives_elsewhere("d", Leaf("x", 9))
 
 
 def test_a_clock_that_was_wrong_makes_no_later_reading_a_repeat() -> None:

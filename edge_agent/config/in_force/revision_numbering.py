@@ -5,7 +5,8 @@ Rules (schemas/topics.md, "Definitions"):
   (id, revision) has one content in the whole fleet. The same content keeps its number.
 - An empty payload becomes a removal with the next free number. On a topic without a definition it is ignored.
 - A definition from above is passed on only if its revision is higher than any seen below. Otherwise two mergers on one
-  broker would overwrite each other's definitions for ever.
+  broker would overwrite each other's definitions for ever. It is passed on once more if a new connection to the lower
+  broker does not find it, and the broker had this revision: then the broker has lost it.
 Pure: the runtime passes messages in, and publishes the messages of `due` (retained, QoS 1).
 """
 
@@ -53,11 +54,15 @@ class RevisionNumberer:
         self._highest: dict[KindAndId, int] = {}
         self._taught: dict[str, dict[KindAndId, int]] = {}  # node -> numbers of its local file, from its `state`
         self._pending: dict[str, Mapping[str, object]] = {}  # topic -> table without a revision
-        self._above: dict[str, tuple[int, bytes]] = {}  # topic -> (revision, payload) to pass on
+        self._above: dict[str, tuple[int, bytes]] = {}  # topic -> newest (revision, payload) from above
+        self._compare: set[str] = set()  # topics in `_above` that are compared with the lower broker next
+        self._found: set[str] = set()  # topics with a definition on the lower broker since it was connected
 
     def connected(self, now_us: int) -> None:
         """Note that the subscription on the lower broker begins: its retained definitions arrive next."""
         self._ready_us = now_us + self._settle_us
+        self._found.clear()
+        self._compare.update(self._above)
 
     def hear(self, topic: str, payload: bytes, now_us: int) -> None:
         """Take a message on a definition topic of the lower broker, retained or live, including the parent's own."""
@@ -79,6 +84,7 @@ class RevisionNumberer:
                 self._pending[topic] = table
             return
         self._pending.pop(topic, None)
+        self._found.add(topic)
         self._learn(item, revision)
         if revision > self._seen.get(topic, (0, ""))[0]:
             self._seen[topic] = (revision, _digest(table))
@@ -93,6 +99,7 @@ class RevisionNumberer:
         revision = None if table is None else _revision(table)
         if revision is not None and revision > self._above.get(topic, (0, b""))[0]:
             self._above[topic] = (revision, payload)
+            self._compare.add(topic)
 
     def hear_state(self, payload: bytes, node: str = "") -> None:
         """Take the `state` of a node. Numbers that its local file uses are not free any more.
@@ -117,18 +124,20 @@ class RevisionNumberer:
 
     def wake_us(self) -> int | None:
         """When `due` may return messages; None if none wait."""
-        return self._ready_us if self._pending or self._above else None
+        return self._ready_us if self._pending or self._compare else None
 
     def due(self, now_us: int) -> tuple[NumberedDefinition, ...]:
         """Returns the messages to publish now, and counts them as published."""
         if self._ready_us is None or now_us < self._ready_us:
             return ()
         made = []
-        for topic, (revision, payload) in sorted(self._above.items()):
-            if revision > self._seen.get(topic, (0, ""))[0]:
+        for topic in sorted(self._compare):
+            revision, payload = self._above[topic]
+            below = self._seen.get(topic, (0, ""))[0]
+            if revision > below or (revision == below and topic not in self._found):
                 made.append(NumberedDefinition(topic, payload))
                 self.hear(topic, payload, now_us)
-        self._above = {}
+        self._compare.clear()
         for topic, table in sorted(self._pending.items()):
             item = _item(topic)
             seen = self._seen.get(topic)

@@ -118,6 +118,7 @@ class ChildFrames:
             out = self.settle(node, message, received_us)
             if self.inbox.refused > refused:
                 self.let_go.refused(node, message.epoch, message.seq)
+            self.let_go.came(node, message.epoch, message.seq)
         beat = self._beats.get(node)
         for lost in self.let_go.heard(node, None if beat is None else beat[0], received_us):
             out += self.settle(node, lost, received_us)

@@ -95,6 +95,11 @@ class Children:
         """Child -> whether it has been silent for the grace time while the parent was connected."""
         return {node: self._is_silent(child, now_us) for node, child in self.known.items()}
 
+    def hears(self, node: str, now_us: int) -> bool:
+        """Whether a child was heard and has not been silent for the grace time."""
+        child = self.known.get(node)
+        return child is not None and not self._is_silent(child, now_us)
+
     def _is_silent(self, child: Child, now_us: int) -> bool:
         since = self._link_up_us
         return since is not None and now_us - max(child.heard_us, since) > self.grace_us

@@ -44,6 +44,7 @@ class GroupMembership:
         self.deserted = False  # configuration has retired the last members that listed leaves
         # the member with the highest frontier of those that were retired, with its leaves and exceptions
         self._retired: tuple[str, Member, tuple[Leaf, ...], dict[str, tuple[int, int]]] | None = None
+        self._mergers: set[str] = set()  # members that have listed another node than themselves
         # cache of `_of_rosters`: the rosters, and the result for them
         self._listed: tuple[list[tuple[str, ...]], Several, tuple[str, ...]] = [], {}, ()
 
@@ -85,6 +86,8 @@ class GroupMembership:
             self._last = node, dropped, apart
         for leaf in change.leaves:
             self.moves.listed(leaf, before[leaf.node], node, self.members)
+            if leaf.node != node:
+                self._mergers.add(node)
         new.update(leaf for leaf, listed in before.items() if listed is None)
         for leaf in gone:
             self.leave(node, leaf, new)
@@ -121,6 +124,7 @@ class GroupMembership:
                 apart = {leaf: member.times_of(leaf) for leaf in member.apart}
                 self._retired = of, member, tuple(member.leaves.values()), apart
         self.members.pop(node, None)
+        self._mergers.discard(node)
         self.moves.transit.pop(node, None)
         self.moves.served.pop(node, None)
         for member in self.members.values():
@@ -132,6 +136,19 @@ class GroupMembership:
         if member.frontier_us > self.published_us:
             self.members[of], self._last = member, (of, leaves, apart)
             self._list_again(member, leaves, apart)
+
+    def lives_elsewhere(self, node: str, leaf: Leaf) -> bool:
+        """Whether other members list a leaf that `node` lists anew, in lines of which its line knows nothing (1.2)."""
+        own = self.members.get(node)
+        if leaf.before_move is not None or (own is not None and leaf.node in own.leaves):
+            return False
+        others = (self.members.get(of) for of in {leaf.node, *self._mergers} - {node})
+        entries = [other.leaves[leaf.node] for other in others if other is not None and leaf.node in other.leaves]
+        return bool(entries) and not self.moves.explains(leaf, entries)
+
+    def listed_elsewhere(self, node: str) -> set[str]:
+        """The leaves of a member that other members list too."""
+        return {leaf for leaf, of in self._of_rosters()[0].items() if node in of}
 
     def expected(self) -> dict[str, Member]:
         """The members that list leaves; others do not count (4.6)."""
@@ -444,6 +461,7 @@ class GroupMembership:
         membership = cls(grace_us)
         membership.published_us, membership.moved_us = state.published_us, state.moved_us
         membership.members = {node: Member.restore(member) for node, member in state.members.items()}
+        membership._mergers = {n for n, member in membership.members.items() if member.leaves.keys() - {n}}
         membership._history = deque(state.history)
         membership.moves = Moves.restore(state.moves)
         membership._agreement = ServingAgreement.restore(

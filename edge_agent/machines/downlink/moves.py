@@ -197,6 +197,12 @@ class Moves:
         """Whether the `leave` of the epoch from which a leaf moved was not reported yet."""
         return leaf.before_move is not None and leaf.before_move not in self.left.get(leaf.node, ())
 
+    def explains(self, leaf: Leaf, others: Iterable[Leaf]) -> bool:
+        """Whether a leaf that is listed without an epoch before its move may be in one line with its other entries."""
+        if not set(self.carried.get(leaf.node, ())) <= set(self.left.get(leaf.node, ())):
+            return True
+        return any(leaf.epoch in (each.epoch, each.before_move) or self.awaited(each) for each in others)
+
     def missing(self, leaf: Leaf) -> bool:
         """Whether rows of a leaf may still come from the epoch before its move: no, if a known transit leads there."""
         ways = self.transit.get(leaf.node, {})

@@ -40,10 +40,21 @@ class LetGo:
         self._refused: dict[str, dict[int, int]] = {}
         # child -> hole -> lowest seq in it that was refused while it waited: only the frames before that are lost
         self._comes_again: dict[str, dict[Hole, int]] = {}
+        # child -> ended epoch -> lowest seq of its frames that came ahead of the number kept of it (1.4)
+        self._ahead_of_end: dict[str, dict[int, int]] = {}
 
     def refused(self, node: str, epoch: int, seq: int) -> None:
         """Note that a frame was refused for lack of room (2.2). It is not lost, because its child sends it again."""
         noted = self._refused.setdefault(node, {})
+        if epoch in noted or len(noted) < MOST_REFUSED:
+            noted[epoch] = min(seq, noted.get(epoch, seq))
+
+    def came(self, node: str, epoch: int, seq: int) -> None:
+        """Note that a frame has been taken. An inbox takes those of an ended epoch in their order only (1.4)."""
+        upto = self._inbox.ended.of.get(node, {}).get(epoch)
+        if upto is None or seq <= upto or not self._inbox.bounded:
+            return
+        noted = self._ahead_of_end.setdefault(node, {})
         if epoch in noted or len(noted) < MOST_REFUSED:
             noted[epoch] = min(seq, noted.get(epoch, seq))
 
@@ -52,7 +63,8 @@ class LetGo:
 
         beat: the child's newest heartbeat, if frames that it names are missing.
         """
-        if beat is None and not self._inbox.waits(node):
+        ended = dict(self._behind_end(node)) if node in self._ahead_of_end else {}
+        if beat is None and not ended and not self._inbox.waits(node):
             for of in (self._waited_us, self._heard_us, self._refused, self._comes_again):
                 of.pop(node, None)
             return []
@@ -63,12 +75,24 @@ class LetGo:
         # while the epoch in force speaks, others are of a second line (1.4); else the child may continue in one of them
         speaks = now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
         current = self._inbox.current.get(node)
-        holes = {hole: last for hole, last in self._holes(node, beat) if not speaks or hole[0] == current}
+        holes = {hole: last for hole, last in self._holes(node, beat) if not speaks or hole[0] == current} | ended
         before = self._refusals(node, holes)
         self._waited_us[node] = {hole: before[hole] + passed_us if hole in before else 0 for hole in holes}
         due = [hole for hole, waited_us in self._waited_us[node].items() if waited_us >= WAIT_US]
         ends = self._comes_again.get(node, {})
         return [self._lost(hole, min(holes[hole], ends.get(hole, holes[hole] + 1) - 1)) for hole in due]
+
+    def _behind_end(self, node: str) -> Iterator[tuple[Hole, int]]:
+        """Yields the holes in ended epochs, as `_holes` does, before frames of a second device that come again (1.4).
+
+        That device has deleted what waited here when the epoch ended. Nothing of the epoch takes effect any more, so
+        it does not matter whether the first device speaks.
+        """
+        upto = self._inbox.ended.of.get(node, {})
+        noted = {epoch: seq for epoch, seq in self._ahead_of_end.pop(node, {}).items() if upto.get(epoch, seq) < seq}
+        if noted:
+            self._ahead_of_end[node] = noted
+        yield from (((epoch, upto[epoch]), seq - 1) for epoch, seq in noted.items())
 
     def _refusals(self, node: str, holes: Mapping[Hole, int]) -> dict[Hole, int]:
         """Take the frames refused since the last look. Returns hole -> time waited, without holes that wait anew.

@@ -130,6 +130,7 @@ class LostPasts:
                     start_us = max(min(member.lowest_us, now_us), 0)
                     end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)
+        elsewhere = self._elsewhere(effect.node, changes, now_us)
         counted = effect.counting
         listed: dict[Group, set[str]] = {}
         for group, change in changes:
@@ -150,4 +151,31 @@ class LostPasts:
                 before_us = end_us if effect.stale or found is not None else min(end_us, member.again_us)
                 if start_us < before_us and (found is None or found.cuts(start_us, end_us)):
                     leaves = tuple(sorted(listed.get(group, set()) | member.leaves.keys()))
+                    leaves = self._twice(effect.node, group, elsewhere.get(group, set())) or leaves
                     yield Gap((group,), max(start_us, 0), before_us, -1, leaves, READ_AGAIN)
+
+    def _twice(self, node: str, group: Group, found: set[str]) -> tuple[str, ...]:
+        """The leaves of which a child may repeat rows of others; () if it may repeat its own, which are of all leaves.
+
+        found: those that the frame lists for the first time.
+        """
+        membership = self._children.membership(group)
+        if membership.members[node].past_us > NEVER_US:
+            return ()
+        return tuple(sorted(found | membership.listed_elsewhere(node)))
+
+    def _elsewhere(self, node: str, changes: MemberChanges, now_us: int) -> dict[Group, set[str]]:
+        """Take the leaves of a child that others list in lines of which their lines here know nothing (1.2).
+
+        Such a gateway lost its spool and came here, so all rows that begin before now may repeat rows of the others.
+        Returns these leaves by group.
+        """
+        found: dict[Group, set[str]] = {}
+        for group, change in changes:
+            membership = self._children.memberships.get(group)
+            for leaf in () if membership is None else change.leaves:
+                if membership is not None and membership.lives_elsewhere(node, leaf):
+                    found.setdefault(group, set()).add(leaf.node)
+                    member = membership.member(node)
+                    member.again_us = max(member.again_us, now_us)
+        return found
