@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from edge_agent.algebra.frame import LOST, Receipt
 from edge_agent.algebra.query.key import EpochKey
@@ -41,6 +41,22 @@ class ChildEpochs:
         frames = self.epochs.pop(key)
         self.ended.add(key, frames.applied.next, frames.flush)
         self._change(key)
+
+    def spent(self) -> Iterator[EpochKey]:
+        """Yields epochs of older lines of which their child has no frame any more, as the birth in force says (1.2)."""
+        for node, lines in self._lines.items():
+            birth = self.in_force(node)
+            if birth is not None and birth.held is not None and len(lines) > 1:
+                held = {*birth.held}
+                yield from (
+                    EpochKey(node, epoch)
+                    for epoch, frames in lines.items()
+                    if frames.lost and not frames.waiting and epoch not in held
+                )
+
+    def end_spent(self, key: EpochKey) -> None:
+        """End one of these. Frames of it that come nevertheless are of another line: they are declared lost (3.4)."""
+        self._close(key)
 
     def known(self, node: str, epoch: int) -> bool:
         """Whether a frame of the epoch has arrived."""
