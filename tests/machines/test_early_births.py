@@ -85,7 +85,8 @@ def test_births_in_reverse_order_are_looked_at_a_few_times_each(monkeypatch: pyt
     effects = inbox.take("a", born(1))
     assert [effect.epoch for effect in effects] == [*range(1, many + 1)]
     assert looks <= 4 * many
-    assert inbox._early._of == inbox._early._followers == {}
+    assert not inbox._early._of
+    assert not inbox._early._followers
 
 
 def test_births_that_wait_for_each_other_are_looked_at_once_for_a_record_of_a_beginning() -> None:
@@ -103,7 +104,8 @@ def test_births_that_wait_for_each_other_are_looked_at_once_for_a_record_of_a_be
     for epoch in range(many, 2, -1):
         inbox.take("a", born(epoch, (epoch - 1, 0)))
     for frames in inbox.lines_of("a").values():
-        frames.predecessor = frames.predecessor and Named(frames.predecessor)
+        if isinstance(frames.predecessor, tuple):
+            frames.predecessor = Named(frames.predecessor)
     gap = Gap((GROUP,), 0, 9 * S, -1, ("a",), BEGAN)
     assert list(EarlierLives(inbox).losses("a", Frame(2, 1, gaps=(gap,)), {}, None)) == []
     assert 0 < looks <= 3 * many
