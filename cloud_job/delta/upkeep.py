@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from cloud_job.delta import log_files, retention, tables, vacuum
 from cloud_job.delta.expiring import Expiring, expiring, over
 from cloud_job.delta.retention import Kept
-from cloud_job.delta.tables import POSITIONS, TABLES, Place, Table
+from cloud_job.delta.tables import MESSAGES, POSITIONS, TABLES, Place, Table
 from cloud_job.spark.possible_work import jvm_is_gone
 from edge_agent.algebra.frame import Gap
 from edge_agent.root.decision import ops_rows
@@ -43,6 +43,11 @@ MORE: Final = "more"  # key in a step's figures: the step is not finished, and i
 LATER: Final = "later"  # the same, but the next part is due after another batch
 MOST_EXPIRING: Final = 20_000  # (node, epoch, plan) handled by one step
 HOUR_US: Final = 3_600_000_000
+# Each run appends to bronze.messages under an id of its own, which Delta keeps in every checkpoint for ever unless told
+# otherwise. The run needs it when it repeats an append, seconds later. One that was paused there for longer than this,
+# while no other root ran, could append twice. The ids of all other tables are those of their steps: they are few, and
+# that of ops.batches is the lease.
+RUN_IDS_KEPT: Final = "interval 90 days"
 Figures = Mapping[str, object]
 
 
@@ -352,9 +357,13 @@ def version_of(spark: SparkSession, place: Place, table: Table) -> int:
 
 
 def tune(spark: SparkSession, place: Place, table: Table, kept: Kept) -> None:
-    """Set Delta's retention of its log and of deleted files to the root's `keep_versions`, if it differs."""
+    """Set Delta's retention of its log and of deleted files to the root's `keep_versions`, if it differs, and that of
+    the transaction ids of runs.
+    """
     interval = f"interval {max(1, kept.versions_us // 1_000_000)} seconds"
     wanted = dict.fromkeys(("delta.deletedFileRetentionDuration", "delta.logRetentionDuration"), interval)
+    if place.guarded and table is MESSAGES:
+        wanted["delta.setTransactionRetentionDuration"] = RUN_IDS_KEPT
     row = spark.sql(f"DESCRIBE DETAIL {place.sql(table)}").first()
     if {name: row["properties"].get(name) for name in wanted} != wanted:  # type: ignore[index]
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())

@@ -285,6 +285,9 @@ class Decider:
             self._over_us.pop(group, None)
         self.gaps += self._new_gaps
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
+        inbox = self.parent.inbox
+        for noted in (inbox.changed, inbox.ended.changed, inbox.waiting.changed, self.parent.changed_dictionaries):
+            noted.clear()  # for a spool with slots, which the root does not have
         return decision
 
     def _let_go(self, group: Group, family: GroupMembership, serving: Serving) -> bool:

@@ -8,17 +8,22 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from cloud_job.delta import tables
+from cloud_job.delta import tables, upkeep
+from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import Place
 from cloud_job.spark import upsert
 from edge_agent.errors import PortError
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import FragileJob, Roots
 from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -150,3 +155,39 @@ def test_a_conflict_that_goes_on_is_raised_in_the_end(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError, match="DELTA_CONCURRENT"):
         tables.committed(write)
     assert len(tried) == 3
+
+
+def test_the_ids_of_runs_leave_the_log_after_a_time_and_the_lease_stays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.5: Delta keeps the id of each run that ever appended, in every checkpoint, unless told otherwise."""
+    place, kept = Place(str(tmp_path), guarded=True), Kept(SECOND, SECOND)
+    found = (tables.MESSAGES, tables.BATCHES)
+    tables.create(spark, place, found)
+
+    def ids(table: tables.Table) -> set[str]:
+        """The transaction ids in a new checkpoint."""
+        jvm: Any = spark
+        delta = jvm._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(jvm._jsparkSession, place.path(table))
+        delta.update(False, jvm._jvm.scala.Option.empty(), jvm._jvm.scala.Option.empty())
+        delta.checkpoint()
+        newest = max(Path(place.path(table), "_delta_log").glob("*.checkpoint*.parquet"))
+        return {
+            row[0] for row in spark.read.parquet(str(newest)).where("txn IS NOT NULL").select("txn.appId").collect()
+        }
+
+    def appended(step: str, number: int) -> int:
+        place.append(tables.MESSAGES, tables.rows(spark, tables.MESSAGES, [{"batch": number}]), step, number)
+        return place.read(spark, tables.MESSAGES).count()
+
+    for table in found:
+        upkeep.tune(spark, place, table, kept)
+    place.append(tables.BATCHES, tables.rows(spark, tables.BATCHES, [{"number": 0}]), "decision", 0)
+    assert [appended("one", 0), appended("two", 1), appended("two", 1), appended("one", 0)] == [1, 2, 2, 2]
+    assert ids(tables.MESSAGES) == {"headwater/bronze.messages/one", "headwater/bronze.messages/two"}
+    monkeypatch.setattr(upkeep, "RUN_IDS_KEPT", "interval 0 seconds")
+    for table in found:
+        upkeep.tune(spark, place, table, kept)
+    assert appended("three", 2) == 3
+    assert ids(tables.MESSAGES) == set()
+    assert ids(tables.BATCHES) == {"headwater/ops.batches/decision"}

@@ -28,6 +28,7 @@ from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs import ended_epochs, epoch_dictionary
 from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
+from edge_agent.machines.downlink.epochs.early_births import EarlyBirths
 from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
@@ -80,6 +81,7 @@ GROWS: dict[type, dict[str, str]] = {
         "flushes": "ended_epochs.MOST_FLUSHES for each child, each with MOST_CONTESTED numbers",
         "changed": COMMIT,
     },
+    EarlyBirths: {"_of": LINES, "_followers": "of `_of`"},
     DefinitionsAhead: {"_of": WAITING},
     EpochFrames: {"waiting": WAITING, "quarantined": "epoch_frames.MOST_QUARANTINED"},
     EpochDictionary: {

@@ -121,6 +121,19 @@ def test_frames_that_the_lander_has_are_lost_after_the_grace_time_in_which_it_ra
     assert root.decider.parent.inbox.epochs[EpochKey("a", box.epoch)].applied.next == 5
 
 
+def test_nothing_is_noted_for_a_spool_beyond_a_decision() -> None:
+    """A root has none, so it kept a number for each frame that ever waited, and for each epoch."""
+    root = Root()
+    late, next_one = root.child.send(frontier_us=T0), root.child.send(frontier_us=T0 + S)
+    for frame in (next_one, late, root.child.flush((0, S, "", 1.0)), root.child.birth()):
+        root.decider.take("a", frame, root.now_us)
+    inbox = root.decider.parent.inbox
+    noted = (inbox.changed, inbox.ended.changed, inbox.waiting.changed, root.decider.parent.changed_dictionaries)
+    assert all(noted)
+    root.decider.decide(root.now_us)
+    assert not any(noted)
+
+
 def test_a_loss_is_remembered_while_a_row_that_it_touches_may_be_computed_again() -> None:
     """protocol 4.2, 4.7: windows reach beyond the end of the record."""
     root, horizon_us = Root(), 20 * S

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Plan, Serving
+from edge_agent.algebra.frame import Frame, Plan, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision import session_queries
 from edge_agent.root.decision.decide import step
@@ -22,6 +23,7 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.session_queries import SessionQueries
 from edge_agent.root.decision.session_tracker import OpenSessions
 from edge_agent.root.decision.work import TooLate, identity
+from edge_agent.wire.heads import Part
 from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
 HORIZON = 100
@@ -176,3 +178,15 @@ def test_rows_of_an_older_revision_reach_to_the_latest_frontier_at_which_it_ende
     assert [(each.from_us, each.after_us) for each in work.over] == [(10 * S, 50 * S - 100), (10 * S, 20 * S - 100)]
     assert known.meets("q", "", 50 * S - 1)
     assert not known.meets("q", "", 50 * S)
+
+
+def test_a_frame_without_rows_that_was_settled_as_bad_cuts_no_range_of_those_that_took_effect() -> None:
+    """A child decides how many there are, and the state has a range for each that cuts one."""
+    known, line, part = state(), EpochKey("a", 7), Part(1, 0, 0, False, 1, 0, 0, 1, 1, b"", 1)
+    parts = {("a", 7, 6): (part,)}  # of a frame that contradicts its definitions, and whose rows are stored
+    effects = [Effect(*line, seq, None if seq in (0, 2, 4, 6) else Frame(7, seq), why="bad") for seq in range(9)]
+    step(known, Decision(0, tuple(effects), {}, {}, (), (), ()), parts, {line: EpochDictionary()}, ())
+    assert known.applied == {line: [(1, 5), (7, 8)]}
+    later = [Effect("b", 1, 0, None, why="bad")]
+    step(known, Decision(0, tuple(later), {}, {}, (), (), ()), {}, {}, ())
+    assert known.applied.keys() == {line}

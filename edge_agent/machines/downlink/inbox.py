@@ -63,7 +63,6 @@ class Inbox(ChildEpochs):
         """
         super().__init__(journal)
         self.silence_us, self.bounded = silence_us, bounded
-        self.changed: set[EpochKey] = set()  # epochs changed since the owner cleared this
         self.rivals: dict[str, tuple[int, int]] = {}  # node -> epochs of its (waiting, first) line; the owner clears it
         self.restored: set[str] = set()  # nodes that continued from an older copy of their spool; the owner clears it
         self.refused = 0  # number of frames refused because of the bounds, since the process started
@@ -92,6 +91,7 @@ class Inbox(ChildEpochs):
         known = self.epochs.get(key)
         if known is None and not self.bounded and self._crowded(node, message):
             self.ended.add(key, 0)  # it has been receipted, so nobody sends it again: its content is declared lost
+            self._early.changed(key)
             self._forgotten += 1
             yield from self._after_end(key, message)
             return
@@ -137,7 +137,7 @@ class Inbox(ChildEpochs):
         node = key.node
         frames = self.epochs[key]
         self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
-        self.changed.add(key)
+        self._change(key)
         frames.blocked = False
         frames.note(frame)
         frames.applied.next += 1
@@ -186,7 +186,7 @@ class Inbox(ChildEpochs):
                 message = BadFrame(message.epoch, seq, why, b"", since_us=_since(frame, why))
         frames.store(seq, message)
         self.waiting.add(key, message)
-        self.changed.add(key)
+        self._change(key)
         if seq == 0:
             frames.born = True
             birth = None if frame is None else frame.birth
@@ -200,7 +200,7 @@ class Inbox(ChildEpochs):
         dropped. Of two flushes the first stays. Because the seq has been receipted, nobody sends the dropped frame
         again, so its content is declared lost.
         """
-        self.changed.add(key)
+        self._change(key)
         if frame.flush is None and not frames.flushed(frame.seq):
             self._drop(key, frames, frame.seq)
             frames.ordinary = max(frames.ordinary, frame.seq)
@@ -217,7 +217,7 @@ class Inbox(ChildEpochs):
     def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
         message = frames.take_out(seq)
         self.waiting.remove(key, message)
-        self.changed.add(key)
+        self._change(key)
         return message
 
     def _room(self, key: EpochKey, frames: EpochFrames, message: Frame | BadFrame) -> bool:
@@ -281,8 +281,11 @@ class Inbox(ChildEpochs):
     def _advance(self, node: str, now_us: int) -> Iterator[Effect]:
         again = True
         while again:
-            again = False
-            for key in [EpochKey(node, epoch) for epoch in self._lines.get(node, ())]:
+            again, early = False, self._early.of(node)
+            for epoch in [*self._lines.get(node, ())]:
+                if epoch in early:
+                    continue
+                key = EpochKey(node, epoch)
                 frames = self.epochs.get(key)
                 if frames is None or not frames.waiting:
                     continue
@@ -310,15 +313,15 @@ class Inbox(ChildEpochs):
             self._born(key, frames, now_us)
             return True
         if isinstance(predecessor, tuple):
-            before = self.epochs.get(EpochKey(node, predecessor[0]))
+            named = EpochKey(node, predecessor[0])
+            before = self.epochs.get(named)
             if before is not None and before.leads_to(first, predecessor[1]):
                 frames.readings, frames.refused = before.readings, before.refused
-                yield from self._end(EpochKey(node, predecessor[0]), before)
+                yield from self._end(named, before)
                 self._born(key, frames, now_us)
                 return True
-            if before is not None and before.applied.next <= predecessor[1]:
-                return False
-            if before is None and EpochKey(node, predecessor[0]) not in self.ended:
+            if before.applied.next <= predecessor[1] if before is not None else named not in self.ended:
+                self._early.wait(key, named)
                 return False
         if predecessor == LOST:
             if line is not None:
@@ -341,7 +344,7 @@ class Inbox(ChildEpochs):
         return True
 
     def _born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> None:
-        self.changed.add(EpochKey(key.node, self.current.get(key.node, key.epoch)))  # this one is in force no longer
+        self._change(EpochKey(key.node, self.current.get(key.node, key.epoch)))  # this one is in force no longer
         self.current[key.node], self.spoke_us[key.node] = key.epoch, now_us
         if frames.held is not None:
             self.ended.born(key.node, set(frames.held))
@@ -357,7 +360,6 @@ class Inbox(ChildEpochs):
             since_us = earliest(message) if isinstance(message, Frame) else message.since_us
             yield Effect(*key, seq, None, stale=True, why=SECOND_LINE, since_us=since_us)
         self._close(key)
-        self.changed.add(key)
 
     def retire(self, node: str) -> bool:
         """End all epochs of a node that will not come back. Returns False, without a change, if frames of it wait."""
@@ -366,7 +368,6 @@ class Inbox(ChildEpochs):
             return False
         for key in [EpochKey(node, epoch) for epoch in lines]:
             self._close(key)
-            self.changed.add(key)
         self.current.pop(node, None)
         self.spoke_us.pop(node, None)
         return True
@@ -386,7 +387,7 @@ class Inbox(ChildEpochs):
             if epoch == successor.epoch or frames.lost or not (begun or epoch in older):
                 continue  # the epoch may follow the successor, or be for another journal
             frames.lost, frames.unheard = True, not begun
-            self.changed.add(key)
+            self._change(key)
             if begun:  # frames of the others take effect after the birth
                 yield from self._apply_lost(key, frames)
         for frames in self._lines[successor.node].values():
@@ -461,7 +462,7 @@ class Inbox(ChildEpochs):
         for key, frames in self.epochs.items():
             if frames.since_us is not None:
                 frames.since_us = of(frames.since_us)
-                self.changed.add(key)
+                self._change(key)
 
     def waits(self, node: str) -> bool:
         """Whether frames of a child wait for other frames."""
@@ -481,7 +482,7 @@ class Inbox(ChildEpochs):
         """Continue from the result of `snapshot` and the waiting frames."""
         if state.closed and not state.lost:  # an older version wrote this state of an ended epoch
             self.ended.add(key, state.next)
-            self.changed.add(key)
+            self._change(key)
             return
         frames = EpochFrames.restore(state, waiting)
         self._open(key, frames)

@@ -113,12 +113,15 @@ class _Step:
     ) -> None:
         state, decision = self.state, self.decision
         for effect in decision.effects:
+            line = EpochKey(effect.node, effect.epoch)
+            found_parts = parts.get((*line, effect.seq), ())
             if effect.frame is None:
                 self.refused.append(RefusedFrame(effect.node, effect.epoch, effect.seq, effect.why))
+                if not found_parts:
+                    state.pass_over(line, effect.seq)
                 continue
-            line = EpochKey(effect.node, effect.epoch)
             state.apply(effect)
-            for part in parts.get((*line, effect.seq), ()):
+            for part in found_parts:
                 group, plan = dictionaries[line].plans[part.plan]
                 state.note(line, part, group, plan)
                 if state.readings is not None:

@@ -48,17 +48,17 @@ class RootState:
     """All state of the root except the Decider's. It is stored in the decision's row. Times in us.
 
     closed: query -> windows that end by this time have had their rows. applied: seqs that took effect with content, as
-    inclusive ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order.
-    plans: by `identity`. pending: (after, upto] of window ends to be revised. needed_us: start of the rows that queries
-    still wait for. covers_known: the newest coverage_ids in ops.coverage, the latest last. met: (query, node) -> rows
-    of older revisions may exist for windows that start before this time (docs/protocol.md 6.3). repeats: plan number of
-    an epoch -> which rows count, for plans some of whose rows are repeats. readings: child -> readings in its rows that
-    took effect; None: not counted from the beginning. floors: group -> rows that end by this time never change, even if
-    a longer horizon is configured (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan, whether they came
-    late) of an epoch -> its readings in no result, kept while a row that would contain them may still be written
-    (root/decision/too_late.py).
-    ends: plan -> latest end of its rows. begun: group of sessions -> pieces that begin before this time are in no
-    future row (8.4). read_plan: the last read plan and its inputs.
+    inclusive ranges, in which there may be others of frames without rows. extent: lowest start and latest end of the
+    rows applied. owners: (first batch, owner), in order. plans: by `identity`. pending: (after, upto] of window ends to
+    be revised. needed_us: start of the rows that queries still wait for. covers_known: the newest coverage_ids in
+    ops.coverage, the latest last. met: (query, node) -> rows of older revisions may exist for windows that start before
+    this time (docs/protocol.md 6.3). repeats: plan number of an epoch -> which rows count, for plans some of whose rows
+    are repeats. readings: child -> readings in its rows that took effect; None: not counted from the beginning. floors:
+    group -> rows that end by this time never change, even if a longer horizon is configured (docs/protocol.md 8.4).
+    too_late: (seq, `identity` of the plan, whether they came late) of an epoch -> its readings in no result, kept while
+    a row that would contain them may still be written (root/decision/too_late.py). ends: plan -> latest end of its
+    rows. begun: group of sessions -> pieces that begin before this time are in no future row (8.4). read_plan: the last
+    read plan and its inputs.
 
     root/decision/transition.py deletes unused entries of queries, scales, plans, ends, floors and begun.
     """
@@ -270,6 +270,14 @@ class RootState:
         for plan, found in effect.counting.items():
             known = self.repeats.setdefault(epoch, {})
             known[plan] = known.get(plan, Repeats()).joined(found, effect.seq)
+
+    def pass_over(self, line: EpochKey, seq: int) -> None:
+        """Note a frame that was settled without content and has no rows. It cuts no range, for a child decides how many
+        there are.
+        """
+        ranges = self.applied.get(line)
+        if ranges and ranges[-1][1] == seq - 1:
+            ranges[-1] = (ranges[-1][0], seq)
 
     def note(self, line: EpochKey, part: Part, group: Group, plan: Plan) -> None:
         """Note the time range and the plan of the rows of a part that took effect."""

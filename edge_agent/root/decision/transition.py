@@ -51,7 +51,8 @@ def decided(
 
 
 def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
-    """Forget the state of retired nodes, and plans, definitions and floors that nothing needs any more.
+    """Forget the state of retired nodes, and plans, definitions and floors that nothing needs any more. End epochs that
+    were declared lost, once no frame of them can come and no result can need one.
 
     parts: of the frames that took effect.
     """
@@ -73,6 +74,10 @@ def sweep(decider: Decider, state: RootState, parts: Parts) -> None:
     for key in decider.forget_texts(unnamed):
         state.forget_query(key)
     long_ago_us = min(state.decided_us, decider.elapsed_us) - 2 * state.limits.horizon_us
+    inbox = decider.parent.inbox
+    for line in [*inbox.spent()]:
+        if state.extent.get(line, (NEVER_US, NEVER_US))[1] < long_ago_us:  # what else comes of it is in no result
+            inbox.end_spent(line)
     for group, floor_us in [*state.floors.items()]:
         if group not in decider.parent.children.memberships and floor_us < long_ago_us:
             del state.floors[group]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from edge_agent.algebra.frame import LOST, Receipt
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.epochs.early_births import EarlyBirths
 from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 
@@ -13,7 +14,8 @@ from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 class ChildEpochs:
     """The epochs of all children; `Inbox` adds and ends them.
 
-    epochs: all that have not ended. current: node -> its epoch in force, whose birth took effect last.
+    epochs: all that have not ended. current: node -> its epoch in force, whose birth took effect last. changed: epochs
+    changed since the owner cleared this.
     """
 
     def __init__(self, journal: int) -> None:
@@ -22,7 +24,13 @@ class ChildEpochs:
         self.epochs: dict[EpochKey, EpochFrames] = {}
         self.ended = EndedEpochs()
         self.current: dict[str, int] = {}
+        self.changed: set[EpochKey] = set()
         self._lines: dict[str, dict[int, EpochFrames]] = {}  # `epochs` by node
+        self._early = EarlyBirths()
+
+    def _change(self, key: EpochKey) -> None:
+        self.changed.add(key)
+        self._early.changed(key)
 
     def _open(self, key: EpochKey, frames: EpochFrames) -> None:
         self.epochs[key] = self._lines.setdefault(key.node, {})[key.epoch] = frames
@@ -32,6 +40,23 @@ class ChildEpochs:
         del self._lines[key.node][key.epoch]
         frames = self.epochs.pop(key)
         self.ended.add(key, frames.applied.next, frames.flush)
+        self._change(key)
+
+    def spent(self) -> Iterator[EpochKey]:
+        """Yields epochs of older lines of which their child has no frame any more, as the birth in force says (1.2)."""
+        for node, lines in self._lines.items():
+            birth = self.in_force(node)
+            if birth is not None and birth.held is not None and len(lines) > 1:
+                held = {*birth.held}
+                yield from (
+                    EpochKey(node, epoch)
+                    for epoch, frames in lines.items()
+                    if frames.lost and not frames.waiting and epoch not in held
+                )
+
+    def end_spent(self, key: EpochKey) -> None:
+        """End one of these. Frames of it that come nevertheless are of another line: they are declared lost (3.4)."""
+        self._close(key)
 
     def known(self, node: str, epoch: int) -> bool:
         """Whether a frame of the epoch has arrived."""

@@ -120,15 +120,15 @@ def _strangers(lines: Mapping[int, EpochFrames], epoch: int) -> list[EpochFrames
     if own.predecessor is None:
         later = [(other, each.held) for other, each in others.items() if each.held and epoch in each.held]
         known.update(each for other, held in later for each in (other, *held))
-    while True:
-        following = {
-            other
-            for other, each in others.items()
-            if isinstance(each.predecessor, tuple) and each.predecessor[0] in known
-        }
-        if following <= known:
-            return [each for other, each in others.items() if other not in known]
-        known |= following
+    followers: dict[int, list[int]] = {}  # a child decides how many there are, so each is looked at once
+    for other, each in others.items():
+        if isinstance(each.predecessor, tuple):
+            followers.setdefault(each.predecessor[0], []).append(other)
+    ahead = [*known]
+    while ahead:
+        ahead += (following := followers.pop(ahead.pop(), []))
+        known.update(following)
+    return [each for other, each in others.items() if other not in known]
 
 
 def _earliest_us(message: Frame | BadFrame) -> int:
