@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -273,17 +274,18 @@ def whole(store: VersionFolder, version: str) -> bool:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_power_cut_at_any_step_leaves_a_version_that_is_whole(tmp_path: Path, seed: int, again: bool) -> None:
     """again: the same version was given up before, and its files lie there."""
+    store = VersionFolder(tmp_path / "0")
+    install(store, bundle_of("0.2.0"), Allowed())
+    run(store)
+    store.write(healthy(store.read()))
+    install(store, bundle_of("0.3.0"), Allowed())
+    run(store)
+    store.write(give_up(store.read(), "0.3.0") if again else healthy(store.read()))
     step = 0
     while True:
         step += 1
         folder = tmp_path / str(step)
-        store = VersionFolder(folder)
-        install(store, bundle_of("0.2.0"), Allowed())
-        run(store)
-        store.write(healthy(store.read()))
-        install(store, bundle_of("0.3.0"), Allowed())
-        run(store)
-        store.write(give_up(store.read(), "0.3.0") if again else healthy(store.read()))
+        shutil.copytree(store.folder, folder)
         new = "0.3.0" if again else "0.4.0"
         disk = CutDisk(step, seed)
         try:
@@ -305,7 +307,7 @@ def test_a_power_cut_at_any_step_leaves_a_version_that_is_whole(tmp_path: Path, 
         assert run(after) == new
         assert whole(after, new), step
     assert step > 20, "every write, rename and removal is a step"
-    assert needed(store.read()) == {path.name for path in (folder / "versions").iterdir()}, "nothing else is left"
+    assert needed(cut.read()) == {path.name for path in (folder / "versions").iterdir()}, "nothing else is left"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"installed": {}}', b"\x00" * 200])

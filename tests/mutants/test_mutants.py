@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,16 +25,24 @@ def test_every_mutant_has_a_name_of_its_own_and_a_rule_of_the_protocol() -> None
 
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_the_text_of_a_mutant_occurs_once_and_what_takes_its_place_is_python(mutant: Mutant) -> None:
-    broken = mutant.broken((ROOT / mutant.file).read_text("utf-8"))
+    text = (ROOT / mutant.file).read_text("utf-8")
+    broken = mutant.broken(text)
     ast.parse(broken)
-    assert broken != (ROOT / mutant.file).read_text("utf-8")
+    assert broken != text
 
 
 @pytest.mark.parametrize("selection", sorted({test for mutant in EVERY for test in mutant.tests}))
 def test_the_tests_that_a_mutant_names_exist(selection: str) -> None:
     path, _, name = selection.partition("::")
+    found = functions_of(path)
+    assert not name or name in found
+
+
+@cache
+def functions_of(path: str) -> frozenset[str]:
+    """The functions of a file, which is parsed once a process: many mutants name tests of the same one."""
     tree = ast.parse((ROOT / path).read_text("utf-8"))
-    assert not name or any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
 
 
 def test_a_text_that_is_not_there_once_is_no_mutant() -> None:

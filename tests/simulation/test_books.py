@@ -40,7 +40,8 @@ def _run(seed: int, *, changes: bool = False, sessions: bool = False) -> tuple[F
         world.run(START + until_s * SECOND, lambda _now: None)
         found.append(audited(fleet))
     world.calm()
-    world.run(START + 190 * SECOND, lambda _now: None)
+    world.settled_step_us = SECOND
+    world.settle(START + 190 * SECOND)
     fleet.root_host.batch()
     return fleet, [*found, audited(fleet)]
 

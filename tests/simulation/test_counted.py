@@ -47,8 +47,8 @@ def test_the_simulation_finds_a_root_that_does_not_wait_for_all(monkeypatch: pyt
         return max(view.leaves.values(), default=-(2**62))
 
     monkeypatch.setattr(ordered_queries, "decided_us", furthest)
-    wrong, whole = counted(range(3_000, 3_000 + SEEDS), calm)
-    assert wrong or whole < SEEDS
+    found = (counted([seed], calm) for seed in range(3_000, 3_000 + SEEDS))
+    assert any(wrong or not whole for wrong, whole in found)
 
 
 def test_a_promise_that_no_commit_contains_makes_no_reading_late() -> None:

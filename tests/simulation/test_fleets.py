@@ -101,12 +101,14 @@ def taking_every_frame(self: Inbox, node: str, message: Frame | BadFrame, receiv
 def test_the_simulation_finds_what_the_rules_forbid(
     monkeypatch: pytest.MonkeyPatch, owner: type, method: str, mutant: object
 ) -> None:
-    """A control: without protocol 3, 2.5 or 2.2 the same seeds must fail."""
+    """A control: without protocol 3, 2.5 or 2.2 one of the same seeds must fail."""
     monkeypatch.setattr(owner, method, mutant)
-    wrong = []
+    wrong: list[str] = []
     for seed in range(12):
         try:
             wrong += fleets([seed], lossy)
         except (AssertionError, KeyError, ValueError):
             wrong.append(f"seed {seed} broke an invariant")
-    assert wrong
+        if wrong:
+            return
+    pytest.fail("no seed shows it")

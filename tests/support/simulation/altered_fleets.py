@@ -15,7 +15,7 @@ from edge_agent.machines.events import Configured
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer
-from tests.support.simulation.fleets import LABELS, START, Fleet, GatewayHost
+from tests.support.simulation.fleets import LABELS, START, Fleet, GatewayHost, quickly
 from tests.support.simulation.world import MS, SECOND, Chaos, Host, RootHost
 from tests.support.tolerance import close
 
@@ -143,7 +143,7 @@ def altering(
     """Run many; one line a seed that went wrong."""
     out = []
     for seed in seeds:
-        wrong = AlteringFleet(seed, chaos(Random(seed)), ahead=ahead, late=late, sessions=sessions).run()
+        wrong = quickly(AlteringFleet(seed, chaos(Random(seed)), ahead=ahead, late=late, sessions=sessions))
         if wrong:
             out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))
     return out

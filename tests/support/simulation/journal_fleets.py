@@ -52,7 +52,7 @@ class JournalFleet(Fleet):
             world.now_us = START
             world.run(START + self.length_us, self._lose)
             world.calm()
-            world.run(START + self.length_us + 150 * SECOND, lambda now: None)
+            world.settle(START + self.length_us + 150 * SECOND)
             self.root_host.flush()
         return self.wrong()
 

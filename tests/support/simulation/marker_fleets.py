@@ -13,7 +13,7 @@ from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
 from edge_agent.machines.events import Read
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer, marker_windows
-from tests.support.simulation.fleets import LABELS, START, Fleet, GatewayHost, Reading
+from tests.support.simulation.fleets import LABELS, START, Fleet, GatewayHost, Reading, quickly
 from tests.support.simulation.world import MS, SECOND, Chaos, RootHost
 from tests.support.tolerance import close
 
@@ -180,7 +180,7 @@ def marked(seeds: Iterable[int], chaos: Callable[[Random], Chaos]) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
     for seed in seeds:
-        wrong = MarkedFleet(seed, chaos(Random(seed))).run()
+        wrong = quickly(MarkedFleet(seed, chaos(Random(seed))))
         if wrong:
             out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))
     return out

@@ -15,7 +15,7 @@ from edge_agent.algebra.windows import CountSliding, CountTumbling, OrderedWindo
 from edge_agent.machines.events import Configured
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.oracle import central_computer
-from tests.support.simulation.fleets import ADDED_US, LABELS, START, Fleet, GatewayHost
+from tests.support.simulation.fleets import ADDED_US, LABELS, START, Fleet, GatewayHost, quickly
 from tests.support.simulation.world import SECOND, Chaos, RootHost
 from tests.support.tolerance import close
 
@@ -141,7 +141,7 @@ def counted(seeds: Iterable[int], chaos: Callable[[Random], Chaos], *, changes: 
     out, whole = [], 0
     for seed in seeds:
         fleet = CountedFleet(seed, chaos(Random(seed)), changes=changes)
-        wrong = fleet.run()
+        wrong = quickly(fleet)
         whole += not fleet.root.beyond
         if wrong:
             out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))

@@ -45,6 +45,7 @@ ACCEPTED: Final = 0  # the code of a PUBACK
 HOUR_US: Final = 3_600 * SECOND
 STARTS: Final = 70  # more than a parent that counts epochs would keep
 STARTS_A_STEP: Final = 10
+UNDER_WAY_US: Final = 45 * SECOND  # after the last fault: a late message takes 30 s, a process is away for 20 s
 
 __all__ = ["MS", "SECOND", "Chaos", "Host", "MergerHost", "RootHost", "World", "pack", "unpack"]
 
@@ -306,7 +307,7 @@ class World:
         self.twins: dict[str, Host] = {}  # second devices with the id of a node
         self.notes: list[tuple[int, str, Any]] = []
         self.crashes: Counter[str] = Counter()
-        self.step_us = 250 * MS
+        self.step_us = self.settled_step_us = 250 * MS
         self.lives = Lives()
 
     def may_crash(self, host: Host | RootHost, name: str) -> None:
@@ -339,6 +340,16 @@ class World:
             each(self.now_us)
             for host in (*self.hosts.values(), *self.twins.values()):
                 self._tick(host)
+
+    def settle(self, until_us: int) -> None:
+        """Advance to a time without faults: step by step while messages and starts are under way, then as it is set.
+
+        What is still to come by then waits for heartbeats, a lateness or a grace period: for the time, not for steps.
+        """
+        self.run(min(self.now_us + UNDER_WAY_US, until_us), lambda now: None)
+        step_us, self.step_us = self.step_us, self.settled_step_us
+        self.run(until_us, lambda now: None)
+        self.step_us = step_us
 
     def _tick(self, host: Host | RootHost) -> None:
         if _dead(host):
