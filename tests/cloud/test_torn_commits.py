@@ -449,3 +449,26 @@ def test_a_checkpoint_from_before_commits_that_were_deleted_is_no_beginning_of_a
         commit(results, number).unlink()
     with pytest.raises(PortError, match="no whole checkpoint"):
         repair(Place(str(results.parents[1])))
+
+
+def test_a_log_has_no_hole_when_a_start_ends_between_two_torn_commits(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.1: Delta would refuse the table, and the next start would not know which commits were torn."""
+    half(commit(results, 21))
+    rename, renamed = Path.rename, list[str]()
+
+    def ends(path: Path, target: Path) -> Path:
+        if path.suffix == ".json" and path.stem.isdecimal():
+            if len(renamed) == 2:
+                raise OSError(errno.EIO, "the power fails")
+            renamed.append(path.name)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", ends)
+    with pytest.raises(PortError):
+        repair(Place(str(results.parents[1])))
+    monkeypatch.undo()
+    assert [number for number in range(25) if not commit(results, number).exists()] == [23, 24]
+    assert repair(Place(str(results.parents[1]))) == 2
+    assert batches(results) == list(range(21))

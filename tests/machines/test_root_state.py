@@ -9,11 +9,14 @@ import pytest
 
 from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.epochs.counting import Counting, Repeats
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision import session_queries
 from edge_agent.root.decision.decide import step
@@ -176,3 +179,30 @@ def test_rows_of_an_older_revision_reach_to_the_latest_frontier_at_which_it_ende
     assert [(each.from_us, each.after_us) for each in work.over] == [(10 * S, 50 * S - 100), (10 * S, 20 * S - 100)]
     assert known.meets("q", "", 50 * S - 1)
     assert not known.meets("q", "", 50 * S)
+
+
+def test_of_an_epoch_counts_what_every_frame_with_repeats_leaves() -> None:
+    """protocol 1.3, 8.2: a decision decodes them anew, with one range for all."""
+    known = state()
+    for seq, counting in ((3, Counting(10, 50)), (2, Counting(20, 60)), (1, Counting(5, 70))):
+        known.apply(Effect("a", 1, seq, None, stale=False, counting={7: counting}))
+    assert known.repeats == {EpochKey("a", 1): {7: Repeats(Counting(20, 50), 4)}}
+
+
+def test_what_waited_for_windows_that_no_group_serves_puts_nothing_off() -> None:
+    """protocol 6.5: their rows are withdrawn."""
+    known = state()
+    known.pending[PLACE] = [(0, 10)]
+    known.drop_corrected(Decision(0, (), {}, {}, (), (), ()))
+    assert not known.put_off
+
+
+def test_rows_and_pieces_count_within_a_range_and_only_in_the_frames_that_have_one() -> None:
+    """protocol 1.3"""
+    start, end, key = np.array([5, 10, 15]), np.array([8, 14, 21]), np.arange(3)
+    rows, counting = Partials(start, end, key, {"count": np.ones(3, np.int64)}), Counting(10, 20)
+    assert counting.of(rows).key.tolist() == [1]
+    assert counting.of_pieces(key, start, end)[0].tolist() == [1]
+    repeats = Repeats(counting, 4)
+    assert repeats.of(rows, 3).key.tolist() == [1]
+    assert repeats.of(rows, 4).key.tolist() == [0, 1, 2]
