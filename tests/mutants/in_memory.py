@@ -7,7 +7,7 @@ process.
 from __future__ import annotations
 
 import functools
-import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType
@@ -23,14 +23,18 @@ _SAME: Final = (
 def put_in(folder: Path, file: str, whole: str, broken: str) -> bool:
     """Give the functions of a module their broken code. Returns False if that is not all that breaks; nothing changes.
 
-    file: relative to the folder from which it was imported. whole, broken: its text before and after the break.
+    file: relative to the folder from which it was imported; one that was not imported yet needs to be broken there
+    only. whole, broken: its text before and after the break.
     """
+    name = ".".join(PurePath(file).with_suffix("").parts)
+    if name not in sys.modules:
+        return True
     path = str(folder / file)
     before, after = (compile(text, path, "exec", dont_inherit=True) for text in (whole, broken))
     try:
-        module = importlib.import_module(".".join(PurePath(file).with_suffix("").parts))
+        module = sys.modules[name]
         pairs = [(_function(vars(module), old), new) for old, new in _changes(before, after)]
-    except (LookupError, ImportError):
+    except LookupError:
         return False
     if any(len(new.co_freevars) != len(function.__code__.co_freevars) for function, new in pairs):
         return False

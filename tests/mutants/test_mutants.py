@@ -105,6 +105,7 @@ def test_a_break_gets_into_functions_that_are_imported_and_is_refused_where_that
     box = module.Box()
     before = module.decorated(), box.twice, box.half(4)
     assert put_in(tmp_path, "broken_here.py", whole, broken) == within
+    assert put_in(tmp_path, "not_imported.py", whole, broken)
     assert ((module.decorated(), box.twice, box.half(4)) != before) == within
 
 
