@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cloud_job.delta import durable_versions, tables
+from cloud_job.delta.lease import Lease
 from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import Place
 from cloud_job.delta.torn_commits import HEADER, MAGIC, repair
@@ -472,3 +473,25 @@ def test_a_log_has_no_hole_when_a_start_ends_between_two_torn_commits(
     assert [number for number in range(25) if not commit(results, number).exists()] == [23, 24]
     assert repair(Place(str(results.parents[1]))) == 2
     assert batches(results) == list(range(21))
+
+
+def test_a_damaged_note_of_durable_versions_is_none(tmp_path: Path) -> None:
+    """protocol 8.1: a version that is too high would make whole tables look like older copies."""
+    place = Place(str(tmp_path))
+    durable_versions.write(place, {"gold.results": 3})
+    assert durable_versions.read(place) == {"gold.results": 3}
+    note = durable_versions.path_of(place)
+    note.write_bytes(note.read_bytes().replace(b":3", b":7"))
+    assert durable_versions.read(place) == {}
+
+
+def test_two_roots_with_tables_of_their_own_do_not_share_a_landing_folder(tmp_path: Path) -> None:
+    """protocol 8.5: each would lose what the other one took."""
+    one, other, landing = (tmp_path / name for name in ("one", "other", "landing"))
+    for folder in (one, other, landing):
+        folder.mkdir()
+    first = Lease(Place(str(one)), "x", str(landing))
+    with pytest.raises(PortError, match="reads the landing files"):
+        Lease(Place(str(other)), "y", str(landing))
+    first.release()
+    Lease(Place(str(other)), "y", str(landing)).release()

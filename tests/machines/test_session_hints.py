@@ -192,3 +192,14 @@ def test_a_lower_start_of_this_epoch_stays_when_rows_come_before_its_promise() -
     part = GroupPart(0, sections=(Section(0, Partials(zeros, ones, zeros, {"count": ones})),))
     for before_us, stated_us in ((7, 5), (3, 3)):
         assert SessionHints([(0, [5])]).unchanged(part, {0: before_us}).registers == ((0, stated_us),)
+
+
+def test_a_register_that_rows_of_its_key_clear_is_stated_again_and_stored() -> None:
+    """protocol 1.2, 5.2: of a session that stays open."""
+    zeros, ones = np.zeros(1, np.int64), np.ones(1, np.int64)
+    hints, rows = SessionHints([(0, [5])]), Partials(zeros, ones, zeros, {"count": ones})
+    stated = hints.updates(0, np.array([5], np.int64), [Section(0, rows)])
+    assert stated == ((0, 5),)
+    assert not hints.unsaved
+    hints.sent({0: stated})
+    assert hints.unsaved
