@@ -475,16 +475,6 @@ def test_a_log_has_no_hole_when_a_start_ends_between_two_torn_commits(
     assert batches(results) == list(range(21))
 
 
-def test_a_damaged_note_of_durable_versions_is_none(tmp_path: Path) -> None:
-    """protocol 8.1: a version that is too high would make whole tables look like older copies."""
-    place = Place(str(tmp_path))
-    durable_versions.write(place, {"gold.results": 3})
-    assert durable_versions.read(place) == {"gold.results": 3}
-    note = durable_versions.path_of(place)
-    note.write_bytes(note.read_bytes().replace(b":3", b":7"))
-    assert durable_versions.read(place) == {}
-
-
 def test_two_roots_with_tables_of_their_own_do_not_share_a_landing_folder(tmp_path: Path) -> None:
     """protocol 8.5: each would lose what the other one took."""
     one, other, landing = (tmp_path / name for name in ("one", "other", "landing"))
