@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
 from edge_agent.algebra import windows
@@ -20,6 +20,7 @@ STEADY: Final = settings(
 )
 settings.register_profile("house", STEADY, max_examples=100)
 settings.register_profile("quick", STEADY, max_examples=20)  # make quick
+settings.register_profile("mutants", STEADY, max_examples=100, phases=[Phase.explicit, Phase.generate])  # make mutants
 settings.register_profile("oldest", STEADY, max_examples=20)  # the edge once more, with the oldest libraries
 settings.register_profile("explore", STEADY, max_examples=200, derandomize=False, print_blob=True)  # make explore
 settings.load_profile("house")

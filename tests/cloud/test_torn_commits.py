@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cloud_job.delta import durable_versions, tables
+from cloud_job.delta.lease import Lease
 from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import Place
 from cloud_job.delta.torn_commits import HEADER, MAGIC, repair
@@ -449,3 +450,38 @@ def test_a_checkpoint_from_before_commits_that_were_deleted_is_no_beginning_of_a
         commit(results, number).unlink()
     with pytest.raises(PortError, match="no whole checkpoint"):
         repair(Place(str(results.parents[1])))
+
+
+def test_a_log_has_no_hole_when_a_start_ends_between_two_torn_commits(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.1: Delta would refuse the table, and the next start would not know which commits were torn."""
+    half(commit(results, 21))
+    rename, renamed = Path.rename, list[str]()
+
+    def ends(path: Path, target: Path) -> Path:
+        if path.suffix == ".json" and path.stem.isdecimal():
+            if len(renamed) == 2:
+                raise OSError(errno.EIO, "the power fails")
+            renamed.append(path.name)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", ends)
+    with pytest.raises(PortError):
+        repair(Place(str(results.parents[1])))
+    monkeypatch.undo()
+    assert [number for number in range(25) if not commit(results, number).exists()] == [23, 24]
+    assert repair(Place(str(results.parents[1]))) == 2
+    assert batches(results) == list(range(21))
+
+
+def test_two_roots_with_tables_of_their_own_do_not_share_a_landing_folder(tmp_path: Path) -> None:
+    """protocol 8.5: each would lose what the other one took."""
+    one, other, landing = (tmp_path / name for name in ("one", "other", "landing"))
+    for folder in (one, other, landing):
+        folder.mkdir()
+    first = Lease(Place(str(one)), "x", str(landing))
+    with pytest.raises(PortError, match="reads the landing files"):
+        Lease(Place(str(other)), "y", str(landing))
+    first.release()
+    Lease(Place(str(other)), "y", str(landing)).release()

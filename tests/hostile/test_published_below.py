@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edge_agent.algebra.frame import Frame, Serving
+from edge_agent.algebra.frame import Birth, Define, Frame, Serving
 from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions.definitions import canonical_query, query_of
 from edge_agent.config.in_force.known_definitions import (
@@ -20,12 +20,12 @@ from edge_agent.config.in_force.known_definitions import (
 )
 from edge_agent.config.node_file.settings import load
 from edge_agent.machines.downlink.senders import Senders
-from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
+from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Restored, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.lander import TELL_EVERY_US
 from edge_agent.runtime.region import RegionLoop, heard
-from edge_agent.wire import frames, landing
+from edge_agent.wire import frames, landing, snapshot
 from tests.hostile.published_queries import BEGIN_US, BEYOND, TOPIC, S, of, query
 from tests.hostile.stand_ins import Broker, Process
 from tests.support.machines.scripted_child import Sender
@@ -38,6 +38,7 @@ class Tree:
         self.known = KnownDefinitions(published=published)
         self.merger = Merger(NodeSettings("m"), Random(1), grace_us=60 * S, definitions=self.known)
         self.sent: list[Frame] = []
+        self.slots: dict[str, object] = {}
         self.quarantined: list[str] = []
         self.now_us = BEGIN_US
         self.feed(LowerLink(up=True))
@@ -48,6 +49,7 @@ class Tree:
             for action in self.merger.handle(events.pop(0), self.now_us):
                 if isinstance(action, Commit):
                     self.sent += action.frames
+                    self.slots |= action.state
                     events.append(Committed())
                 if isinstance(action, Quarantine):
                     self.quarantined.append(f"{action.node}: {action.reason}")
@@ -211,3 +213,27 @@ def test_a_definition_that_is_published_is_not_forgotten() -> None:
     known.name([old.key, new.key])
     assert known.forget([old.key, new.key]) == [old.key]
     assert [*known.texts] == [canonical_query(new)]
+
+
+def test_a_definition_that_no_frame_has_named_yet_is_kept_over_a_restart() -> None:
+    """protocol 6.1, 6.5: its gateway states it once, and nobody above would know what its rows mean."""
+    tree, again, value = Tree(), Tree(), query(7)
+    birth = Birth(1 << 32, tree.merger.journal, None, "1")
+    frame = Frame(1, 0, birth, Define(queries=(canonical_query(value),)))
+    tree.feed(Arrived((("a", heard(frames.encode(frame)), None),)))
+    tree.passes(3)
+    kept = {name: slot for name, slot in tree.slots.items() if slot is not None}
+    restored = Restored(snapshot.loads(snapshot.dumps(kept)))
+    again.merger = Merger(
+        NodeSettings("m"),
+        Random(2),
+        restored,
+        grace_us=60 * S,
+        definitions=KnownDefinitions(),
+        unpack=lambda each: each,
+    )
+    again.now_us = tree.now_us
+    again.feed(LowerLink(up=True))
+    again.passes(5)
+    assert value.key in again.merger.parent.known.revisions()
+    assert canonical_query(value) in again.texts()

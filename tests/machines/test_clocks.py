@@ -22,6 +22,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.events import Action, Arrived, Beat, ClockChanged, Configured, Quarantine, Read, Tick
 from edge_agent.machines.gateway import held_readings
 from edge_agent.machines.gateway.gateway import NEVER_KNOWN, Gateway
+from edge_agent.machines.gateway.held_readings import MOST_HELD, HeldReadings
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.completeness import Decider
@@ -443,3 +444,21 @@ def test_windows_of_readings_that_a_wrong_clock_stamped_are_flagged() -> None:
     line.seconds(150)
     assert not [row for row in line.rows.values() if wrong[0] <= row.start < wrong[1] and row.complete]
     assert [row for row in line.rows.values() if row.start >= wrong[1] and row.complete]
+
+
+def test_jitter_between_two_looks_takes_nothing_back() -> None:
+    """protocol 4.3"""
+    steps = ClockSteps()
+    assert steps.look(T0, T0 + 100 * S) == 100 * S
+    assert steps.look(T0 + 100 * S, T0 + 100 * S - 500_000) == 100 * S
+    assert steps.look(T0 + 100 * S, T0 + 60 * S) == 60 * S
+
+
+def test_what_had_no_room_while_the_clock_was_unknown_is_declared_once() -> None:
+    """protocol 4.3"""
+    held, page = HeldReadings(), MOST_HELD // 2 + 1
+    for first in (0, page):
+        time_us = np.arange(first, first + page)
+        held.add("s", "boot", Batch(time_us, time_us, np.zeros(page, np.int64), [()]))
+    assert list(held.lost("boot", 10)) == [("s", 10, 10 + page, page)]
+    assert list(held.lost("boot", 10)) == []

@@ -7,10 +7,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.partials.partial import Batch, Partials
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling, Window
 from edge_agent.machines.checkpoint.append_only import SLOT_TEXTS, AppendOnlyTable
+from edge_agent.machines.checkpoint.codec import decode
+from edge_agent.machines.checkpoint.paged_rows import MANY_ROWS, PAGE_KEYS, PagedRows
 from edge_agent.machines.events import (
     Ack,
     Action,
@@ -216,3 +218,25 @@ def test_a_receipt_says_no_more_than_the_commit_that_it_follows_holds() -> None:
     assert [receipt.upto for receipt in receipts] == [1]
     receipts = [a.receipt for a in merger.handle(Committed(), T0 + 5 * S) if isinstance(a, SendReceipt)]
     assert [receipt.upto for receipt in receipts] == [2]
+
+
+def test_a_table_that_is_another_one_is_written_whole_though_it_has_as_many_entries() -> None:
+    """protocol 3.1"""
+    table = AppendOnlyTable("t")
+    state = table.changes(["a", "b"])
+    assert AppendOnlyTable.read("t", state | table.changes(["c", "d"], anew=True)) == ["c", "d"]
+
+
+def test_rows_in_pages_are_read_back_in_their_order_and_pages_of_rows_that_left_are_deleted() -> None:
+    """protocol 3.1"""
+    pages, many = PagedRows("rows"), 2 * MANY_ROWS
+    start = np.arange(many)
+    rows = Partials(start, start + 1, (start * 7) % (4 * PAGE_KEYS), {"count": start})
+    plain, slots = pages.changes(rows)
+    found = decode(Partials, plain, PagedRows.reader(slots))
+    for name in ("start", "end", "key"):
+        assert np.array_equal(getattr(found, name), getattr(rows, name))
+    assert np.array_equal(found.states["count"], start)
+    assert len(slots) == 4
+    _, later = pages.changes(rows.take(rows.key < PAGE_KEYS))
+    assert later == dict.fromkeys(slots)

@@ -15,6 +15,7 @@ from edge_agent.machines.downlink.losses.loss_records import PAST_UNKNOWN, narro
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import Beat, LinkUp, Receipted, Tick
 from edge_agent.machines.uplink.step import Step
+from edge_agent.root.completeness import Decider
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
 from tests.support.machines.simulated_host import T0, S, gateway_host
@@ -191,3 +192,16 @@ def test_a_record_that_comes_after_promises_of_the_new_life_is_not_narrowed_by_t
     member.change(Members(0, (Leaf("a", new.outbox.epoch),)))
     member.promise(15 * S, 15 * S)
     assert bool(narrowed({QUERY.group: membership}, "m", record)) == late
+
+
+def test_what_waits_of_a_life_before_is_declared_also_if_its_parent_was_started_in_between() -> None:
+    old, new = lives(2)
+    old.birth()
+    waiting: list[Frame | Heartbeat] = [rows(old, 0, upto=5), Heartbeat(old.outbox.epoch, 1, ())]
+    root, again = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0), Decider(JOURNAL, GRACE)
+    for frame in (*waiting, new.birth(), began(new)):
+        root.take("a", frame, 12 * S)
+    again.restore(root.decider.snapshot(lambda frame: frame), lambda frame: frame)
+    again.take("a", Heartbeat(new.outbox.epoch, 1, ()), 12 * S)
+    again.decide(12 * S)
+    assert [(gap.start_us, gap.end_us) for _, gap in again.gaps if gap.detail == PAST_UNKNOWN] == [(0, 9 * S)]

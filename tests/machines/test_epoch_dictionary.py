@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from edge_agent.algebra.frame import Define, Plan
+from edge_agent.algebra.frame import Define, Frame, Plan
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.planner import plan as placed
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.config.definitions.definitions import parse_definition
 from edge_agent.errors import WireError
+from edge_agent.machines.downlink.epochs import renumbering
+from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 
 WINDOWS: dict[str, dict[str, Any]] = {
@@ -69,3 +72,26 @@ def test_a_key_with_a_label_twice_is_refused(text: str) -> None:
         dictionary.learn(Define(keys=(0, ("k=1", text))))
     assert dictionary == EpochDictionary()
     dictionary.learn(Define(keys=(0, ("", "k=", "k=1", "k=1%2Ck=1", "a=,b="))))
+
+
+def test_a_definition_that_waits_is_learnt_though_a_bad_one_waits_before_it_and_not_once_its_turn_has_come() -> None:
+    """protocol 2.4"""
+    ahead, dictionary = DefinitionsAhead(), EpochDictionary()
+    dictionary.learn(Define((0, ("a=1",))))
+    ahead.add(Frame(1, 3, define=Define((0, ("b=1",)))))
+    ahead.add(Frame(1, 4, define=Define((1, ("a=2",)))))
+    ahead.add(Frame(1, 5, define=Define((2, ("a=3",)))))
+    ahead.remove(5)
+    assert ahead.learn(dictionary)
+    assert dictionary.keys == ["a=1", "a=2"]
+    assert not ahead.learn(dictionary)
+
+
+def test_numbers_of_epochs_without_end_are_kept_of_a_few_and_found_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renumbering, "MOST_EPOCHS", 2)
+    numbers, dictionaries = renumbering.Renumbering(), [EpochDictionary() for _ in range(6)]
+    for n, dictionary in enumerate(dictionaries):
+        dictionary.learn(Define((0, (f"a={n}", "a=0"))))
+    for n, dictionary in enumerate([*dictionaries, *dictionaries]):
+        assert numbers.maps(EpochKey("a", n % 6), dictionary)[0].tolist() == [n % 6, 0]
+        assert len(numbers._maps) <= 2

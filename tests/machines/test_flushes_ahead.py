@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import nlargest
 from unittest import mock
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Flush, Frame
@@ -23,6 +23,8 @@ FRAMES = st.builds(
 MESSAGES = st.one_of(FRAMES, st.builds(lambda seq: BadFrame(7, seq, "bad", b""), st.integers(0, 9)))
 
 
+@example([Frame(7, 3, flush=Flush(0, 1))], Flush(0, 2))
+@example([Frame(7, 3)], Flush(0))
 @given(st.lists(MESSAGES, max_size=40), st.builds(Flush, st.integers(-1, 8), st.sampled_from([None, 1, 2])))
 def test_the_answers_are_those_of_all_waiting_frames(messages: list[Frame | BadFrame], flush: Flush) -> None:
     """A frame with a seq that is there takes it out instead."""

@@ -135,6 +135,18 @@ def test_a_frame_with_unknown_numbers_waits_though_it_is_the_next_one(again: boo
     assert seqs(inbox, "a", Frame(1, 2)) == [(1, 1), (1, 2)]
 
 
+def test_a_frame_whose_numbers_can_come_no_more_ends_its_epoch_at_once() -> None:
+    """protocol 2.4: the birth of the next epoch is here, and names no frame that is not."""
+
+    def explains(key: EpochKey, frame: Frame, ahead: object) -> bool:
+        return frame.seq == 0
+
+    inbox = Inbox(JOURNAL, explains=explains)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 1))) == []
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1), (2, 0)]
+
+
 EPOCHS, SEQS = st.integers(1, 3), st.integers(0, 4)
 
 PREDECESSORS = st.one_of(st.none(), st.just(LOST), st.tuples(EPOCHS, SEQS))

@@ -185,3 +185,14 @@ def test_a_birth_of_any_size_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyPa
         inbox.take("a", Frame(1, seq, define=Define(keys=(seq, ("k" * 500,)))))
     assert len(inbox.epochs[EpochKey("a", 1)].waiting) < 10
     assert inbox.refused > 80
+
+
+def test_births_that_name_frames_which_nobody_has_open_no_epochs_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 2.2, 3.4: at the root, where nobody sends them again."""
+    monkeypatch.setattr(inbox_module, "MOST_EPOCHS", 3)
+    inbox = Inbox(JOURNAL, bounded=False)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    for epoch in range(2, 20):
+        inbox.take("a", born(epoch, (1, 5)))
+    assert len(inbox.epochs) == 3
+    assert inbox.forgotten == 16

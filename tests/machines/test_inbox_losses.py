@@ -6,13 +6,14 @@ import pytest
 
 from edge_agent.algebra.frame import LOST, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink import inbox as inbox_module
 from edge_agent.machines.downlink.epochs.epoch_frames import (
     MOST_QUARANTINED,
     RECEIPT_QUARANTINED,
 )
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
-from tests.support.machines.inbox_frames import GROUP, JOURNAL, born, lost_past, restarted, seqs
+from tests.support.machines.inbox_frames import GROUP, JOURNAL, applied, born, lost_past, restarted, seqs
 
 
 def test_frames_of_an_epoch_declared_lost_still_apply_once_for_their_data() -> None:
@@ -131,3 +132,28 @@ def test_a_gap_record_behind_the_end_of_an_epoch_stands_for_all_its_frames() -> 
     assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1)]
     assert [seqs(inbox, "a", Frame(1, seq)) for seq in (3, 5, 4)] == [[], [], [(1, 4)]]
     assert inbox.receipt("a", 1).upto == 5
+
+
+def test_a_line_that_nobody_heard_and_that_begins_without_a_past_is_no_copy() -> None:
+    """protocol 1.2, 1.3: its rows are its own, whichever line is in force."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2)) == []
+    effects = inbox.take("a", lost_past(3, 2))
+    assert [(e.epoch, e.unheard, e.copied) for e in effects] == [(3, False, False), (2, True, False)]
+    assert [(e.epoch, e.unheard, e.copied) for e in inbox.take("a", Frame(2, 1))] == [(2, True, False)]
+    assert inbox.copies("a") == []
+
+
+def test_epochs_that_a_birth_names_do_not_end_lines_that_were_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.2: frames of these may still come, and their data counts."""
+    monkeypatch.setattr(inbox_module, "MOST_LOST", 2)
+    inbox = Inbox(JOURNAL)
+    assert [seqs(inbox, "a", frame) for frame in (born(1), lost_past(2), lost_past(3))] == [
+        [(1, 0)],
+        [(2, 0)],
+        [(3, 0)],
+    ]
+    assert seqs(inbox, "a", lost_past(4, 50, 51)) == [(4, 0)]
+    assert applied(inbox, Frame(3, 1)) == [(3, 1)]
+    assert applied(inbox, Frame(2, 1)) == [(2, 1)]

@@ -9,6 +9,8 @@ import pytest
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, earliest_start
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
+from edge_agent.machines.downlink.epochs import landed_ranges
+from edge_agent.machines.downlink.epochs.landed_ranges import LAST_SEQ, LandedRanges
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.events import Tick
 from edge_agent.machines.lander import (
@@ -406,3 +408,35 @@ def test_an_epoch_for_which_another_one_waits_is_not_forgotten() -> None:
     assert not run.lander._ahead.forget(EpochKey("gw", 1))
     run.take(1, 1)
     assert run.lander._ahead.forget(EpochKey("gw", 1))
+
+
+def test_room_for_ranges_returns_once_holes_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.4: what a file took is counted as what it has become."""
+    monkeypatch.setattr(landed_ranges, "MOST_RANGES", 2)
+    ranges, key = LandedRanges(), EpochKey("a", 1)
+    for seq in (2, 5):
+        assert ranges.room(key, seq, ())
+        ranges.add(key, {seq: 1})
+        ranges.landed()
+    assert not ranges.room(key, 8, ())
+    ranges.add(key, dict.fromkeys((0, 1, 3, 4), 1))
+    ranges.landed()
+    assert ranges.room(key, 8, ())
+
+
+def test_an_epoch_that_is_forgotten_gives_its_room_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.4"""
+    monkeypatch.setattr(landed_ranges, "MOST_RANGES", 1)
+    ranges, one, other = LandedRanges(), EpochKey("a", 1), EpochKey("a", 2)
+    assert ranges.room(one, 2, ())
+    ranges.add(one, {2: 1})
+    ranges.landed()
+    assert not ranges.room(other, 2, ())
+    ranges.forget(one)
+    assert ranges.room(other, 2, ())
+
+
+def test_a_run_of_frames_beyond_every_number_is_one_frame() -> None:
+    """protocol 3.5: whoever sends it decides how many it says it stands for."""
+    received = LandedRanges().add(EpochKey("a", 1), {LAST_SEQ - 1: 9, LAST_SEQ + 5: 9})
+    assert received.above == [[LAST_SEQ - 1, LAST_SEQ], [LAST_SEQ + 5, LAST_SEQ + 5]]

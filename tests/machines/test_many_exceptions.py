@@ -32,6 +32,7 @@ from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink import gap_records
 from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.stated_exceptions import StatedExceptions
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 from tests.support.machines.scripted_child import SUM, Sender
@@ -359,3 +360,21 @@ def test_a_frame_without_a_promise_states_the_registers_that_its_rows_clear_besi
     released = (StepRows(plan, False, rows, ["key"], []),)
     pair.hear(pair.put(rows=released, exceptions=(ExcludedLeaf("b", T0 - S, T0 - S),), promised_us=T0))
     assert pair.member.hints == {"key": T0 - S}
+
+
+def test_what_raises_an_exception_comes_with_the_frontier_and_what_lowers_it_before() -> None:
+    """protocol 2.3: an exception that is too low is safe."""
+    stated = StatedExceptions()
+    stated.sent([Frame(1, 1, groups=(GroupPart(0, exceptions=(ExcludedLeaf("x", 10, 10), ExcludedLeaf("y", 9, 9))),))])
+    mixed = ExcludedLeaf("x", 20, 5)
+    found = stated.changes(0, [mixed], (), ())
+    assert found == ((ExcludedLeaf("x", 10, 5),), (mixed,), ("y",))
+
+
+def test_a_leaf_that_was_dropped_is_stated_as_an_exception_again() -> None:
+    """protocol 2.3, 4.6: the parent has dropped the exception with the leaf."""
+    stated, excepted = StatedExceptions(), ExcludedLeaf("x", 10, 10)
+    stated.sent([Frame(1, 1, groups=(GroupPart(0, exceptions=(excepted,)),))])
+    assert stated.changes(0, [excepted], (), ()).ahead == ()
+    stated.sent([Frame(1, 2, members=(Members(0, (), ("x",)),))])
+    assert stated.changes(0, [excepted], (), ()).ahead == (excepted,)

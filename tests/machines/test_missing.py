@@ -440,3 +440,27 @@ def test_a_window_that_has_its_row_is_not_known_anew_when_its_marker_is_repeated
     marked = PunctuationWindows(shown={place: ((place,), Coverage(("a",), ()))})
     marked.add_markers("a", [MARKER_KEY, MARKER_KEY], [1, 3], [2, 4])
     assert marked.known == {"a": {(3, 4): -1}}
+
+
+def test_a_window_of_one_node_that_waits_for_its_revision_stays_beyond_the_horizon() -> None:
+    """protocol 4.2, 8.3"""
+    bench, unit = Bench("local", "hold"), HORIZON_US // 10
+    for n in range(30):
+        bench.marked.add_markers("a", [MARKER_KEY], [n * unit], [(n + 1) * unit])
+    bench.step(a=5 * unit)
+    bench.marked.touch("a", np.array([unit]), np.array([unit + 1]))
+    assert spans(bench.step(a=5 * unit).revising) == [(unit, 2 * unit)]
+    bench.marked.touch("a", np.array([3 * unit]), np.array([3 * unit + 1]))
+    assert bench.step(a=25 * unit, due_us=NEVER_US).revising == ()
+    assert spans(bench.step(a=25 * unit).revising) == [(3 * unit, 4 * unit)]
+
+
+def test_windows_whose_rows_were_withdrawn_are_forgotten_beyond_the_horizon() -> None:
+    bench, unit = Bench("central", "hold"), HORIZON_US // 10
+    bench.cut(*(n * unit for n in range(1, 40)))
+    bench.step(a=5 * unit + unit // 2)
+    bench.cut(2 * unit + 5)
+    assert bench.step(a=5 * unit + unit // 2).gone == (("", 2 * unit, 3 * unit),)
+    assert bench.marked.withdrawn == {("", 2 * unit, 3 * unit)}
+    bench.step(a=30 * unit)
+    assert not bench.marked.withdrawn

@@ -144,3 +144,26 @@ def test_the_parent_is_asked_while_the_clock_is_unknown_and_sometimes_later() ->
     assert [asks(us) for us in (0, ASK_US - 1, ASK_US)] == [True, False, True]
     computer.after(S, wrong_us=0, vouched=True)
     assert not asks(10 * ASK_US)
+
+
+def test_an_answer_to_a_question_of_another_boot_is_not_taken() -> None:
+    """protocol 4.3: it would be of a question that is still to come."""
+    computer = Computer(vouched=False)
+    assert computer.asks(round_trip_us=-200_000) == UNKNOWN
+    assert computer.asks() != UNKNOWN
+
+
+def test_a_parent_does_not_know_better_than_a_time_service() -> None:
+    """protocol 4.3"""
+    computer = Computer(vouched=True)
+    assert computer.asks(late_us=-3_600 * S) == SERVICE
+    assert computer.off_us == 0
+
+
+def test_a_step_of_the_clock_says_nothing_about_the_time_of_the_parent() -> None:
+    """protocol 4.3"""
+    computer = Computer(wrong_us=-NOW)
+    assert computer.asks() == PARENT
+    off_us = computer.off_us
+    assert computer.after(S, wrong_us=-NOW + 3_600 * S) == PARENT
+    assert computer.off_us == off_us

@@ -17,6 +17,8 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.region.partial_store import PartialStore
+from edge_agent.machines.slicing.key_index import KeyIndex
+from edge_agent.machines.slicing.raw_slicer import RawSlicer
 from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.machines.uplink.step import StepRows
 from edge_agent.root.numpy.rows import Row
@@ -182,3 +184,22 @@ def test_a_new_revision_counts_on_and_gives_up_what_the_old_one_began() -> None:
     (row,) = root.step(S)
     assert answers([row]) == [("k=a", 3, 6, '{"s": [30.0, 31.0, 32.0]}')]
     assert row.definition_revision == 2
+
+
+def test_a_plan_that_has_ended_stays_ended_and_the_next_one_begins_after_what_was_sent() -> None:
+    """protocol 6.3"""
+    interval = RawSlicer(0, 100, (), None)
+    interval.cut(50)
+    interval.cut(80)
+    assert interval.until_us == 50
+    interval.gone_until(60)
+    interval.gone_until(40)
+    assert interval.earliest_switch(interval, np.zeros(0, np.int64), 10) == 61
+
+
+def test_series_of_another_driver_have_keys_of_their_own() -> None:
+    """protocol 2.2: a sensor that was changed may number its series anew."""
+    index, one = KeyIndex(("k",)), np.zeros(1, np.int64)
+    assert index.of(Batch(one, one, one, LABELS[:1])) == 0
+    assert index.of(Batch(one, one, one, LABELS[1:])) == 1
+    assert index.table == ["k=a", "k=b"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, Frame, Gap, Leaf, Members
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, LOST, NEVER_US, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Tumbling
@@ -17,7 +17,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.lost_pasts import READ_AGAIN
 from edge_agent.machines.downlink.losses.repeats import cut
-from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.downlink.member import AHEAD_US, Member
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
@@ -392,3 +392,11 @@ def test_of_a_gateway_with_a_past_that_nobody_knows_all_until_now_may_be_lost(he
     assert gaps == [(10 * S if heard else 0, 18 * S + 1, ("a",))]
     tree.hear(rows(new, 25, upto=30), now=60)
     assert [tree.found[start][1] for start in (10, 20, 25)] == [False, True, True]
+
+
+def test_rows_of_an_older_line_count_up_to_where_they_reached_however_far_ahead_of_the_clock() -> None:
+    """protocol 1.2, 1.3: the cut is not there, because the next line would count nothing until then."""
+    member = Member(reach_us=10 * S + 2 * AHEAD_US)
+    cut(member, [1], [], 10 * S)
+    assert member.since_us == 10 * S + AHEAD_US
+    assert member.older == {1: (NEVER_US, 10 * S + 2 * AHEAD_US)}

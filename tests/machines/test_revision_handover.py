@@ -66,3 +66,12 @@ def test_a_revision_that_nobody_dates_begins_after_the_rows_of_the_one_before() 
     assert not narrowed(first, second, {ONE: 40})
     alone = agreed({}, {ONE: {QueryKey("q", 2): Serving("q", 2)}}, {ONE: 40})
     assert alone[ONE][QueryKey("q", 2)].start_from_us is None
+
+
+def test_rows_are_withdrawn_once_and_not_at_each_decision() -> None:
+    """protocol 6.3"""
+    key, frontiers = QueryKey("q", 1), {ONE: 50}
+    before: Servings = {ONE: {key: Serving("q", 1)}}
+    after: Servings = {ONE: {key: Serving("q", 1, None, 30)}}
+    assert narrowed(before, after, frontiers) == {(ONE, key): 30}
+    assert narrowed(after, after, frontiers) == {}

@@ -7,22 +7,27 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Frame, Plan, Serving
+from edge_agent.algebra.frame import NEVER_US, Birth, Define, Frame, GroupPart, Plan, Section, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.epochs.counting import Counting, Repeats
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
-from edge_agent.root.completeness import Decision, GroupView
+from edge_agent.root.completeness import Decider, Decision, GroupView
 from edge_agent.root.decision import session_queries
 from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.needed import needed_us
+from edge_agent.root.decision.read_plan import QueryAtDecision, ReadPlan
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.session_queries import SessionQueries
 from edge_agent.root.decision.session_tracker import OpenSessions
+from edge_agent.root.decision.transition import sweep
 from edge_agent.root.decision.work import TooLate, identity
+from edge_agent.root.elapsed_time import ElapsedTime
 from edge_agent.wire.heads import Part
 from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
@@ -190,3 +195,93 @@ def test_a_frame_without_rows_that_was_settled_as_bad_cuts_no_range_of_those_tha
     later = [Effect("b", 1, 0, None, why="bad")]
     step(known, Decision(0, tuple(later), {}, {}, (), (), ()), {}, {}, ())
     assert known.applied.keys() == {line}
+
+
+def test_of_an_epoch_counts_what_every_frame_with_repeats_leaves() -> None:
+    """protocol 1.3, 8.2: a decision decodes them anew, with one range for all."""
+    known = state()
+    for seq, counting in ((3, Counting(10, 50)), (2, Counting(20, 60)), (1, Counting(5, 70))):
+        known.apply(Effect("a", 1, seq, None, stale=False, counting={7: counting}))
+    assert known.repeats == {EpochKey("a", 1): {7: Repeats(Counting(20, 50), 4)}}
+
+
+def test_what_waited_for_windows_that_no_group_serves_puts_nothing_off() -> None:
+    """protocol 6.5: their rows are withdrawn."""
+    known = state()
+    known.pending[PLACE] = [(0, 10)]
+    known.drop_corrected(Decision(0, (), {}, {}, (), (), ()))
+    assert not known.put_off
+
+
+def test_rows_and_pieces_count_within_a_range_and_only_in_the_frames_that_have_one() -> None:
+    """protocol 1.3"""
+    start, end, key = np.array([5, 10, 15]), np.array([8, 14, 21]), np.arange(3)
+    rows, counting = Partials(start, end, key, {"count": np.ones(3, np.int64)}), Counting(10, 20)
+    assert counting.of(rows).key.tolist() == [1]
+    assert counting.of_pieces(key, start, end)[0].tolist() == [1]
+    repeats = Repeats(counting, 4)
+    assert repeats.of(rows, 3).key.tolist() == [1]
+    assert repeats.of(rows, 4).key.tolist() == [0, 1, 2]
+
+
+def swept(known: RootState) -> Decider:
+    """A root that has lost a node, after a sweep."""
+    decider, known.decided_us = Decider(1, 60 * S), 10_000
+    decider._elapsed = ElapsedTime(10_000, 10_000)
+    decider.take("gone", Frame(1, 0, Birth(1 << 32, 1, None, "1")), 10_000)
+    decider.parent.children.retired = {"gone"}
+    sweep(decider, known, {})
+    return decider
+
+
+def test_horizons_of_groups_without_members_and_epochs_of_nodes_that_have_gone_are_not_kept_for_ever() -> None:
+    """protocol 1.5, 8.4: two horizons after the last of them."""
+    known, other = state(), Group("t", "", (), 0, cut=SessionCut(5))
+    known.floors = {GROUP: 10_000 - 2 * HORIZON - 1, other: 10_000 - 2 * HORIZON}
+    known.begun = dict(known.floors)
+    decider = swept(known)
+    assert known.floors == known.begun == {other: 10_000 - 2 * HORIZON}
+    assert EpochKey("gone", 1) not in decider.parent.inbox.epochs
+
+
+def test_open_sessions_of_a_query_that_nobody_serves_stay_for_a_horizon_beyond_that_of_rows() -> None:
+    """protocol 5.4, 8.4: a gateway that was away may still send pieces that they join."""
+    known, plan = state(), Plan(b"12345678", "session", ("count",), None, 0, (("q", 1),), 5)
+    known.floors[GROUP] = 9_950
+    known.plans[identity(GROUP, plan)], known.ends[identity(GROUP, plan)] = (GROUP, plan), 10_000
+    start = np.array([9_800, 9_900])
+    known.sessions.tracks[PLACE] = OpenSessions(np.zeros(2, np.int64), start, start + 10, np.zeros(2, np.bool_))
+    swept(known)
+    assert known.sessions.tracks[PLACE].start.tolist() == [9_900]
+
+
+def joined(counting: Mapping[int, Counting], begun_us: int) -> list[int]:
+    """Starts of the open sessions after a frame with pieces at 5, 15 and 25, a key each."""
+    plan = Plan(b"12345678", "session", ("count",), None, 0, (("q", 1),), 5)
+    start, one = np.array([5, 15, 25]), np.ones(3, np.int64)
+    rows = Partials(start, start + 1, np.arange(3), {"count": one})
+    frame = Frame(1, 3, groups=(GroupPart(0, sections=(Section(0, rows),)),))
+    dictionary = EpochDictionary()
+    dictionary.learn(Define((0, ("k=a", "k=b", "k=c")), (0, ()), ((0, GROUP),), ((0, 0, plan),)))
+    line, queries = EpochKey("a", 1), SessionQueries()
+    effect = Effect(*line, 3, frame, counting=counting)
+    decision = Decision(0, (effect,), {}, {}, (), (), ())
+    queries.join(decision, {line: dictionary}, lambda group, us: us, {GROUP: begun_us})
+    return sorted(queries.tracks[PLACE].start.tolist())
+
+
+def test_of_pieces_of_sessions_count_those_that_are_no_repeats_and_begin_after_the_mark_of_their_group() -> None:
+    """protocol 1.3, 8.4"""
+    assert joined({}, NEVER_US) == [5, 15, 25]
+    assert joined({0: Counting(10, 20)}, NEVER_US) == [15]
+    assert joined({}, 15) == [15, 25]
+
+
+def test_windows_are_formed_of_the_starts_that_a_query_serves() -> None:
+    """protocol 6.3"""
+    query = Query("q", 1, "s", Tumbling(10), SUM)
+    leaves, serving = LeafTimes.of({"a": 100}), Serving("q", 1, 30, 60)
+    view = GroupView(100, leaves, {query.key: serving}, {})
+    plan = ReadPlan({(query.aggregates, None): 0}, (), {}, lambda key: None)
+    found = [span for span, _ in plan.ranges(QueryAtDecision(query.key, query, query.group, view), 0, 100)]
+    assert (min(span.low_us for span in found), max(span.high_us for span in found)) == (30, 59)

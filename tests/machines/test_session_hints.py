@@ -9,12 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, NEVER_US, ExcludedLeaf, Frame, Leaf, Plan
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, NEVER_US, ExcludedLeaf, Frame, GroupPart, Leaf, Plan, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.session_hints import SessionHints
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows, only_rows, without_promise
 from edge_agent.wire.frames import encode
 
@@ -176,3 +177,29 @@ def test_a_new_leaf_is_behind_until_the_last_frame_of_the_step_that_lists_it() -
         assert member.leaf_frontiers()["b"] == (NEVER_US, NEVER_US)
     pair.hear(frames[-1:])
     assert member.leaf_frontiers()["b"] == (10, 10)
+
+
+def test_registers_that_the_parent_may_have_of_the_epoch_before_are_stated_whatever_was_sent() -> None:
+    """protocol 1.2, 5.2: a start of an earlier session would hold the key."""
+    hints, starts = SessionHints([(0, [5, 6])]), np.array([5, 6], np.int64)
+    assert hints.updates(0, starts, (), held=[1]) == ((1, 6),)
+    assert hints.split(0, 0) == (((1, 6),), ())
+
+
+def test_a_lower_start_of_this_epoch_stays_when_rows_come_before_its_promise() -> None:
+    """protocol 5.2: also if the parent has a later one of the epoch before."""
+    zeros, ones = np.zeros(1, np.int64), np.ones(1, np.int64)
+    part = GroupPart(0, sections=(Section(0, Partials(zeros, ones, zeros, {"count": ones})),))
+    for before_us, stated_us in ((7, 5), (3, 3)):
+        assert SessionHints([(0, [5])]).unchanged(part, {0: before_us}).registers == ((0, stated_us),)
+
+
+def test_a_register_that_rows_of_its_key_clear_is_stated_again_and_stored() -> None:
+    """protocol 1.2, 5.2: of a session that stays open."""
+    zeros, ones = np.zeros(1, np.int64), np.ones(1, np.int64)
+    hints, rows = SessionHints([(0, [5])]), Partials(zeros, ones, zeros, {"count": ones})
+    stated = hints.updates(0, np.array([5], np.int64), [Section(0, rows)])
+    assert stated == ((0, 5),)
+    assert not hints.unsaved
+    hints.sent({0: stated})
+    assert hints.unsaved

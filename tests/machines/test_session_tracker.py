@@ -201,3 +201,13 @@ def test_a_piece_below_the_bound_of_its_key_alone_may_join_a_row() -> None:
     tracked.step(100, {"a": 40})
     tracked.add("a", 39, 41)
     assert tracked.track.again.tolist() == [True, False]
+
+
+def test_rows_are_computed_again_from_where_a_leaf_begins_that_is_expected_from_now_on() -> None:
+    """protocol 4.5, 4.7: it is missing in those that it may have readings of."""
+    tracked, leaves, serving = closed(), LeafTimes.of({"g": 900 * S, "h": 900 * S}), Serving("q", 1)
+    view = GroupView(100 * S, leaves, {QUERY.key: serving}, {}, bounds=leaves)
+    now = SessionDecisionView(QUERY.group, view, serving, {"h": 50 * S}, {}, (), 0, True)
+    found = tracked.track.step(now, tracked.names)
+    assert found is not None
+    assert found.touched == (50 * S, 100 * S - 1)

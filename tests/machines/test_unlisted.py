@@ -99,6 +99,21 @@ def test_leaves_whose_leave_was_in_a_lost_frame_have_left_once_another_child_lis
     assert {name for _, _, _, names in losses(found) for name in names} == {"a", "b"}
 
 
+def test_a_leave_in_a_lost_frame_is_found_though_frames_of_another_child_were_lost_before() -> None:
+    """protocol 1.5: in the lists of other children as they are now."""
+    old, new, other = (Sender(name, QUERY, leaves=(leaf,)) for name, leaf in (("m", "a"), ("n", "c"), ("o", "d")))
+    parent = ChildFrames(JOURNAL, 0)
+    taken(parent, old.birth(), rows(old, 0))
+    for sender in (new, other):
+        parent.take(sender.node, sender.birth(), NOW)
+    parent.settle("o", BadFrame(other.outbox.epoch, 1, FRAMES_LOST, b"", run=1), NOW)
+    moved = Leaf("a", 1, before_move=old.outbox.epoch)
+    (listing,) = new.outbox.put(Step((GroupStep(QUERY.group, leaves=(moved,)),)))
+    parent.take("n", listing, NOW)
+    parent.settle("m", BadFrame(old.outbox.epoch, 2, FRAMES_LOST, b"", run=1), NOW)
+    assert parent.children.memberships[QUERY.group].members["m"].leaves == {}
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_leaf_that_a_damaged_frame_listed_is_declared_with_the_times_of_that_frame(restarts: bool) -> None:
     """protocol 3.6: the record in its place named those that its parent knew. restarts: the parent."""

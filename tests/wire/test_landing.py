@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_agent.algebra.frame import Receipt
 from edge_agent.errors import WireError
-from edge_agent.wire import landing
+from edge_agent.wire import landing, receipts
 
 Record = tuple[str, int, bytes]
 records: st.SearchStrategy[list[Record]] = st.lists(
@@ -93,3 +94,27 @@ def test_a_damaged_record_is_named_by_its_offset(bad: bytes) -> None:
     got, why = read(good + bad + good)
     assert got == [("hw/1/up/a/f/b", 5, b"payload")]
     assert f"damaged at byte {len(good)}" in why
+
+
+def test_a_record_that_the_lander_did_not_write_is_not_read() -> None:
+    """protocol 3.2: no checksum of its file is of it."""
+    written: list[Record] = [("up/a", 5, b"x")]
+    (_, *got), why = read(whole(written) + landing.encode("up/a", 6, b"y"))
+    assert got == written
+    assert "records [2] fail their checksums" in why
+
+
+def test_what_a_lander_states_of_received_frames_is_read_as_it_was_stated() -> None:
+    """protocol 3.2: the root learns of late rows before it can read them."""
+    received = (("a", Receipt(3, 7, 5, ((7, 8),), earliest_us=-40)), ("b", Receipt(4, 7, 1)))
+    record = landing.encode_tick(5, 7, (), received, connected=True)
+    (tick,), _ = read(record)
+    assert landing.tick(tick[2]).received == received
+
+
+def test_a_receipt_lists_no_more_than_a_child_reads() -> None:
+    """protocol 3.2: frames of what is left out are sent again."""
+    above = tuple((2 * n, 2 * n) for n in range(1, receipts.MAX_RANGES + 5))
+    bad = tuple(range(receipts.MAX_RANGES + 5))
+    found = receipts.decode(receipts.encode(Receipt(3, 7, 1, above, bad)))
+    assert (found.above, found.quarantined) == (above[: receipts.MAX_RANGES], bad[: receipts.MAX_RANGES])
