@@ -133,7 +133,6 @@ GROWS: dict[type, dict[str, str]] = {
     ServingAgreement: {
         "_since": "serving_agreement.MOST_AGREED beside those that somebody serves, `beyond_bounds`",
         "_start_us": "of `_since`",
-        **dict.fromkeys(("_served", "_begins", "_ends"), "of `_start_us`"),
     },
     Moves: {
         "left": "moves.MOST_MOVED beside those that somebody lists, KEPT_LEAVES of each, `beyond_bounds`",
