@@ -7,6 +7,7 @@ import logging
 
 from edge_agent import __version__
 from edge_agent.cli.support.serving import add_config, dry_run, settings_of, stopped_by_signal
+from edge_agent.ports.memory import look_less_often
 from edge_agent.runtime.build import build, quarantine_of
 from edge_agent.runtime.guard import Guard, Service
 
@@ -29,6 +30,7 @@ def main(args: argparse.Namespace) -> int:
         return dry_run(settings)
     service = Service(lambda guard: build(settings, __version__, guard=guard), Guard(quarantine_of(settings)))
     logging.getLogger("headwater").info("region.start", extra={"node": settings.node.id, "spool": settings.spool.path})
+    look_less_often()
     with stopped_by_signal(service.stop):
         service.run()
     return 0

@@ -80,6 +80,13 @@ def steps_of(number: int) -> int:
     frame = Frame(7, 1, define=define, members=members, groups=parts)
     region.feed(Arrived((("c", heard(frames.encode(frame)), None),)))
     region.waits()
+    calls = calls_of_a_step(region)
+    assert len(region.merger.store.plans) == number - 1
+    return calls
+
+
+def calls_of_a_step(region: Region) -> int:
+    """How many Python functions a region calls for one step."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _arg: object) -> None:
@@ -90,13 +97,32 @@ def steps_of(number: int) -> int:
     sys.setprofile(count)
     region.feed(Tick())
     sys.setprofile(None)
-    assert len(region.merger.store.plans) == number - 1
     return calls
 
 
 def test_the_cost_of_a_step_is_linear_in_the_groups_of_a_child() -> None:
     few, many = steps_of(50), steps_of(400)
     assert many < 10 * few, (few, many)
+
+
+def test_queries_of_one_child_cost_no_step_anything_for_each_sibling_that_does_not_serve_them() -> None:
+    """protocol 4.5, 6.3: the region states once that each sibling never begins with each query."""
+    region, siblings, queries = Region(), [f"s{n:02}" for n in range(20)], 200
+    for child in ("bad", *siblings):
+        region.hears(child, region.birth(child, COUNTED))
+    unpublished = tuple(Serving(f"x{n}", 1, 0) for n in range(queries))
+    region.hears("bad", Frame(7, 1, members=(Members(0, serving=unpublished),)))
+    for n in range(5):  # for longer than the grace time, after which they are announced
+        region.now_us += 20 * S
+        for child in ("bad", *siblings):
+            seq = 1 + n + (child == "bad")
+            region.gives(child, frames.encode(Frame(7, seq, groups=(GroupPart(0, region.now_us),))))
+        region.feed(Tick())
+    stated = [each for frame in region.sent for change in frame.members for each in change.serving if each.node]
+    assert len(stated) == queries * len(siblings)
+    assert calls_of_a_step(region) < queries * len(siblings)
+    region.gives("bad", frames.encode(Frame(7, 7, members=(Members(0, serving=(Serving("x0", 1, 5),)),))))
+    assert calls_of_a_step(region) < 2 * queries * len(siblings)
 
 
 def test_the_frames_of_a_birth_are_bounded_in_bytes_and_a_later_birth_has_room_again() -> None:

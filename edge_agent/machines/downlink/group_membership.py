@@ -20,7 +20,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import AgreementState, MembershipState
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 from edge_agent.machines.downlink.moves import Moves, lowest
-from edge_agent.machines.downlink.serving_agreement import ServingAgreement
+from edge_agent.machines.downlink.serving_agreement import ServingAgreement, Times
 
 Several = Mapping[str, Mapping[str, Leaf]]  # leaf -> its entries by member
 Counts = Callable[[str, Container[str], Serving, int], bool]  # see Definitions.serves
@@ -398,13 +398,15 @@ class GroupMembership:
         members = list(expected.values())
         if counts is not None:
             for node, member in expected.items():
-                member.unheeded = {
-                    key for key, serving in member.serving.items() if not counts(node, member.leaves, serving, now_us)
+                unheeded = {
+                    key for key, each in member.serving.items() if not counts(node, member.leaves, each, now_us)
                 }
+                member.heed_all_but(unheeded)
         before = set(self._agreement.announced) if self.moves.transit else set[QueryKey]()
+        nobody = Member()
 
         def known_here(key: QueryKey) -> list[Member]:
-            return [] if awaited is None else [expected.get(child, Member()) for child in awaited(key)]
+            return [] if awaited is None else [expected.get(child, nobody) for child in awaited(key)]
 
         counted = [m for m in members if not m.out] or members
         out = self._agreement.serving(counted, members, now_us, known_here)
@@ -426,12 +428,12 @@ class GroupMembership:
         for member in self.members.values():
             member.forget(key)
 
-    def begins(self) -> dict[QueryKey, dict[str, int]]:
+    def begins(self) -> Times:
         """Query -> leaf -> start, for leaves that begin after the agreed start, or never (LATEST_US) (4.5)."""
         members = list(self.expected().values())
         return self._agreement.begins(members, self._on_way(members))
 
-    def ends(self) -> dict[QueryKey, dict[str, int]]:
+    def ends(self) -> Times:
         """Query -> leaf -> latest window end that it serves, for leaves that stopped before others (6.3)."""
         members = list(self.expected().values())
         return self._agreement.ends(members, self._on_way(members))

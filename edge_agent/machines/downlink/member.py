@@ -52,6 +52,8 @@ class Member:
     former_us: int = NEVER_US
     moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
     unheeded: set[QueryKey] = field(default_factory=set)  # queries whose serving ranges do not count (6.5)
+    # a new object after each change of its leaves or of what they serve: results that depend on nothing else are kept
+    version: object = field(default_factory=object, compare=False, repr=False, kw_only=True)
     _definitions: MemberDefinitions | None = None  # cache for `snapshot`
     _roster: tuple[str, ...] | None = None
     # serving, begins, ends and exceptions before the present birth, whose frames take effect together
@@ -74,7 +76,7 @@ class Member:
 
     def change(self, change: Members) -> None:
         """Apply a definition section, which sets or drops leaves and serving ranges."""
-        self._definitions = None
+        self._changed()
         if change.leaves:
             self._roster = None
         for leaf in change.leaves:
@@ -101,15 +103,23 @@ class Member:
                 if serving.end_until_us is not None:
                     self.ends.setdefault(key, {})[serving.node] = serving.end_until_us
 
+    def _changed(self) -> None:
+        self._definitions, self.version = None, object()
+
+    def heed_all_but(self, queries: set[QueryKey]) -> None:
+        """Note for which queries its serving ranges do not count at present (6.5)."""
+        if queries != self.unheeded:
+            self.unheeded, self.version = queries, object()
+
     def forget_line(self) -> None:
         """Note which queries the present line serves, before a line of a gateway that has forgotten it (6.3)."""
         self.former = {key: serving.from_us for key, serving in self.serving.items()}
-        self.former_us = self.since_us
+        self.former_us, self.version = self.since_us, object()
 
     def forget(self, key: QueryKey) -> None:
         """Forget all statements about a query that ended long ago."""
         if key in self.serving or key in self.begins or key in self.ends:
-            self._definitions = None
+            self._changed()
             for known in (self.serving, self.begins, self.ends):
                 known.pop(key, None)
             self.unheeded.discard(key)
@@ -139,7 +149,8 @@ class Member:
 
     def drop(self, leaf: str) -> None:
         """Remove a leaf."""
-        self._definitions = self._roster = None
+        self._changed()
+        self._roster = None
         self.leaves.pop(leaf, None)
         self.moved.discard(leaf)
         self.exceptions.pop(leaf, None)
@@ -175,11 +186,11 @@ class Member:
         self.serving = {**serving, **self.serving}
         self.begins, self.ends = {**begins, **self.begins}, {**ends, **self.ends}
         self.exceptions = {**exceptions, **self.exceptions}
-        self._definitions = None
+        self._changed()
 
     def forget_ranges(self) -> None:
         """Forget all serving ranges."""
-        self._definitions = None
+        self._changed()
         self.serving.clear()
         self.begins.clear()
         self.ends.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, KeysView, Sequence
+from collections.abc import Callable, Container, Iterable, KeysView, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +15,7 @@ MOST_AGREED: Final = 20_000  # most query revisions of a group kept although no 
 
 
 Awaited = Callable[[QueryKey], Sequence[Member]]
+Times = Mapping[QueryKey, Mapping[str, int]]  # query -> leaf -> time
 
 
 class ServingAgreement:
@@ -26,6 +27,11 @@ class ServingAgreement:
         self._since: dict[QueryKey, int] = {}  # when the first member was seen to serve a query
         self._start_us: dict[QueryKey, int | None] = {}  # of announced queries; None: from the beginning
         self.forgotten = 0  # number of starts dropped because of the bound, since the process started
+        self._version = object()  # a new one after each change of `_start_us`
+        # the last results, each with what it was made of; (None, {}): make it again
+        self._served: tuple[object, dict[QueryKey, Serving]] = None, {}
+        self._begins: tuple[object, Times] = None, {}
+        self._ends: tuple[object, Times] = None, {}
 
     def serving(
         self, counted: Sequence[Member], every: Sequence[Member], now_us: int, awaited: Awaited
@@ -38,8 +44,12 @@ class ServingAgreement:
         left out. A query is removed when every member that served it has removed it.
 
         counted: members not left out. every: all. awaited: query -> what is known here of children that are to serve it
-        because of their other groups, left out here or not (see awaited_servers.py).
+        because of their other groups, left out here or not (see awaited_servers.py). The caller does not change the
+        result.
         """
+        versions = _versions(counted), _versions(every)
+        if self._served[0] == versions:
+            return self._served[1]
         by_query = _by_query(counted)
         by_any = by_query if len(counted) == len(every) else _by_query(every)
         narrowed = {
@@ -55,9 +65,13 @@ class ServingAgreement:
                 all_serve = len(servings) == len(counted) and len(joined) == len(others)
                 if all_serve or now_us - since_us >= self.grace_us:
                     self._start_us[key] = _latest_start([*servings, *joined])
+                    self._version = object()
         if len(self._since) - len(by_any) > MOST_AGREED:
             self._forget(by_any)
-        return {key: _from(self._start_us[key], serving) for key, serving in narrowed.items() if key in self._start_us}
+        out = {key: _from(self._start_us[key], serving) for key, serving in narrowed.items() if key in self._start_us}
+        # a query that is not announced yet may be with time, although no member states anything
+        self._served = (versions, out) if by_query.keys() <= self._start_us.keys() else (None, {})
+        return out
 
     @property
     def announced(self) -> KeysView[QueryKey]:
@@ -71,56 +85,85 @@ class ServingAgreement:
             del self._since[key]
             self._start_us.pop(key, None)
             self.forgotten += 1
+        self._version = object()
 
     def forget(self, key: QueryKey) -> None:
         """Forget a query that ended long ago."""
         self._since.pop(key, None)
         self._start_us.pop(key, None)
+        self._version, self._served = object(), (None, {})
 
     def shift(self, by_us: int) -> None:
         """Shift the times at which queries were first seen, by a step of the clock."""
         self._since = {key: us + by_us for key, us in self._since.items()}
 
-    def begins(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
+    def begins(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> Times:
         """Query -> leaf -> start, for leaves that begin after the agreed start, or never (LATEST_US) (4.5).
 
         every: all members. on_way: ranges served by leaves in transit to another parent. If several members list a
         leaf, because it moves, the earliest start counts: the new one may state its ranges after it has listed it.
+        Queries may share their starts; the caller changes nothing in the result.
         """
+        made_of = self._version, _versions(every), tuple(on_way)
+        if self._begins[0] != made_of:
+            self._begins = made_of, self._later_starts(every, on_way)
+        return self._begins[1]
+
+    def _later_starts(self, every: Sequence[Member], on_way: Sequence[Serving]) -> Times:
+        """See `begins`. Thousands of queries of one member are the same for the others, so they share their starts."""
         out: dict[QueryKey, dict[str, int]] = {}
         moved = {leaf for member in every for leaf in member.moved}
+        stated: dict[QueryKey, dict[int, int]] = {}  # query -> place of a member in `every` -> its start
+        for place, member in enumerate(every):
+            for key, serving in member.serving.items():
+                stated.setdefault(key, {})[place] = serving.from_us
+            for key, former_us in member.former.items():
+                stated.setdefault(key, {}).setdefault(place, former_us)
+        away = _by_key(on_way)
+        apart = {key for member in every for key in member.begins} | away.keys()
+        shared: dict[object, dict[str, int]] = {}
         for key, start_us in self._start_us.items():
-            later, agreed_us = {}, NEVER_US if start_us is None else start_us
-            for member in every:
-                serving = member.serving.get(key)
-                own_us = member.former.get(key, LATEST_US) if serving is None else serving.from_us
-                if own_us > agreed_us:
-                    later.update(dict.fromkeys(member.leaves, own_us))
-                least_us = max(own_us, agreed_us)
-                own = member.begins.get(key, {})
-                later.update((leaf, us) for leaf, us in own.items() if us > least_us and leaf in member.leaves)
-            for leaf in later.keys() & moved:
-                later[leaf] = min(_start_us(member, key, leaf) for member in every if leaf in member.leaves)
-                if later[leaf] <= agreed_us:
-                    del later[leaf]
-            later.update((each.node, each.from_us) for each in on_way if each.key == key and each.from_us > agreed_us)
+            agreed_us, own = NEVER_US if start_us is None else start_us, stated.get(key, {})
+            alike = agreed_us < LATEST_US, tuple((place, us if us > agreed_us else None) for place, us in own.items())
+            if key in apart or alike not in shared:
+                later = _later(key, agreed_us, every, moved)
+                later.update((each.node, each.from_us) for each in away.get(key, ()) if each.from_us > agreed_us)
+                if key not in apart:
+                    shared[alike] = later
+            else:
+                later = shared[alike]
             if later:
                 out[key] = later
         return out
 
-    def ends(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> dict[QueryKey, dict[str, int]]:
+    def ends(self, every: Sequence[Member], on_way: Sequence[Serving] = ()) -> Times:
         """Query -> leaf -> latest window end that it serves, for leaves that stopped before others (6.3).
 
-        every, on_way: see `begins`; if several members list a leaf, the latest end counts.
+        every, on_way: see `begins`; if several members list a leaf, the latest end counts. The caller changes nothing
+        in the result.
         """
+        made_of = self._version, _versions(every), tuple(on_way)
+        if self._ends[0] != made_of:
+            self._ends = made_of, self._earlier_ends(every, on_way)
+        return self._ends[1]
+
+    def _earlier_ends(self, every: Sequence[Member], on_way: Sequence[Serving]) -> Times:
         out: dict[QueryKey, dict[str, int]] = {}
         moved = {leaf for member in every for leaf in member.moved}
+        stated: dict[QueryKey, list[tuple[Member, Serving]]] = {}
+        for member in every:
+            for key, serving in member.serving.items():
+                stated.setdefault(key, []).append((member, serving))
+        for member in every:  # a line that the child has forgotten served it, the present one does not
+            for key in member.former.keys() - member.serving.keys():
+                stated.setdefault(key, []).append((member, Serving(*key, end_until_us=member.former_us)))
+        ways = _by_key(on_way)
+        apart = {key for member in every for key in member.ends} | ways.keys()
         for key in self._start_us:
-            members = [(member, member.serving[key]) for member in every if key in member.serving]
-            # a line that the child has forgotten served it, the present one does not
-            gone = [member for member in every if key in member.former and key not in member.serving]
-            members += [(member, Serving(*key, end_until_us=member.former_us)) for member in gone]
-            away = [each for each in on_way if each.key == key and each.from_us < LATEST_US]
+            members = stated.get(key, [])
+            if key not in apart and len({serving.end_until_us for _, serving in members}) <= 1:
+                continue  # nobody stopped before the others
+            away = [each for each in ways.get(key, ()) if each.from_us < LATEST_US]
             known = (*(serving for _, serving in members), *away)
             last_us = max((serving.bounds_us[2] for serving in known), default=-NEVER_US)
             earlier = {each.node: each.bounds_us[2] for each in away if each.bounds_us[2] < last_us}
@@ -150,6 +193,38 @@ class ServingAgreement:
         agreement = cls(grace_us)
         agreement._since, agreement._start_us = dict(state.since), dict(state.starts)
         return agreement
+
+
+def _by_key(servings: Iterable[Serving]) -> dict[QueryKey, list[Serving]]:
+    out: dict[QueryKey, list[Serving]] = {}
+    for serving in servings:
+        out.setdefault(serving.key, []).append(serving)
+    return out
+
+
+def _versions(members: Iterable[Member]) -> list[object]:
+    return [member.version for member in members]
+
+
+def _later(key: QueryKey, agreed_us: int, every: Sequence[Member], moved: Set[str]) -> dict[str, int]:
+    """Leaf -> start of a query, for leaves that members list and that begin after the agreed start.
+
+    moved: leaves that several members may list.
+    """
+    later: dict[str, int] = {}
+    for member in every:
+        serving = member.serving.get(key)
+        own_us = member.former.get(key, LATEST_US) if serving is None else serving.from_us
+        if own_us > agreed_us:
+            later.update(dict.fromkeys(member.leaves, own_us))
+        least_us = max(own_us, agreed_us)
+        own = member.begins.get(key, {})
+        later.update((leaf, us) for leaf, us in own.items() if us > least_us and leaf in member.leaves)
+    for leaf in later.keys() & moved:
+        later[leaf] = min(_start_us(member, key, leaf) for member in every if leaf in member.leaves)
+        if later[leaf] <= agreed_us:
+            del later[leaf]
+    return later
 
 
 def _start_us(member: Member, key: QueryKey, leaf: str) -> int:

@@ -65,9 +65,9 @@ from edge_agent.machines.region.sent_upward import (
     SentGroup,
     SentUpward,
     known_leaves,
-    serving_ranges,
     until_the_last_frame,
 )
+from edge_agent.machines.region.stated_ranges import StatedRanges
 from edge_agent.machines.uplink.step import GroupStep, Step
 
 
@@ -218,14 +218,14 @@ class Merger(Node):
                 exceptions = until_the_last_frame(sent.excepted, leaves, sent.leaves)
             if not goes_on or exceptions != sent.excepted:
                 sent.exceptions = sent.excepted = exceptions
-            sent.leaves, sent.serving = leaves, serving_ranges(membership, stated[group])
+            sent.leaves, sent.serving = leaves, StatedRanges.of(membership, stated[group])
             steps.append(
                 GroupStep(
                     group,
                     sent.frontier_us if sent.frontier_us > NEVER_US else None,
                     exceptions=exceptions or None,
                     leaves=tuple(sent.leaves.values()),
-                    serving=tuple(sent.serving.values()),
+                    serving=sent.serving.all(),
                     promised_us=sent.frontier_us,
                     hints=self.store.hints(group, membership.hints()),
                 )
@@ -265,11 +265,11 @@ class Merger(Node):
         after = self.sent.groups[group] = SentGroup(
             frontier_us,
             leaves,
-            serving_ranges(membership, stated) if leaves else {},  # the parent forgets them with the last leaf (6.3)
+            StatedRanges.of(membership, stated) if leaves else StatedRanges(),  # the last leaf takes them along (6.3)
             membership.exceptions_at(frontier_us),
             until_the_last_frame(before.exceptions, leaves, before.leaves),
         )
-        over = before.no_longer(after, membership) if leaves else []
+        after.serving, over = after.serving.without(before.serving, membership) if leaves else (after.serving, [])
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
         reports = membership.moves.passed_on()
@@ -284,7 +284,7 @@ class Merger(Node):
             None if before.exceptions == after.exceptions == after.excepted and not left else after.exceptions,
             tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
             tuple(n for n in {**before.leaves, **retired} if n not in after.leaves and n not in gone),
-            (*(each for place, each in after.serving.items() if before.serving.get(place) != each), *over),
+            (*after.serving.since(before.serving), *over),
             frontier_us,
             self.store.hints(group, below),
             after.excepted,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Serving
-from edge_agent.algebra.query.key import QueryKey, QueryPlace
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.group_membership import GroupMembership, Memberships
+from edge_agent.machines.downlink.group_membership import Memberships
 from edge_agent.machines.downlink.member import AHEAD_US
+from edge_agent.machines.region.stated_ranges import StatedRanges
 
 MOST_ENDED: Final = 20_000  # most groups without members whose promise is remembered; many are never served again
 
@@ -21,24 +21,9 @@ class SentGroup:
 
     frontier_us: int = NEVER_US
     leaves: dict[str, Leaf] = field(default_factory=dict)
-    serving: dict[QueryPlace, Serving] = field(default_factory=dict)
+    serving: StatedRanges = field(default_factory=StatedRanges)
     exceptions: tuple[ExcludedLeaf, ...] = ()
     excepted: tuple[ExcludedLeaf, ...] = ()  # the exceptions until the last frame of the step under way (2.3)
-
-    def no_longer(self, after: SentGroup, membership: GroupMembership) -> list[Serving]:
-        """Updates that withdraw serving ranges which were stated and are not in `after`.
-
-        Without them the parent would believe that a query continues here although all leaves that served it have left.
-        """
-        out = []
-        for place in sorted(self.serving.keys() - after.serving.keys()):
-            if place.node:
-                out.append(Serving(*place.key, node=place.node))
-            elif not membership.serves(place.key):
-                out.append(Serving(*place.key, LATEST_US))
-            else:  # the query is served below, but its definition does not count at present (6.5)
-                after.serving[place] = self.serving[place]
-        return out
 
 
 class SentUpward:
@@ -104,24 +89,6 @@ def known_leaves(sent: SentUpward, memberships: Memberships, group: Group) -> in
     """How many gateways the parent knows below this node in a group, at least; after a start, those of the slots."""
     stated = sent.groups[group].leaves if group in sent.groups else {}
     return len(stated) or (len(memberships[group].leaves()) if group in memberships else 0)
-
-
-def serving_ranges(membership: GroupMembership, stated: Mapping[QueryKey, Serving]) -> dict[QueryPlace, Serving]:
-    """The serving range of each query for all leaves below together, and of single leaves if it differs.
-
-    stated: query -> its range for all leaves below together.
-    """
-    ranges = {QueryPlace(*key, ""): serving for key, serving in stated.items()}
-    begins, ends = membership.begins(), membership.ends()
-    for key in {**begins, **ends}:
-        first, last, of_all = begins.get(key, {}), ends.get(key, {}), ranges.get(QueryPlace(*key, ""))
-        start_us = None if of_all is None else of_all.start_from_us
-        for leaf in {**first, **last}:
-            from_us = first.get(leaf, start_us)
-            ranges[QueryPlace(*key, leaf)] = Serving(
-                *key, 0 if from_us is None else from_us, None, last.get(leaf), node=leaf
-            )
-    return ranges
 
 
 def until_the_last_frame(
