@@ -40,6 +40,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     from cloud_job import spark_session
     from cloud_job.delta import tables
+    from cloud_job.delta.lease import Lease
     from cloud_job.delta.retention import kept_of
     from cloud_job.delta.upkeep import Upkeep
     from cloud_job.ingest.landing_loop import LandingLoop
@@ -61,6 +62,7 @@ def main(args: argparse.Namespace) -> int:
             f"on Databricks the folder {place.root} is on the driver's disk, which ends with the cluster: set [root] "
             "catalog, or let tables name a URI (s3://..., dbfs:/...)"
         )
+    Lease(place, "", settings.lander.folder).release()  # another root is named at once, not after Spark's start
     begin = time.monotonic()
     if sys.stderr.isatty():
         print("headwater: starting Spark and warming it up; the first rows take half a minute", file=sys.stderr)

@@ -65,7 +65,7 @@ class MutedFleet(NamedFleet):
 
 
 def test_altered_queries_give_the_plain_root_s_rows_and_no_window_has_two_revisions(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, empty_tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """protocol 6.2, 6.3: another window, another gap; removed, there again; late to hear; rows of the wrong revision
     withdrawn; a row a window, whatever became of it, through a crash of the job."""
@@ -73,7 +73,7 @@ def test_altered_queries_give_the_plain_root_s_rows_and_no_window_has_two_revisi
     files = sorted((file for group in sent(fleets, 2, Random(9)) for file in group), key=lambda file: file[0][0])
     groups = [list(files[a:b]) for a, b in pairwise([0, *(bisect_left(files, us, key=_time) for us in CUTS_US), None])]
     wanted = plain(groups, lambda row: (row.query, row.key, row.start))
-    rows = through_crashes(spark, tmp_path, monkeypatch, groups, CRASHES)
+    rows = through_crashes(spark, tmp_path, empty_tables, monkeypatch, groups, crashes=CRASHES)
     got = {(row["query"], row["key"], row["start"]): row for row in rows}
     assert len(got) == len(rows)
     assert got.keys() == wanted.keys()

@@ -117,22 +117,37 @@ tables = "tables"
 """
 
 
+@pytest.mark.parametrize("starting", [False, True])
 def test_a_root_that_is_refused_leaves_no_trace_in_the_record_of_starts(
-    tmp_path: Path, landing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, landing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], starting: bool
 ) -> None:
-    """The record is of the root that runs: after its end, the next start took it for one that was killed."""
+    """The record is of the root that runs: after its end, the next start took it for one that was killed.
+
+    starting: the other root takes the lock while Spark starts; else before, and Spark is not started for nothing.
+    """
+    held: list[Lease] = []
+
+    def other() -> None:
+        held.append(Lease(place(str(tmp_path / "tables")), "first", landing))
+
+    def start(*_: object) -> Mock:
+        other()
+        return Mock()
+
     (tmp_path / "root.toml").write_text(CONFIG)
-    monkeypatch.setattr(spark_session, "start", lambda *_: Mock())
+    monkeypatch.setattr(spark_session, "start", start if starting else lambda *_: pytest.fail("it starts nothing"))
     monkeypatch.setattr(serving, "setup", lambda _level: None)  # the log of this process stays as it is
     monkeypatch.setattr(os, "umask", lambda _mask: 0)
-    running = Lease(place(str(tmp_path / "tables")), "first", landing)
+    if not starting:
+        other()
     path = Path(landing) / "root.starts.json"
     StartRecord(path).settled()
     before = path.read_bytes()
     assert main(["root", "--once", str(tmp_path / "root.toml")]) == 3
     assert "another root" in capsys.readouterr().err
     assert path.read_bytes() == before
-    running.release()
+    held[0].release()
+    monkeypatch.setattr(spark_session, "start", lambda *_: Mock())
 
     def broken(_place: Place) -> None:
         raise PortError("the disk is damaged")

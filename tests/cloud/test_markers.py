@@ -44,7 +44,7 @@ class NamedFleet(MarkedFleet):
 
 
 def test_markers_and_local_windows_equal_the_plain_root_through_crashes_of_the_job(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, empty_tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """protocol 4.7, 5.4, 6.2, 8.1, 8.2: every revision, none twice after a crash."""
     fleets = [NamedFleet(seed) for seed in SEEDS]
@@ -55,7 +55,7 @@ def test_markers_and_local_windows_equal_the_plain_root_through_crashes_of_the_j
         for query in fleet.queries
         if isinstance(query.window, Punctuation) and query.window.by_end
     }
-    rows = through_crashes(spark, tmp_path, monkeypatch, groups, CRASHES)
+    rows = through_crashes(spark, tmp_path, empty_tables, monkeypatch, groups, crashes=CRASHES)
     got = {_place(row, by_end): row for row in rows}
     assert len(got) == len(rows)
     wanted = plain(groups, lambda row: _place(row, by_end))

@@ -36,7 +36,7 @@ class NamedFleet(Fleet):
 
 
 def test_sessions_equal_the_plain_root_through_crashes_of_the_job(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, empty_tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """protocol 5.2, 5.4, 5.5, 8.2: complete by hints, cut, joined rows withdrawn, nothing twice after a crash."""
     every = list[Any]()
@@ -45,7 +45,7 @@ def test_sessions_equal_the_plain_root_through_crashes_of_the_job(
         folder.mkdir()
         groups = sent((NamedFleet(seed),), BATCHES, Random(5))
         with monkeypatch.context() as patch:
-            rows = through_crashes(spark, folder, patch, groups, CRASHES)
+            rows = through_crashes(spark, folder, empty_tables, patch, groups, crashes=CRASHES)
         got = {(row["query"], row["key"], row["start"]): row for row in rows}
         assert len(got) == len(rows)
         wanted = plain(groups, lambda row: (row.query, row.key, row.start))

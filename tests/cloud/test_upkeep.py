@@ -27,6 +27,7 @@ from tests.support.cloud.jobs import Roots, same
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 DAY_US = 86_400 * SECOND
+SOME_EXPIRED = 3  # runs after which a step that finds readings and one that deletes them have each met a start
 SIZES = [f"spark.databricks.delta.optimize.{name}" for name in ("batchSize", "maxFileSize", "minFileSize")]
 
 
@@ -350,7 +351,8 @@ def test_a_root_that_dies_after_any_step_goes_on(roots: Callable[..., Roots], mo
         second += 1 if n % 2 else 20
         before = root.results()
         step.act(root.job)
-        root.start()
+        if step is not steps[0] or n < SOME_EXPIRED:
+            root.start()
         assert root.results() == before, step.name
     found = root_book(root.place.root)
     assert (found.stored, found.doubled, found.uncounted) == (found.applied, (), 0)
@@ -513,7 +515,9 @@ def test_files_and_versions_are_cut_and_the_rows_stay(
     root = born(roots, child)
     clock = [0.0]
     keep = Upkeep(Kept(SECOND, DAY_US), SECOND, lambda: clock[0])
-    for second in range(1, 53):
+    sooner = "SET TBLPROPERTIES ('delta.checkpointInterval' = '10')"  # not after fifty batches: each takes a second
+    root.spark.sql(f"ALTER TABLE {root.place.sql(tables.MESSAGES)} {sooner}")
+    for second in range(1, 13):
         root.take(tick(at(second)), one(child, second - 1, second))
     keep.steps = [step for step in keep.steps if tables.MESSAGES.name in step.name]
     before = root.results()
@@ -524,10 +528,10 @@ def test_files_and_versions_are_cut_and_the_rows_stay(
     keep.steps[1].act(root.job)
     assert upkeep.files_of(root.spark, root.place, tables.MESSAGES) == 1
     commits = sorted(path.stem for path in (folder / "_delta_log").glob("*.json"))
-    assert (commits[0], len(commits) < 10) == (f"{50:020d}", True)
+    assert (commits[0], len(commits) < 10) == (f"{10:020d}", True)
     root.start()
-    root.take(tick(at(61)), one(child, 60, 61))
-    assert same({k: v for k, v in root.results().items() if k[2] <= at(51)}, before) == []
+    root.take(tick(at(21)), one(child, 20, 21))
+    assert same({k: v for k, v in root.results().items() if k[2] <= at(11)}, before) == []
 
 
 def test_old_files_of_a_large_backlog_are_deleted_in_several_steps(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import Random
@@ -59,11 +60,17 @@ def plain(groups: list[list[Sent]], place_of: Callable[[Row], Place]) -> dict[Pl
 def through_crashes(
     spark: SparkSession,
     folder: Path,
+    empty: Path,
     monkeypatch: pytest.MonkeyPatch,
     groups: list[list[Sent]],
+    *,
     crashes: Mapping[int, str],
 ) -> list[Any]:
-    """Rows of gold.results after all micro-batches. crashes: batch -> failpoint at which the job dies in it."""
+    """Rows of gold.results after all micro-batches.
+
+    empty: tables without rows. crashes: batch -> failpoint at which the job dies in it.
+    """
+    shutil.copytree(empty, folder / "tables")
     place = tables.place(str(folder / "tables"))
     settings = JobSettings(str(folder), GRACE, RootLimits(revise_every_us=0))
 

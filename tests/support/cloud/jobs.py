@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
 from cloud_job.delta import tables
 from cloud_job.delta.tables import Place
 from cloud_job.spark.job import Job, JobSettings
@@ -76,8 +79,11 @@ class Roots:
         self.batch([self.land(*records)])
 
     def rows(self, table: tables.Table = tables.RESULTS, where: str = "true") -> list[dict[str, Any]]:
-        """What stands in a table."""
-        return [row.asDict() for row in self.place.read(self.spark, table).where(where).collect()]
+        """What stands in a table, as `headwater query` reads it: 5 ms, not 300 as a warm Spark takes."""
+        engine = QueryBuilder().register("rows", DeltaTable(self.place.path(table)))
+        found = pa.RecordBatchReader.from_stream(engine.execute(f"select * from rows where {where}")).read_all()
+        rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="strict")
+        return rows
 
     def results(self, where: str = "true") -> dict[tuple[str, str, int], dict[str, Any]]:
         """gold.results by (query, key, start); no row stands there twice."""
