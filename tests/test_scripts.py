@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,3 +98,18 @@ def test_set_up_without_rights_prints_one_line_to_run_and_stops(tmp_path: Path) 
     assert line.startswith(f"setup: missing: {missing}; run this line, then again: sudo apt-get update && ")
     packages = "mosquitto mosquitto-clients strace openssl shellcheck systemd mtools fdisk libfaketime"
     assert line.endswith(f"install -y {packages} default-jre-headless python3 python3-venv")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("content", ["", "made by another Java"])
+def test_java_ignores_an_archive_of_classes_that_is_not_there_or_does_not_fit(content: str, tmp_path: Path) -> None:
+    """scripts/test names one: without it, the JVMs of the tests only start slower."""
+    options = re.search(r'SPARK_SUBMIT_OPTS\+=" -XX:SharedArchiveFile=\S+ (\S+)"', (ROOT / "scripts/test").read_text())
+    assert options
+    archive = tmp_path / "headwater.jsa"
+    if content:
+        archive.write_text(content)
+    java = str(Path(os.environ["JAVA_HOME"], "bin/java")) if "JAVA_HOME" in os.environ else "java"
+    words = [java, f"-XX:SharedArchiveFile={archive}", options[1], "-version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == ""

@@ -1,3 +1,4 @@
 """Spark jobs for tests (jobs, both_roots), frames of children (child_frames, raw_frames), and what simulated fleets
-sent as landing files (recorded_fleets). session_rows carries out decisions on sessions row by row.
+sent as landing files (recorded_fleets). session_rows carries out decisions on sessions row by row. class_archive:
+faster starts of JVMs.
 """
