@@ -52,7 +52,7 @@ def ends_one_by_one(key: QueryKey, members: list[Member], on_way: list[Serving])
     served = [(member, member.serving[key].bounds_us[2]) for member in members if key in member.serving]
     served += [(m, m.former_us) for m in members if key in m.former and key not in m.serving]
     away = [(each.node, each.bounds_us[2]) for each in on_way if each.key == key and each.from_us < LATEST_US]
-    last_us = max([us for _, us in (*served, *away)], default=-NEVER_US)
+    last_us = max(us for _, us in (*served, *away)) if served else -NEVER_US
     found = {leaf: us for leaf, us in away if us < last_us}
     for member, own_us in served:
         found |= dict.fromkeys(member.leaves, own_us) if own_us < last_us else {}
@@ -85,3 +85,13 @@ def test_queries_that_share_their_starts_and_results_kept_from_before_change_not
             ends = {key: ends_one_by_one(key, members, ways) for key in starts}
             if not any(each.node in member.moved for each in ways for member in members):  # they are listed by nobody
                 assert agreement.ends(members, ways) == {key: found for key, found in ends.items() if found}
+
+
+def test_a_leaf_on_its_way_has_ended_a_query_though_nobody_else_serves_it() -> None:
+    """Found by seed 42082 of the simulation: the range for all leaves came from a member that listed it no longer."""
+    (key, *_), way = KEYS, Serving("p", 1, end_until_us=3, node="a")
+    agreement = ServingAgreement.restore(60, AgreementState({key: 0}, {key: None}))
+    assert agreement.ends([], [way]) == {key: {"a": 3}}
+    member = Member()
+    member.change(Members(0, (Leaf("b", 1),), (), (Serving("p", 1, end_until_us=3),)))
+    assert agreement.ends([member], [way]) == {}

@@ -165,7 +165,8 @@ class ServingAgreement:
                 continue  # nobody stopped before the others
             away = [each for each in ways.get(key, ()) if each.from_us < LATEST_US]
             known = (*(serving for _, serving in members), *away)
-            last_us = max((serving.bounds_us[2] for serving in known), default=-NEVER_US)
+            # without members the range for all leaves is of before, and may reach beyond those of leaves on their way
+            last_us = max(serving.bounds_us[2] for serving in known) if members else -NEVER_US
             earlier = {each.node: each.bounds_us[2] for each in away if each.bounds_us[2] < last_us}
             for member, serving in members:
                 own_us = serving.bounds_us[2]
