@@ -25,6 +25,6 @@ def look_less_often() -> None:
     """Look for cyclic garbage once in YOUNG new objects.
 
     A commit of thousands of groups makes a hundred thousand objects without a cycle, which live until the next one. By
-    default Python goes through all objects of the process several times for them, which takes half of the commit.
+    default Python goes through all objects of the process several times for them, which took two fifths of it.
     """
     gc.set_threshold(YOUNG, 10, 10)
