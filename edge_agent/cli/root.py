@@ -7,10 +7,17 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edge_agent.cli.support.serving import add_config, settings_of, stopped_by_signal
 from edge_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cloud_job.delta.tables import Place
+    from cloud_job.spark.job import JobSettings
+    from edge_agent.config.node_file.settings import Settings
 
 HELP = (
     "Turn landing files into Delta tables with Spark: a window is completed when every gateway has sent its part, and "
@@ -39,22 +46,28 @@ def main(args: argparse.Namespace) -> int:
         print(f"a micro-batch every {settings.root.trigger_us / 1e6:g} s")
         return 0
     from cloud_job import spark_session
-    from cloud_job.delta import tables
     from cloud_job.delta.lease import Lease
-    from cloud_job.delta.retention import kept_of
-    from cloud_job.delta.upkeep import Upkeep
-    from cloud_job.ingest.landing_loop import LandingLoop
-    from cloud_job.spark.batch_guard import BatchGuard
-    from cloud_job.spark.job import Job, JobSettings
-    from cloud_job.warmup import warm
-    from edge_agent.ports.service_manager import ServiceManager
-    from edge_agent.root.decision.root_state import RootLimits
-    from edge_agent.runtime.root_report import RootReport
-    from edge_agent.runtime.start_record import NAME, SETTLED_S, StartRecord
 
-    log = logging.getLogger("headwater.root")
     for name in ("py4j", "pyspark"):  # they log every call
         logging.getLogger(name).setLevel(logging.ERROR)
+    place = _place(settings)
+    Lease(place, "", settings.lander.folder).release()  # another root is named at once, not after Spark's start
+    begin_s = time.monotonic()
+    if sys.stderr.isatty():
+        print("headwater: starting Spark and warming it up; the first rows take half a minute", file=sys.stderr)
+    spark = spark_session.start("headwater-root", args.master, args.driver_memory)
+    try:
+        _serve(settings, place, spark, begin_s, once=args.once)
+    finally:
+        spark_session.stop(spark)
+    return 0
+
+
+def _place(settings: Settings) -> Place:
+    """Where the tables are. Raises: ConfigError if they would be on the disk of a cluster's driver."""
+    from cloud_job import spark_session
+    from cloud_job.delta import tables
+
     catalog = settings.root.catalog
     place = tables.Place(f"{catalog}.", named=True, guarded=True) if catalog else tables.place(settings.root.tables)
     if spark_session.on_databricks() and not place.guarded:
@@ -62,45 +75,45 @@ def main(args: argparse.Namespace) -> int:
             f"on Databricks the folder {place.root} is on the driver's disk, which ends with the cluster: set [root] "
             "catalog, or let tables name a URI (s3://..., dbfs:/...)"
         )
-    Lease(place, "", settings.lander.folder).release()  # another root is named at once, not after Spark's start
-    begin = time.monotonic()
-    if sys.stderr.isatty():
-        print("headwater: starting Spark and warming it up; the first rows take half a minute", file=sys.stderr)
-    spark = spark_session.start("headwater-root", args.master, args.driver_memory)
-    lower = settings.lower
-    job_settings = JobSettings(
-        settings.lander.folder,
-        settings.grace_us,
-        RootLimits(settings.root.revise_every_us, settings.root.horizon_us),
-        lower.members if lower is not None else (),
-        lower.retired if lower is not None else (),
-    )
+    return place
+
+
+def _serve(settings: Settings, place: Place, spark: SparkSession, begin_s: float, *, once: bool) -> None:
+    """Work on landing files until a signal comes or, if once, none is left. begin_s: of the start, monotonic."""
+    from cloud_job.delta.retention import kept_of
+    from cloud_job.delta.upkeep import Upkeep
+    from cloud_job.ingest.landing_loop import LandingLoop
+    from cloud_job.spark.batch_guard import BatchGuard
+    from cloud_job.spark.job import Job
+    from cloud_job.warmup import warm
+    from edge_agent.ports.service_manager import ServiceManager
+    from edge_agent.runtime.root_report import RootReport
+    from edge_agent.runtime.start_record import NAME, SETTLED_S, StartRecord
+
+    job_settings, landing = _job_settings(settings), Path(settings.lander.folder)
 
     def begin_run() -> Job:
         job = Job(spark, place, job_settings)
         job.open(starts.begin)  # not before: the root that has the lock has its own record
         return job
 
-    landing = Path(settings.lander.folder)
     starts = StartRecord(landing / f"root.{NAME}", SAME_STARTS, begun=False)
     report = RootReport(landing)
     guard = BatchGuard(begin_run, report.note, starts)
     upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us, note=report.upkeep_failed)
-    loop = LandingLoop(
-        guard, once=args.once, trigger_us=settings.root.trigger_us, between=lambda: upkeep.between(guard.job)
-    )
-    if not (args.once or place.guarded):  # a folder of this machine may be no use to the executors of a cluster
+    loop = LandingLoop(guard, once=once, trigger_us=settings.root.trigger_us, between=lambda: upkeep.between(guard.job))
+    if not (once or place.guarded):  # a folder of this machine may be no use to the executors of a cluster
         warm(spark)
-    log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
+    after_s = round(time.monotonic() - begin_s, 1)
+    logging.getLogger("headwater.root").info("root.ready", extra={"tables": place.root, "after_s": after_s})
     systemd = ServiceManager()
     systemd.ready()
-
     settled = False
 
     def alive() -> None:
         nonlocal settled
         systemd.alive()
-        if not settled and time.monotonic() - begin > SETTLED_S:
+        if not settled and time.monotonic() - begin_s > SETTLED_S:
             settled = True
             starts.settled()
 
@@ -110,5 +123,17 @@ def main(args: argparse.Namespace) -> int:
         starts.settled()
     finally:
         starts.close()
-        spark_session.stop(spark)
-    return 0
+
+
+def _job_settings(settings: Settings) -> JobSettings:
+    from cloud_job.spark.job import JobSettings
+    from edge_agent.root.decision.root_state import RootLimits
+
+    lower, root = settings.lower, settings.root
+    return JobSettings(
+        settings.lander.folder,
+        settings.grace_us,
+        RootLimits(root.revise_every_us, root.horizon_us),
+        lower.members if lower is not None else (),
+        lower.retired if lower is not None else (),
+    )
