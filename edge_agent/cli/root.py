@@ -6,11 +6,17 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edge_agent.cli.support.serving import add_config, settings_of, stopped_by_signal
 from edge_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cloud_job.delta.upkeep import Upkeep
+    from cloud_job.spark.batch_guard import BatchGuard
 
 HELP = (
     "Turn landing files into Delta tables with Spark: a window is completed when every gateway has sent its part, and "
@@ -86,11 +92,9 @@ def main(args: argparse.Namespace) -> int:
     report = RootReport(landing)
     guard = BatchGuard(begin_run, report.note, starts)
     upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us, note=report.upkeep_failed)
-    loop = LandingLoop(
-        guard, once=args.once, trigger_us=settings.root.trigger_us, between=lambda: upkeep.between(guard.job)
-    )
-    if not (args.once or place.guarded):  # a folder of this machine may be no use to the executors of a cluster
-        warm(spark)
+    # a folder of this machine may be no use to the executors of a cluster
+    between = _between(guard, upkeep, None if args.once or place.guarded else partial(warm, spark))
+    loop = LandingLoop(guard, once=args.once, trigger_us=settings.root.trigger_us, between=between)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
     systemd = ServiceManager()
     systemd.ready()
@@ -112,3 +116,17 @@ def main(args: argparse.Namespace) -> int:
         starts.close()
         spark_session.stop(spark)
     return 0
+
+
+def _between(guard: BatchGuard, upkeep: Upkeep, warm: Callable[[], None] | None) -> Callable[[], None]:
+    """What the loop does between batches. warm: is called first, unless files that waited have changed a table."""
+    began, cold = guard.job.state.number, warm
+
+    def between() -> None:
+        nonlocal cold
+        if cold is not None and guard.job.state.number == began:
+            cold()
+        cold = None
+        upkeep.between(guard.job)
+
+    return between
