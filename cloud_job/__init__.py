@@ -8,6 +8,6 @@ sql/           `headwater query`
 audit/         counts the readings in the tables, for `headwater audit`
 spark_session  starts the Spark session
 jars           downloads and verifies Delta's jars
-warmup         runs an empty batch before the first real one
+warmup         runs an empty batch, unless files wait for a real one
 replay         runs recordings through the job
 """

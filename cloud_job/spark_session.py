@@ -35,6 +35,8 @@ LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # as many as cores
+    # Batches, a start and upkeep of all tables have some 300 generated classes. The default of 100 compiled them again
+    "spark.sql.codegen.cache.maxEntries": "500",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # a row is a part of a frame, up to 128 kB
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; the default is 10 000
     "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 takes 3 s per write on two cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -13,6 +13,9 @@ from hypothesis.internal.conjecture import providers
 from edge_agent.algebra import windows
 from edge_agent.config.definitions import window_table
 from tests.support.fakes import FakeClock, Mosquitto, find_mosquitto
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # No profile fails a test because the machine is slow. What gates a change tries the same examples in every run.
 STEADY: Final = settings(
@@ -66,3 +69,23 @@ def brokers(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
 def mosquitto(brokers: Callable[..., Mosquitto]) -> Mosquitto:
     """One broker with the settings a gateway's local one has."""
     return brokers()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of a process: starting one takes ten seconds (two processes of three: two_sparks)."""
+    from cloud_job import spark_session
+
+    started = spark_session.start("headwater-tests")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables without rows: a job takes half a second to make each."""
+    from cloud_job.delta import tables
+
+    folder = tmp_path_factory.mktemp("empty")
+    tables.create(spark, tables.place(str(folder)))
+    return folder

@@ -70,12 +70,13 @@ def old_batch(root: Job, keep_us: int) -> int:
     """
     now_us, time = root.decider.elapsed_us, "coalesce(elapsed_us, decided_us)"
     batches = root.place.read(root.spark, BATCHES)
-    recent = batches.where(f"{time} BETWEEN {now_us - keep_us} AND {now_us}")
-    first = recent.agg({"number": "min"}).collect()[0][0]
+    recent, old = f"{time} BETWEEN {now_us - keep_us} AND {now_us}", f"{time} < {now_us - keep_us}"
+    sums = (f"min(number) FILTER (WHERE {recent})", f"max(number) FILTER (WHERE {old})")
+    first, found = batches.selectExpr(*sums).collect()[0]
     if first is None:
         return -1
-    old = batches.where(f"number < {first} AND {time} < {now_us - keep_us}")
-    found = old.agg({"number": "max"}).collect()[0][0]
+    if found is not None and found > first:
+        found = batches.where(f"number < {first} AND {old}").agg({"number": "max"}).collect()[0][0]
     return -1 if found is None else int(found)
 
 
@@ -254,7 +255,7 @@ def _delete(root: Job, table: Table, where: str) -> None:
 
 
 def _unless_none(root: Job, table: Table, where: str, sql: str) -> None:
-    if root.place.read(root.spark, table).where(where).limit(1).count():
+    if not root.place.read(root.spark, table).where(where).isEmpty():
         root.spark.sql(sql)
 
 

@@ -140,7 +140,8 @@ class Job:
         base = state_log.base_of(bytes(rows[0]["state"]), rows[0]["number"]) if rows else 0
         if not rows or base == rows[0]["number"]:
             return rows
-        return [row.asDict() for row in batches.where(f"number >= {base}").orderBy("number").collect()]
+        later = batches.where(f"number >= {base}").collect()  # sorted here: Spark would run three jobs for it
+        return sorted((row.asDict() for row in later), key=lambda row: int(row["number"]))
 
     @property
     def needed_from(self) -> int:
@@ -465,7 +466,7 @@ class Job:
         rows = self.place.read(self.spark, table).where(f"batch = {number}")
         if table is tables.GAPS:
             rows = rows.where(F.col("reason") != REASON)
-        return bool(rows.limit(1).count())
+        return not rows.isEmpty()
 
     def _stored(self, content: pa.Table) -> DataFrame:
         """Rows of bronze.messages. A large batch becomes several files, which can be read in parallel."""

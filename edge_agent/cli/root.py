@@ -6,6 +6,8 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cloud_job.delta.tables import Place
+    from cloud_job.delta.upkeep import Upkeep
+    from cloud_job.spark.batch_guard import BatchGuard
     from cloud_job.spark.job import JobSettings
     from edge_agent.config.node_file.settings import Settings
 
@@ -101,9 +105,9 @@ def _serve(settings: Settings, place: Place, spark: SparkSession, begin_s: float
     report = RootReport(landing)
     guard = BatchGuard(begin_run, report.note, starts)
     upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us, note=report.upkeep_failed)
-    loop = LandingLoop(guard, once=once, trigger_us=settings.root.trigger_us, between=lambda: upkeep.between(guard.job))
-    if not (once or place.guarded):  # a folder of this machine may be no use to the executors of a cluster
-        warm(spark)
+    # a folder of this machine may be no use to the executors of a cluster
+    between = _between(guard, upkeep, None if once or place.guarded else partial(warm, spark))
+    loop = LandingLoop(guard, once=once, trigger_us=settings.root.trigger_us, between=between)
     after_s = round(time.monotonic() - begin_s, 1)
     logging.getLogger("headwater.root").info("root.ready", extra={"tables": place.root, "after_s": after_s})
     systemd = ServiceManager()
@@ -137,3 +141,17 @@ def _job_settings(settings: Settings) -> JobSettings:
         lower.members if lower is not None else (),
         lower.retired if lower is not None else (),
     )
+
+
+def _between(guard: BatchGuard, upkeep: Upkeep, warm: Callable[[], None] | None) -> Callable[[], None]:
+    """What the loop does between batches. warm: is called first, unless files that waited have changed a table."""
+    began, cold = guard.job.state.number, warm
+
+    def between() -> None:
+        nonlocal cold
+        if cold is not None and guard.job.state.number == began:
+            cold()
+        cold = None
+        upkeep.between(guard.job)
+
+    return between

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: starting one takes ten seconds (two processes of three: two_sparks)."""
+"""What tests of the root may ask for."""
 
 from __future__ import annotations
 
@@ -12,25 +12,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.cloud.jobs import Roots
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    from cloud_job import spark_session
-
-    started = spark_session.start("headwater-tests")
-    yield started
-    started.stop()
-
-
-@pytest.fixture(scope="session")
-def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables without rows: a job takes half a second to make each."""
-    from cloud_job.delta import tables
-
-    folder = tmp_path_factory.mktemp("empty")
-    tables.create(spark, tables.place(str(folder)))
-    return folder
 
 
 @pytest.fixture

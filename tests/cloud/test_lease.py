@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from cloud_job import spark_session, warmup
 from cloud_job.delta import torn_commits
 from cloud_job.delta.lease import LOCK, Lease
 from cloud_job.delta.tables import Place, place
-from cloud_job.ingest.landing_loop import LandingLoop
+from cloud_job.delta.upkeep import Upkeep
 from cloud_job.spark.job import Job
 from edge_agent.cli.main import main
 from edge_agent.cli.support import serving
@@ -175,10 +176,44 @@ def test_no_folder_of_the_driver_warms_up_spark_for_tables_elsewhere(
 ) -> None:
     """On a cluster each start left tables at this path in its own store, or failed where nothing may be written."""
     (tmp_path / "root.toml").write_text(CONFIG + 'catalog = "main"\n')
+    started(monkeypatch)
+    monkeypatch.setattr(Upkeep, "between", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(warmup, "warm", lambda _spark: pytest.fail("it writes to a folder"))
+    assert main(["root", str(tmp_path / "root.toml")]) == 0
+
+
+def started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root starts, without Spark and tables."""
     monkeypatch.setattr(spark_session, "start", lambda *_: Mock())
     monkeypatch.setattr(serving, "setup", lambda _level: None)  # the log of this process stays as it is
     monkeypatch.setattr(os, "umask", lambda _mask: 0)
     monkeypatch.setattr(Job, "open", lambda *_: None)
-    monkeypatch.setattr(LandingLoop, "run", lambda *_: None)
-    monkeypatch.setattr(warmup, "warm", lambda _spark: pytest.fail("it writes to a folder"))
+    monkeypatch.setattr(Job, "finish", lambda *_: None)
+
+
+@pytest.mark.parametrize("order", [["batch"], ["idle batch", "warm"], ["warm"]])
+def test_spark_is_warmed_up_after_the_files_that_wait_and_only_if_they_change_no_table(
+    tmp_path: Path, landing: str, monkeypatch: pytest.MonkeyPatch, order: list[str]
+) -> None:
+    """After a restart the rows that waited came ten seconds later, and the empty batch had warmed nothing for them."""
+    (tmp_path / "root.toml").write_text(CONFIG)
+    done = list[str]()
+    if order != ["warm"]:
+        Path(landing, "0.cborseq").touch()
+
+    def process(job: Job, *_: object) -> None:
+        done.append(order[0])
+        job.state.number += order[0] == "batch"
+
+    def between(*_: object) -> None:
+        done.append("upkeep")
+        if done.count("upkeep") == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    started(monkeypatch)
+    monkeypatch.setattr(Job, "process", process)
+    monkeypatch.setattr(Job, "took", lambda *_: bool(done))
+    monkeypatch.setattr(warmup, "warm", lambda _spark: done.append("warm"))
+    monkeypatch.setattr(Upkeep, "between", between)
     assert main(["root", str(tmp_path / "root.toml")]) == 0
+    assert done == [*order, "upkeep", "upkeep"]

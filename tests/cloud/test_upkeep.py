@@ -208,6 +208,17 @@ def test_a_batch_decided_while_the_landers_clock_was_wrong_makes_no_batch_before
     assert retention.old_batch(root.job, 10 * SECOND) == root.job.state.number - 1
 
 
+def test_an_old_batch_is_before_all_recent_ones_whatever_their_own_times_are(roots: Callable[..., Roots]) -> None:
+    """Rows of an earlier version have the time of their decision only, by a clock that may have been wrong."""
+    root = roots()
+    empty = dict.fromkeys(tables.BATCHES.columns)
+    rows = [{**empty, "number": n, "decided_us": at(second)} for n, second in enumerate((0, 50, 95, 1, 99))]
+    root.place.append(tables.BATCHES, tables.rows(root.spark, tables.BATCHES, rows), "test", 0)
+    job: Any = SimpleNamespace(spark=root.spark, place=root.place, decider=SimpleNamespace(elapsed_us=at(100)))
+    kept = (10, 50, 99, 100, 0.5)
+    assert [retention.old_batch(job, int(seconds * SECOND)) for seconds in kept] == [1, 0, 0, -1, -1]
+
+
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_landers_clock_a_year_ahead_makes_no_batch_old(roots: Callable[..., Roots], returns: bool) -> None:
     """Before and after a start, and after the clock has come back."""

@@ -56,7 +56,8 @@ keep_ops = "1s"
 level = "debug"
 """
 KEYS: Final = ("site=a", "site=b", "site=c")
-FILES_A_RUN: Final = 12  # of a second each: a run that starts meets fewer of them than the horizon has seconds
+# Of a second each; fewer than the horizon has seconds. After a kill each one is a batch, before the run's first step:
+FILES_A_RUN: Final = 5  # with twelve, three quarters of a kill's time were batches
 FEED_S: Final = 0.3  # between two
 STEPS: Final = (1, 1, 1, 2)  # of a run before it is killed; each run begins with others, after each is a pause
 MOMENT_S: Final = 3.0  # of every other kill, after its last step has begun, at most: it may meet the batch after it
