@@ -12,7 +12,9 @@ from edge_agent.machines.events import (
     AcceptLoss,
     Beat,
     ClockChanged,
+    Command,
     Configured,
+    LinkDown,
     LinkUp,
     Publish,
     Receipted,
@@ -314,6 +316,51 @@ def asked_and_answered(choice: ParentChoice, seconds: range, *, first: bool, unf
                 choice.answered(each, second * S)
         present = choice.wanted(present, second * S, waits=False, unfinished=unfinished)
     return present
+
+
+def test_what_was_open_goes_to_the_new_parent_if_a_node_starts_with_another_one() -> None:
+    """protocol 1.3, 1.5: the flush of a start is in the epoch of the move, and it says it only once."""
+    site = Site()
+    site.run(5)
+    open_us = site.now_us + S // 2
+    read(site.host, open_us, 70, site.now_us)
+    site.host.do(Tick(), site.now_us + S)
+    old = site.box.epoch
+    again = gateway_host(site.host.disk, site.now_us + 2 * S, settings=replace(SETTINGS, parents=("B",)))
+    for second in range(3, 9):
+        again.do(Tick(), site.now_us + second * S)
+    assert again.machine.outbox.parent == "B"
+    (leave,) = (frame for frame in again.frames if frame.leave is not None)
+    assert (leave.epoch, leave.leave) == (old, again.machine.outbox.epoch)
+    sums = [
+        (frame.epoch, int(row))
+        for frame in again.frames
+        for part in frame.groups
+        for section in part.sections
+        for row in section.partials.states["sum"].tolist()
+    ]
+    assert sums == [(again.machine.outbox.epoch, 71)]
+
+
+def test_a_line_ends_behind_the_last_epoch_of_which_the_parent_may_have_a_frame() -> None:
+    """protocol 1.5: an epoch that was never published moves with its frames, and the leave follows the one before."""
+    site = Site()
+    site.run(5)
+    host, published = site.host, site.box.epoch
+    host.do(LinkDown(), site.now_us)
+    host.do(Command("rebirth"), site.now_us)
+    host.do(Tick(), site.now_us + S)
+    unsent = site.box.epoch
+    last = max(seq for epoch, seq in host.disk.frames if epoch == published)
+    assert unsent != published
+    for second in range(2, 130):
+        for action in host.do(Tick(), site.now_us + second * S):
+            if isinstance(action, Beat) and action.to == "B":
+                host.do(Receipted(Receipt(action.heartbeat.epoch, OF_B, 0)), site.now_us + second * S)
+    assert site.box.parent == "B"
+    (leave,) = (frame for frame in host.frames if frame.leave is not None)
+    assert (leave.epoch, leave.seq, leave.leave) == (published, last + 1, site.box.epoch)
+    assert not any(epoch == unsent for epoch, _ in host.disk.frames)
 
 
 def test_a_node_goes_back_to_a_parent_that_has_answered_for_long_without_a_break() -> None:
