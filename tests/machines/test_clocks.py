@@ -275,8 +275,8 @@ def test_a_step_of_a_region_s_clock_is_no_silence_of_a_line_and_ends_none(by_us:
     """protocol 1.4, 4.3: the newer of two lines waits as long as before. known: the step is seen."""
     query = Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0)
     host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
-    host.accepted(T0)
-    host.do(LowerLink(up=True), T0)
+    host.accepted(T0 - 2 * GRACE)
+    host.do(LowerLink(up=True), T0 - 2 * GRACE)  # so that its silence counts
     lines = [Sender("a", query), Sender("a", query)]
     lines[1].outbox.random = Random(5)
     births = [line.birth() for line in lines]

@@ -244,6 +244,27 @@ def test_frames_given_up_for_a_former_parent_are_declared_to_the_next_journal_to
     assert any(g.start_us <= lost_us - S < g.end_us for g in site.declared(known) if g.reason == IN_DOUBT)
 
 
+def test_losses_of_two_former_parents_that_are_accepted_at_once_are_both_declared() -> None:
+    """protocol 1.5, 3.7: with a new epoch, whose birth names none of those before the moves."""
+    site = Site()
+    site.take(gateway_host(settings=replace(SETTINGS, parents=("A", "B", "C"))))
+    site.journals["C"], site.answering = 9, {"A", "B", "C"}
+    site.host.do(LinkUp(), site.now_us)
+    for silent in ("A", "B"):
+        site.run(5)
+        site.answering -= {silent}
+        site.run(150)
+    assert (site.box.parent, {*site.box.former_lines.waiting()}) == ("C", {"A", "B"})
+    known, epoch = len(site.host.frames), site.box.epoch
+    site.host.do(AcceptLoss(""), site.now_us)
+    site.run(3)
+    declared = {(gap.start_us, gap.end_us) for gap in site.declared(known) if gap.reason == IN_DOUBT}
+    given_up = site.host.machine.given_up
+    assert [each.parent for each in given_up] == ["A", "B"]
+    assert declared >= {(each.from_us, each.upto_us) for each in given_up}
+    assert site.box.epoch != epoch
+
+
 def test_while_all_parents_are_away_a_node_moves_once_and_then_to_the_one_that_answers_first() -> None:
     """protocol 1.5: each move rewrites all that waits. A third parent is asked too."""
     choice = ParentChoice(("A", "B", "C"), 60 * S, 300 * S)
