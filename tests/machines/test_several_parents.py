@@ -198,6 +198,20 @@ def birth(epoch: int, journal: int) -> Frame:
     return Frame(epoch, 0, Birth(epoch << 32, journal, None, "1"))
 
 
+def test_an_epoch_that_goes_to_another_parent_names_none_that_stays_with_the_former_one() -> None:
+    """protocol 1.2, 1.5: the new parent would wait for it for ever."""
+    spool = {(5, 0): birth(5, OF_A), (6, 0): birth(6, 0)}
+    spool[6, 0] = replace(spool[6, 0], birth=Birth(6 << 32, 0, (5, 1), "1"))
+    box = Outbox("a", Random(1), version="1", lost=True)
+    box.parent = "A"
+    box.take_over((SpooledFrame(5, 0, True), SpooledFrame(5, 1, True), SpooledFrame(6, 0, False)))
+    assert box.end_line("B", lambda *key: spool[key[0], key[1]]) is None
+    assert [*box.former_lines.lines["A"].pending] == [(5, 0), (5, 1)]
+    (again,) = box.take_replaced()
+    assert again.birth is not None
+    assert (again.epoch, again.birth.predecessor) == (6, None)
+
+
 def test_an_epoch_whose_birth_is_damaged_and_forgotten_is_given_up_and_the_next_says_that_it_is_lost() -> None:
     """protocol 3.6, 1.2: nobody waits for it, and no process ends."""
     spool = {(6, 0): birth(6, 0)}
