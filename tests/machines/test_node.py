@@ -81,6 +81,10 @@ def test_the_command_rebirth_begins_an_epoch_that_says_everything_anew() -> None
     assert births[1].birth is not None
     assert births[1].birth.predecessor == (first, host.frames[host.frames.index(births[1]) - 1].seq)
     assert [leaf.node for members in births[1].members for leaf in members.leaves] == ["a"]
+    before = host.frames[host.frames.index(births[1]) - 1]
+    assert before is not births[0], "frames of the first epoch may wait for its numbers"
+    assert before.define is not None
+    assert [group for _, group in before.define.groups] == [QUERY.group]
 
 
 def test_a_parent_that_quarantined_a_receipted_frame_is_told_everything_anew() -> None:

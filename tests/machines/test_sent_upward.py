@@ -67,3 +67,11 @@ def test_promises_that_were_made_while_the_clock_was_ahead_are_lowered_with_its_
     membership: Any = SimpleNamespace(published_us=NOW - S)
     sent.stepped_back(NOW, {QUERY.group: membership})
     assert sent.promised() == {ended: NOW, QUERY.group: NOW - S}
+
+
+def test_of_a_group_that_ended_only_the_promise_is_left() -> None:
+    """protocol 4.4, 2.5: heartbeats and births name it no more."""
+    sent = SentUpward()
+    sent.of(QUERY.group).frontier_us = NOW
+    sent.end(QUERY.group, NOW)
+    assert (dict(sent.frontiers()), sent.promised()) == ({}, {QUERY.group: NOW})
