@@ -19,7 +19,17 @@ from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.clock_steps import ClockSteps
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.events import Action, Arrived, Beat, ClockChanged, Configured, Quarantine, Read, Tick
+from edge_agent.machines.events import (
+    Action,
+    Arrived,
+    Beat,
+    ClockChanged,
+    Configured,
+    LowerLink,
+    Quarantine,
+    Read,
+    Tick,
+)
 from edge_agent.machines.gateway import held_readings
 from edge_agent.machines.gateway.gateway import NEVER_KNOWN, Gateway
 from edge_agent.machines.gateway.held_readings import MOST_HELD, HeldReadings
@@ -257,6 +267,30 @@ def test_a_child_that_is_as_far_ahead_as_its_region_is_believed_once_that_has_st
         (membership,) = host.machine.parent.children.memberships.values()
         doubted = known and 20 <= second < 80
         assert membership.members["a"].frontier_us == (T0 + 18 * S if doubted else now_us - S), second
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("by_us", [3_600 * S, -3_600 * S])
+def test_a_step_of_a_region_s_clock_is_no_silence_of_a_line_and_ends_none(by_us: int, known: bool) -> None:
+    """protocol 1.4, 4.3: the newer of two lines waits as long as before. known: the step is seen."""
+    query = Query("q", 1, "s", Tumbling(S), SUM, lateness_us=0)
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0 - 2 * GRACE)
+    host.do(LowerLink(up=True), T0 - 2 * GRACE)  # so that its silence counts
+    lines = [Sender("a", query), Sender("a", query)]
+    lines[1].outbox.random = Random(5)
+    births = [line.birth() for line in lines]
+    for birth in births:
+        assert birth.birth is not None
+        birth = replace(birth, birth=replace(birth.birth, journal=host.machine.journal))
+        host.do(Arrived((("a", birth, None),)), T0)
+    inbox, now_us, in_force = host.machine.parent.inbox, T0, list[int]()
+    for second in range(1, 101):
+        now_us += S + (by_us if second == 30 else 0)
+        seen = second == 30 and (known or by_us > 0)  # a step forward that nobody sees is time that passes
+        host.do(ClockChanged(True, "boot", 0, by_us) if seen else Tick(), now_us)
+        in_force.append(inbox.current["a"])
+    assert in_force[55:95:39] == [births[0].epoch, births[1].epoch]
 
 
 @pytest.mark.parametrize("restart", [False, True])

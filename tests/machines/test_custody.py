@@ -32,9 +32,11 @@ from edge_agent.machines.events import (
     Configured,
     LowerLink,
     Publish,
+    Quarantine,
     Read,
     Receipted,
     Restored,
+    Retire,
     SendReceipt,
     Tick,
 )
@@ -143,6 +145,20 @@ def test_a_message_that_is_no_frame_voids_no_window() -> None:
     (gap,) = (gap for frame in region.frames for gap in frame.gaps)
     assert (gap.groups, gap.readings, gap.nodes, gap.reason) == ((), 0, ("a",), "quarantined: not CBOR")
     assert gap.detail.startswith("5 bytes, sha256 ")
+
+
+def test_a_retired_child_declares_nothing_with_messages_that_are_no_frames() -> None:
+    """protocol 1.5, 3.6: nobody expects it, and its noise must not fill the frames of the others."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    region.do(came(("a", child.birth(T0)), ("a", child.send(frontier_us=T0 + 2 * S))), T0 + S)
+    region.do(Retire("a"), T0 + 2 * S)
+    region.do(Tick(), T0 + 3 * S)
+    known = len(region.frames)
+    out = region.do(Arrived((("a", BadEnvelope("not CBOR", b"noise"), None),)), T0 + 4 * S)
+    region.do(Tick(), T0 + 5 * S)
+    assert [action.payload for action in out if isinstance(action, Quarantine)] == [b"noise"]
+    assert [gap for frame in region.frames[known:] for gap in frame.gaps] == []
 
 
 def test_a_merger_passes_gap_records_on_unchanged_and_once() -> None:

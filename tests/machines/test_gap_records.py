@@ -183,3 +183,15 @@ def test_of_a_record_that_is_larger_than_a_frame_one_piece_stands_for_frames_and
     )
     unknown = promises.pages(Step(gaps=(replace(gap, readings=-1),)), {}, {}, StatedExceptions(), 200)
     assert {piece.readings for page in unknown for piece in page.gaps} == {-1}
+
+
+def test_a_record_keeps_the_last_frontier_and_registers_though_later_frames_state_none() -> None:
+    """protocol 3.5, 5.2: without a register its open session would be none, and the session before it complete."""
+    exception = ExcludedLeaf("b", 1, 1)
+    frames = [
+        Frame(7, 1, groups=(GroupPart(0, 5, registers=((0, 7), (1, 3))),)),
+        Frame(7, 2, groups=(GroupPart(0, more=(exception,)),)),
+        Frame(7, 3, groups=(GroupPart(0, registers=((1, None),)),)),
+    ]
+    (part,) = record_of(frames, {0: GROUP}, (GROUP,)).groups
+    assert (part.frontier_us, part.registers, part.more) == (5, ((0, 7), (1, None)), (exception,))

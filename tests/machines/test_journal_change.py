@@ -91,6 +91,8 @@ def test_what_the_old_journal_had_is_declared_before_any_row_goes_to_the_new_one
     merger.do(Tick(), T0 + 14 * S)
     first = next(i for i, frame in enumerate(merger.frames) if frame.readings)
     assert any(gap.reason == JOURNAL_LOST for frame in merger.frames[:first] for gap in frame.gaps)
+    passed_on = [gap for frame in merger.frames for gap in frame.gaps]
+    assert len(passed_on) == len(set(passed_on)), "ahead of the rows, and not with them again"
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from edge_agent.algebra.frame import DAMAGED, Frame, Receipt
+from collections.abc import Callable, Mapping
+
+from edge_agent.algebra.frame import DAMAGED, Frame, Leaf, Receipt
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.errors import PortError
 from edge_agent.machines.checkpoint.slots import LateExtentState
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.late_extents import MOST, LateExtents
+from edge_agent.machines.uplink.step import GroupStep, Step
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 
 QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
@@ -42,6 +46,70 @@ def test_the_record_of_a_damaged_frame_covers_its_late_rows_and_names_its_leaves
     assert applied.effect.frame is not None
     found = [(gap.start_us, gap.end_us, gap.nodes) for gap in applied.effect.frame.gaps]
     assert found == [(90 * S, 100 * S + 1, ("g",)), (20 * S, 30 * S, ("g",))]
+
+
+def unsent() -> tuple[Sender, dict[tuple[int, int], Frame]]:
+    """One whose birth is receipted; then its parent was away. Its first frame has late rows and all definitions."""
+    sender = at_work()
+    sender.outbox.receipt(Receipt(sender.outbox.epoch, JOURNAL, 2), lambda *_: Frame(0, 0))
+    sender.outbox.link(up=False)
+    sender.outbox.snapshot()  # a commit
+    sent = [
+        sender.send((at * S, (at + 10) * S, key, 1.0), late=at < 50) for at, key in ((30, "k=2"), (60, ""), (70, ""))
+    ]
+    return sender, {(frame.epoch, frame.seq): frame for frame in sent}
+
+
+def damaged(frames: Mapping[tuple[int, int], Frame], *bad: int) -> Callable[[int, int], Frame]:
+    """Reads a spool in which the frames with some seqs are damaged."""
+
+    def load(epoch: int, seq: int) -> Frame:
+        if seq in bad:
+            raise PortError(f"frame ({epoch}, {seq}) fails its checksum")
+        return frames[epoch, seq]
+
+    return load
+
+
+def test_the_record_of_a_damaged_frame_that_a_full_spool_drops_covers_its_late_rows_too() -> None:
+    """protocol 3.5, 3.6, 2.4, 9.1: and defines its numbers. Its readings are in no book any more."""
+    sender, frames = unsent()
+    sender.outbox.drop(5, damaged(frames, 2))
+    (record,) = sender.outbox.take_replaced()
+    assert {(gap.reason, gap.start_us, gap.end_us) for gap in record.gaps if gap.reason == DAMAGED} == {
+        (DAMAGED, 0, 0),
+        (DAMAGED, 30 * S, 40 * S),
+    }
+    assert record.define is not None
+    assert "k=2" in record.define.keys[1]
+    assert (sender.outbox.book()["lost"], sender.outbox.book()["lost_frames"]) == (2, 1)
+
+
+def test_a_damaged_birth_stays_where_a_full_spool_drops_frames() -> None:
+    """protocol 1.2, 3.5: with a record in its place its epoch would never begin, and none after it."""
+    sender = Sender("g", QUERY)
+    sent = [sender.birth(), *(sender.send((at * S, (at + 1) * S, "", 1.0)) for at in range(3))]
+    frames = {(frame.epoch, frame.seq): frame for frame in sent}
+    sender.outbox.drop(5, damaged(frames, 0))
+    assert [record.seq for record in sender.outbox.take_replaced() if record.birth is None] == [1]
+    assert (sender.outbox.epoch, 0) in sender.outbox.pending
+
+
+def test_of_a_damaged_frame_that_moves_to_a_new_journal_the_late_rows_are_declared() -> None:
+    """protocol 3.6, 3.7, 9.1: also if the move takes several commits."""
+    sender, frames = unsent()
+    box, load = sender.outbox, damaged(frames, 2)
+    box.receipt(Receipt(0, JOURNAL + 1, 0), load)
+    joined = box.join_journal(load, {QUERY.group: 50 * S}, {QUERY.group: ("g",)})
+    assert joined.begins
+    box.draw(anew=True)
+    box.open(Step((GroupStep(QUERY.group, leaves=(Leaf("g", box.epoch),)),)))
+    assert [(each.start_us, each.end_us) for each in box.snapshot().late] == [(30 * S, 40 * S)]
+    moved = box.moved_steps(load, 10)
+    found = {(gap.reason, gap.start_us, gap.end_us) for step in moved for gap in step.gaps}
+    assert found == {(DAMAGED, 0, 0), (DAMAGED, 30 * S, 40 * S)}
+    assert box.book()["lost_frames"] == 1
+    assert box.snapshot().late == []
 
 
 def test_what_is_receipted_is_remembered_no_more() -> None:

@@ -75,3 +75,12 @@ def test_of_many_sendings_none_is_forgotten_early_and_those_of_a_minute_share_an
             assert known, second
         elif T0 + second * S <= now_us - LATE_US - MINUTE_US:
             assert not known, second
+
+
+def test_sendings_of_a_minute_share_an_entry_that_holds_for_all_whatever_their_order() -> None:
+    """protocol 3.7: late rows come from anywhere."""
+    sendings, starts = LateSendings({}), [((37 * at) % 101) * S for at in range(101)]
+    for start_us in starts:
+        sendings.note(ONE, start_us, start_us + S)
+    ((group, first_us, last_us),) = {*sendings.recent()} - {(ONE, at, at + S) for at in starts}
+    assert (group, first_us, last_us) == (ONE, 0, 101 * S)

@@ -169,6 +169,7 @@ def test_a_birth_that_nobody_got_and_that_is_damaged_goes_to_the_new_parent_as_a
     frame = {(each.epoch, each.seq): each for each in (*box.take_replaced(), *box.learnt_journal())}[box.epoch, 0]
     assert frame.birth is not None
     assert (frame.birth.journal, [gap.reason for gap in frame.gaps]) == (NEW, ["damaged"])
+    assert box.book()["lost_frames"] == 1
 
 
 def test_a_damaged_birth_for_the_parent_before_is_replaced_by_one_for_its_journal() -> None:

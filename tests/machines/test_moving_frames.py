@@ -90,6 +90,15 @@ def started_again(host: SimulatedHost[Gateway], seconds: int) -> SimulatedHost[G
     return again
 
 
+def test_frames_that_define_numbers_again_leave_the_spool_with_those_that_they_explain() -> None:
+    """protocol 1.5, 3.7: the next process would send them to the new parent, as frames of an epoch without a birth."""
+    host, old, seconds = many_unsent()
+    for i in range(1, 6):
+        host.do(Tick(), T0 + (seconds + i) * S)
+    assert not any(epoch in old for epoch, _ in host.disk.frames)
+    assert host.machine.outbox.leaving == 0
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_restart_goes_on_to_move_frames_and_none_is_lost(restarted: bool) -> None:
     """protocol 1.5, 3.7: the last of them define their numbers again. No promise comes before their rows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ from edge_agent.machines.events import (
 )
 from edge_agent.machines.gateway.source import same_position
 from edge_agent.machines.node import FAILED, QUIET_US
-from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, gateway_host, read
+from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, S, gateway_host, read
 
 
 def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush() -> None:
@@ -79,6 +81,26 @@ def test_the_command_rebirth_begins_an_epoch_that_says_everything_anew() -> None
     assert births[1].birth is not None
     assert births[1].birth.predecessor == (first, host.frames[host.frames.index(births[1]) - 1].seq)
     assert [leaf.node for members in births[1].members for leaf in members.leaves] == ["a"]
+    before = host.frames[host.frames.index(births[1]) - 1]
+    assert before is not births[0], "frames of the first epoch may wait for its numbers"
+    assert before.define is not None
+    assert [group for _, group in before.define.groups] == [QUERY.group]
+
+
+def test_a_parent_that_quarantined_a_receipted_frame_is_told_everything_anew() -> None:
+    """protocol 2.4, 3.2: the frame may have been the one that defined numbers."""
+    host = gateway_host()
+    host.accepted(T0)
+    read(host, T0, 5, T0)
+    host.do(Tick(), T0 + 9 * S)
+    box, first = host.machine.outbox, host.machine.outbox.epoch
+    receipt = Receipt(first, JOURNAL, box.seq)
+    host.do(Receipted(receipt), T0 + 9 * S)
+    assert box.epoch == first
+    host.do(Receipted(replace(receipt, quarantined=(1,))), T0 + 9 * S)
+    assert box.epoch != first
+    birth = next(frame for frame in host.frames if frame.epoch == box.epoch)
+    assert [leaf.node for members in birth.members for leaf in members.leaves] == ["a"]
 
 
 def test_a_backward_step_of_the_clock_begins_an_epoch() -> None:

@@ -337,6 +337,33 @@ def test_frames_that_have_still_to_move_are_gone_with_the_journal_to_which_they_
     assert sum(gap.readings for frame in joined.frames for gap in frame.gaps if gap.readings > 0) == 5
 
 
+def test_an_epoch_that_goes_to_a_new_journal_as_it_is_says_nothing_of_the_former_one() -> None:
+    """protocol 1.2, 1.3, 3.7: it follows the record of what is in doubt, and its other frames wait behind it."""
+    box, spool = opened(), dict[tuple[int, int], Frame]()
+    published = box.epoch
+    for frame in box.put(step(release(["x"], [0]), frontier_us=S)) + box.flush(step(release(["x"], [0]))):
+        spool[frame.epoch, frame.seq] = frame
+    box.marks()
+    box.committed()
+    box.draw()
+    unsent = [*box.open(Step((GroupStep(GROUP, S, leaves=(Leaf("a", box.epoch),)),)))]
+    unsent += box.put(step(release(["x"], [0]), frontier_us=2 * S))
+    spool |= {(frame.epoch, frame.seq): frame for frame in unsent}
+    assert unsent[0].birth is not None
+    assert (unsent[0].birth.flush, unsent[0].birth.held) == (1, (published,))
+    box.receipt(Receipt(0, 8, 0), no_frame)
+    joined = box.join_journal(lambda *key: spool[key[0], key[1]], {GROUP: S}, {GROUP: ("a",)})
+    last = joined.frames[-1]
+    (birth,) = box.take_replaced()
+    assert birth.birth is not None
+    before = last.epoch, last.seq
+    assert (birth.birth.journal, birth.birth.predecessor) == (8, before)
+    assert (birth.birth.flush, birth.birth.held) == (None, None)
+    assert box.snapshot().births[box.epoch].predecessor == before
+    waiting = [(frame.epoch, frame.seq) for frame in (*joined.frames, *unsent)]
+    assert list(box.pending) == waiting
+
+
 def test_a_leaf_that_has_moved_since_a_merger_moved_is_listed_with_its_own_move() -> None:
     """protocol 1.5"""
     box = outbox()
@@ -570,6 +597,29 @@ def test_a_damaged_frame_takes_no_place_among_those_in_flight_and_its_record_is_
     box.receipt(Receipt(box.epoch, 7, 3), no_frame)
     assert box.damaged(box.epoch, 1) == []
     assert (box.take_replaced(), box.spooled) == ([], 0)
+
+
+def test_the_record_of_a_frame_that_is_given_up_keeps_all_but_its_rows() -> None:
+    """protocol 3.6: else the parent would expect a leaf that has gone, or not know a number."""
+    box = opened()
+    group = GroupStep(GROUP, S, (release(["x"], [0]),), leaves=(Leaf("b", 3),), dropped=("c",))
+    (frame,) = box.put(Step((group,), ("a definition",)))
+    box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    now_us = 0
+    while not box.replaced:
+        now_us += 200 * S
+        for publish in box.publish(now_us):
+            box.sent(publish.epoch, publish.seq)
+        box.receipt(Receipt(box.epoch, 7, 1, ((2, 2),)), lambda _epoch, _seq: decoded(frame))
+    (record,) = box.take_replaced()
+    kept = decoded(frame)
+    assert frame.readings == 1
+    assert (record.readings, record.gaps[0].groups) == (0, (GROUP,))
+    assert (record.define, record.members) == (kept.define, kept.members)
+    assert [part.frontier_us for part in record.groups] == [S]
+    assert {name for change in record.members for name in change.dropped} == {"c"}
 
 
 def test_a_frame_of_an_earlier_epoch_that_is_given_up_is_declared_for_all_groups() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import window_coverage
-from edge_agent.algebra.frame import Frame, Gap, Receipt
+from edge_agent.algebra.frame import DAMAGED, Frame, Gap, Receipt
 from edge_agent.machines.checkpoint.slots import LATE_SENT
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges, ReceivedSeqs
@@ -17,6 +17,7 @@ from edge_agent.machines.events import Committed, LinkDown, LinkUp, Publish, Rec
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.uplink.gap_records import QUOTA
+from edge_agent.ports.spool import DamagedError
 from edge_agent.wire.frames import decode, encode
 from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, Disk, S, SimulatedHost, gateway_host, read
 
@@ -164,6 +165,23 @@ def test_of_published_frames_neither_those_in_flight_go_nor_records_that_took_th
         box.replaced.clear()
         records = [key for key, (frame, _) in host.disk.frames.items() if any(g.reason == QUOTA for g in frame.gaps)]
         assert records == may_go[: 3 * second]
+
+
+def test_a_frame_whose_bytes_are_damaged_is_dropped_as_a_loss_of_every_group() -> None:
+    """protocol 3.5, 3.6: nobody knows what was in it."""
+    host, records = outage(15, quota_bytes=None), dict[tuple[int, int], Frame]()
+    box = host.machine.outbox
+
+    def load(epoch: int, seq: int) -> Frame:
+        if seq == 3:
+            raise DamagedError("fails its checksum")
+        return records.get((epoch, seq)) or host.disk.load(epoch, seq)
+
+    for _ in range(2):  # its record defines all numbers, so a record of others ends before it
+        box.drop(5, load)
+        records |= {(record.epoch, record.seq): record for record in box.take_replaced()}
+    lost = [gap for record in records.values() for gap in record.gaps if gap.reason == DAMAGED]
+    assert [(gap.groups, gap.readings, gap.run) for gap in lost] == [((QUERY.group,), -1, 0)]
 
 
 def test_an_earlier_record_is_part_of_the_next_one() -> None:

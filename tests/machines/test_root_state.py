@@ -28,6 +28,7 @@ from edge_agent.root.decision.session_tracker import OpenSessions
 from edge_agent.root.decision.transition import sweep
 from edge_agent.root.decision.work import TooLate, identity
 from edge_agent.root.elapsed_time import ElapsedTime
+from edge_agent.root.punctuation_state import PunctuationWindows
 from edge_agent.wire.heads import Part
 from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
@@ -64,6 +65,28 @@ def test_no_row_counts_as_revised_after_now_once_the_clock_of_the_lander_has_gon
     known.revised[PLACE] = 1_000
     known.at(10)
     assert known.revised[PLACE] == 10
+
+
+def test_no_window_between_markers_counts_as_revised_after_now_either() -> None:
+    """protocol 8.1, 8.3"""
+    known = state()
+    known.markers.windows |= {KEY: PunctuationWindows(revised_us=1_000), QueryKey("new", 1): PunctuationWindows()}
+    known.at(1_000)
+    known.at(10)
+    assert [windows.revised_us for windows in known.markers.windows.values()] == [10, None]
+
+
+def test_the_run_that_decided_a_batch_is_known_while_a_table_may_have_rows_of_it() -> None:
+    """protocol 8.2: by it the quarantined messages of the batch are found."""
+    known = state()
+    for number, run in enumerate(("a", "a", "b", "b", "c")):
+        known.own(number, run)
+    known.disown(1)
+    assert [known.owner_of(number) for number in range(6)] == ["a", "a", "b", "b", "c", "c"]
+    known.disown(2)
+    assert known.owners == [(2, "b"), (4, "c")]
+    known.disown(9)
+    assert known.owner_of(9) == "c"
 
 
 def test_the_mark_of_a_group_of_sessions_never_falls() -> None:

@@ -7,15 +7,17 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from edge_agent.algebra.frame import Leaf
+import numpy as np
+
+from edge_agent.algebra.frame import ExcludedLeaf, Leaf
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.events import Arrived, Command, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.region.sent_upward import SentUpward
-from edge_agent.machines.uplink.step import GroupStep, Step
+from edge_agent.machines.region.sent_upward import SentGroup, SentUpward
+from edge_agent.machines.uplink.step import GroupStep, Hints, Step
 from tests.support.machines.scripted_child import GRACE, SUM, S, Sender
 from tests.support.machines.simulated_host import JOURNAL, SimulatedHost
 
@@ -45,6 +47,18 @@ def test_a_birth_does_not_state_again_what_held_only_until_the_last_frame_of_the
     assert {leaf: us for leaf, (us, _) in frontiers.items()} == {"g": NOW + S, "h": NOW + S}
 
 
+def test_a_step_whose_promise_is_withheld_states_the_exceptions_of_before_and_remembers_them() -> None:
+    """protocol 4.6, 5.2: else no later step would end them. Those of leaves that it drops end with the leaves."""
+    merger, group = Merger(NodeSettings("m", max_keys=1), Random(1), grace_us=GRACE), QUERY.group
+    stay, gone = (ExcludedLeaf(name, NOW, NOW) for name in ("stay", "gone"))
+    merger.sent.groups[group] = SentGroup(NOW, {"stay": Leaf("stay", 1)}, exceptions=(), excepted=(gone, stay))
+    hints = Hints(["k=1", "k=2"], np.arange(2), np.full(2, NOW))
+    (each,) = merger._withhold(Step((GroupStep(group, NOW, exceptions=(), hints=hints),))).groups
+    assert (each.frontier_us, each.exceptions) == (None, (stay,))
+    sent = merger.sent.of(group)
+    assert (sent.exceptions, sent.excepted) == ((stay,), (stay,))
+
+
 def test_promises_that_were_made_while_the_clock_was_ahead_are_lowered_with_its_step_back() -> None:
     """protocol 4.4"""
     sent, ended = SentUpward(), replace(QUERY.group, source="t")
@@ -53,3 +67,11 @@ def test_promises_that_were_made_while_the_clock_was_ahead_are_lowered_with_its_
     membership: Any = SimpleNamespace(published_us=NOW - S)
     sent.stepped_back(NOW, {QUERY.group: membership})
     assert sent.promised() == {ended: NOW, QUERY.group: NOW - S}
+
+
+def test_of_a_group_that_ended_only_the_promise_is_left() -> None:
+    """protocol 4.4, 2.5: heartbeats and births name it no more."""
+    sent = SentUpward()
+    sent.of(QUERY.group).frontier_us = NOW
+    sent.end(QUERY.group, NOW)
+    assert (dict(sent.frontiers()), sent.promised()) == ({}, {QUERY.group: NOW})

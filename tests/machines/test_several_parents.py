@@ -12,7 +12,9 @@ from edge_agent.machines.events import (
     AcceptLoss,
     Beat,
     ClockChanged,
+    Command,
     Configured,
+    LinkDown,
     LinkUp,
     Publish,
     Receipted,
@@ -196,6 +198,20 @@ def birth(epoch: int, journal: int) -> Frame:
     return Frame(epoch, 0, Birth(epoch << 32, journal, None, "1"))
 
 
+def test_an_epoch_that_goes_to_another_parent_names_none_that_stays_with_the_former_one() -> None:
+    """protocol 1.2, 1.5: the new parent would wait for it for ever."""
+    spool = {(5, 0): birth(5, OF_A), (6, 0): birth(6, 0)}
+    spool[6, 0] = replace(spool[6, 0], birth=Birth(6 << 32, 0, (5, 1), "1"))
+    box = Outbox("a", Random(1), version="1", lost=True)
+    box.parent = "A"
+    box.take_over((SpooledFrame(5, 0, True), SpooledFrame(5, 1, True), SpooledFrame(6, 0, False)))
+    assert box.end_line("B", lambda *key: spool[key[0], key[1]]) is None
+    assert [*box.former_lines.lines["A"].pending] == [(5, 0), (5, 1)]
+    (again,) = box.take_replaced()
+    assert again.birth is not None
+    assert (again.epoch, again.birth.predecessor) == (6, None)
+
+
 def test_an_epoch_whose_birth_is_damaged_and_forgotten_is_given_up_and_the_next_says_that_it_is_lost() -> None:
     """protocol 3.6, 1.2: nobody waits for it, and no process ends."""
     spool = {(6, 0): birth(6, 0)}
@@ -240,6 +256,27 @@ def test_frames_given_up_for_a_former_parent_are_declared_to_the_next_journal_to
     site.run(5)
     assert site.box.journal == 9
     assert any(g.start_us <= lost_us - S < g.end_us for g in site.declared(known) if g.reason == IN_DOUBT)
+
+
+def test_losses_of_two_former_parents_that_are_accepted_at_once_are_both_declared() -> None:
+    """protocol 1.5, 3.7: with a new epoch, whose birth names none of those before the moves."""
+    site = Site()
+    site.take(gateway_host(settings=replace(SETTINGS, parents=("A", "B", "C"))))
+    site.journals["C"], site.answering = 9, {"A", "B", "C"}
+    site.host.do(LinkUp(), site.now_us)
+    for silent in ("A", "B"):
+        site.run(5)
+        site.answering -= {silent}
+        site.run(150)
+    assert (site.box.parent, {*site.box.former_lines.waiting()}) == ("C", {"A", "B"})
+    known, epoch = len(site.host.frames), site.box.epoch
+    site.host.do(AcceptLoss(""), site.now_us)
+    site.run(3)
+    declared = {(gap.start_us, gap.end_us) for gap in site.declared(known) if gap.reason == IN_DOUBT}
+    given_up = site.host.machine.given_up
+    assert [each.parent for each in given_up] == ["A", "B"]
+    assert declared >= {(each.from_us, each.upto_us) for each in given_up}
+    assert site.box.epoch != epoch
 
 
 def test_while_all_parents_are_away_a_node_moves_once_and_then_to_the_one_that_answers_first() -> None:
@@ -314,6 +351,51 @@ def asked_and_answered(choice: ParentChoice, seconds: range, *, first: bool, unf
                 choice.answered(each, second * S)
         present = choice.wanted(present, second * S, waits=False, unfinished=unfinished)
     return present
+
+
+def test_what_was_open_goes_to_the_new_parent_if_a_node_starts_with_another_one() -> None:
+    """protocol 1.3, 1.5: the flush of a start is in the epoch of the move, and it says it only once."""
+    site = Site()
+    site.run(5)
+    open_us = site.now_us + S // 2
+    read(site.host, open_us, 70, site.now_us)
+    site.host.do(Tick(), site.now_us + S)
+    old = site.box.epoch
+    again = gateway_host(site.host.disk, site.now_us + 2 * S, settings=replace(SETTINGS, parents=("B",)))
+    for second in range(3, 9):
+        again.do(Tick(), site.now_us + second * S)
+    assert again.machine.outbox.parent == "B"
+    (leave,) = (frame for frame in again.frames if frame.leave is not None)
+    assert (leave.epoch, leave.leave) == (old, again.machine.outbox.epoch)
+    sums = [
+        (frame.epoch, int(row))
+        for frame in again.frames
+        for part in frame.groups
+        for section in part.sections
+        for row in section.partials.states["sum"].tolist()
+    ]
+    assert sums == [(again.machine.outbox.epoch, 71)]
+
+
+def test_a_line_ends_behind_the_last_epoch_of_which_the_parent_may_have_a_frame() -> None:
+    """protocol 1.5: an epoch that was never published moves with its frames, and the leave follows the one before."""
+    site = Site()
+    site.run(5)
+    host, published = site.host, site.box.epoch
+    host.do(LinkDown(), site.now_us)
+    host.do(Command("rebirth"), site.now_us)
+    host.do(Tick(), site.now_us + S)
+    unsent = site.box.epoch
+    last = max(seq for epoch, seq in host.disk.frames if epoch == published)
+    assert unsent != published
+    for second in range(2, 130):
+        for action in host.do(Tick(), site.now_us + second * S):
+            if isinstance(action, Beat) and action.to == "B":
+                host.do(Receipted(Receipt(action.heartbeat.epoch, OF_B, 0)), site.now_us + second * S)
+    assert site.box.parent == "B"
+    (leave,) = (frame for frame in host.frames if frame.leave is not None)
+    assert (leave.epoch, leave.seq, leave.leave) == (published, last + 1, site.box.epoch)
+    assert not any(epoch == unsent for epoch, _ in host.disk.frames)
 
 
 def test_a_node_goes_back_to_a_parent_that_has_answered_for_long_without_a_break() -> None:

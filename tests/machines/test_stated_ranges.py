@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import LATEST_US, Serving
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.machines.region.stated_ranges import StatedRanges
 
-KEYS = [QueryKey("p", 1), QueryKey("q", 1), QueryKey("q", 2)]
+KEYS = [P := QueryKey("p", 1), QueryKey("q", 1), QueryKey("q", 2)]
 TIMES = st.dictionaries(st.sampled_from(KEYS), st.dictionaries(st.sampled_from("abc"), st.integers(1, 3), min_size=1))
 OF_ALL = st.dictionaries(st.sampled_from(KEYS), st.none() | st.integers(1, 3)).map(
     lambda found: {key: Serving(*key, start_us) for key, start_us in found.items()}
@@ -41,7 +41,11 @@ def one_by_one(ranges: StatedRanges) -> dict[QueryPlace, Serving]:
     return out
 
 
+LATER = [(StatedRanges({P: Serving(*P, us)}, ends={P: {"a": 9}}), set[QueryKey]()) for us in (1, 2)]
+
+
 @given(STEPS)
+@example(LATER)  # a leaf that only ends has the start of all
 def test_the_tier_above_has_after_each_step_what_the_merger_stated_one_by_one(
     steps: list[tuple[StatedRanges, set[QueryKey]]],
 ) -> None:

@@ -32,7 +32,7 @@ from edge_agent.algebra.frame import (
     Leaf,
 )
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
+from edge_agent.machines.checkpoint.slots import BirthState, LateExtentState, OutboxState
 from edge_agent.machines.events import Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
@@ -84,6 +84,7 @@ class FrameQueue:
         # the newest epoch whose frames still have to move into the present one, and those of all before it; 0: none
         self.leaving = 0
         self._to_move: deque[tuple[int, int]] = deque()  # these frames, in order
+        self._moving: set[int] = set()  # their epochs, and those whose frames have moved since
         self._left: dict[int, Numbers] = {}  # of their epochs, as far as known
         self._restated: list[Frame] = []  # the last of these frames, to be committed: they define the numbers again
         self._old_receipts = 0  # receipts of a former journal in a row
@@ -197,6 +198,7 @@ class FrameQueue:
     def _move_frames(self, keys: Sequence[FrameKey]) -> None:
         """Let frames never published move into the epoch that is drawn next."""
         self._to_move, self.leaving = deque(keys), self.epoch if keys else 0
+        self._moving = {epoch for epoch, _ in keys}
         self._left = {self.former[0]: Numbers.of(self.former[1]), self.epoch: Numbers.of(self.encoder)} if keys else {}
         if len(keys) > MOVED_AT_ONCE:  # a restart in between must know what their numbers mean
             flush = Flush(self.seq - 1)
@@ -391,8 +393,12 @@ class FrameQueue:
             former=self.former_lines.snapshot(),
             moved_from=self.moved_from[0],
             moved=[(group, list(leaves.values())) for group, leaves in self.moved_from[1].items()],
-            late=self.late.needed(lambda key: key in self.pending or self.former_lines.of(key) is not None),
+            late=self._needed_extents(),
         )
+
+    def _needed_extents(self) -> list[LateExtentState]:
+        moving, former = self._moving if self._to_move else (), self.former_lines
+        return self.late.needed(lambda key: key in self.pending or key[0] in moving or former.of(key) is not None)
 
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
         """Continue from the result of `snapshot` and the frames of the spool. Births without a journal are decoded."""
@@ -411,6 +417,7 @@ class FrameQueue:
         """Queue the frames of a spool for sending. If its slots are lost (1.2), this is called without `restore`."""
         epochs = list(dict.fromkeys(spooled.epoch for spooled in frames))
         moving = epochs[: epochs.index(self.leaving) + 1] if self.leaving in epochs else []
+        self._moving = set(moving)
         for spooled in frames:
             pending = self.former_lines.home(spooled.epoch, spooled.seq)
             if pending is None and spooled.epoch in moving:

@@ -374,7 +374,9 @@ class Outbox(FrameQueue):
                 out.append(moved(frame, self._numbers_of(key, load)))
                 self.sent_readings -= frame.readings  # counted again in the new epoch
             except (PortError, WireError, ValueError, KeyError):
-                out.append(Step(gaps=(Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged"),)))
+                gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged")
+                out.append(Step(gaps=(gap, *self.late.gaps(*key))))
+                self.lost_frames += 1
             self.forget.append(key)
         if not self._to_move:
             self.leaving = 0
@@ -458,7 +460,8 @@ class Outbox(FrameQueue):
         Frames never published go first: the oldest run of them gets one record. If there is none, published frames get
         a record each. Some frames may not be dropped, see `gap_records.may_go`. load: see `receipt`.
         """
-        run = gap_records.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load), count)
+        unread = set[FrameKey]()
+        run = gap_records.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load, unread), count)
         if run:
             records = [self._record_of(run)]
             for seq in range(run[0].seq + 1, run[-1].seq + gap_records.covers(run[-1])):
@@ -467,20 +470,23 @@ class Outbox(FrameQueue):
                     self.forget.append((run[0].epoch, seq))
         else:
             on_the_way = (key for key in self.pending.marked if key not in self._flying)
-            read = (self._read(key, load) for key in on_the_way)
+            read = (self._read(key, load, unread) for key in on_the_way)
             run = list(islice((f for f in read if gap_records.may_go(f) and not any(g.run for g in f.gaps)), count))
             records = [self._record_of([frame]) for frame in run]
         self.replaced += records
         readings = sum(frame.readings for frame in run)
         self.sent_readings -= readings
         self.lost_readings += readings
+        self.lost_frames += sum((frame.epoch, frame.seq) in unread for frame in run)
         return [Note("spool.dropped", {"frames": len(run), "readings": readings})] if run else []
 
-    def _read(self, key: tuple[int, int], load: Callable[[int, int], Frame]) -> Frame:
+    def _read(self, key: FrameKey, load: Load, unread: set[FrameKey]) -> Frame:
         try:
             return load(*key)
-        except (PortError, WireError):  # damaged on the disk: its content is unknown, so declare all groups
-            return Frame(*key, gaps=(Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1),))
+        except (PortError, WireError):  # damaged on the disk: a birth stays, of any other all is declared lost
+            unread.add(key)
+            frame = self._in_place_of(*key)
+            return replace(frame, gaps=tuple(replace(gap, detail="") for gap in frame.gaps))
 
     def _record_of(self, frames: list[Frame]) -> Frame:
         known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(frames[0].epoch)
