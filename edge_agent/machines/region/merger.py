@@ -328,12 +328,13 @@ class Merger(Node):
         parent, inbox = self.parent, self.parent.inbox
         self.sent.settle()
         self._receipts = self._owed_receipts()
+        memberships = parent.snapshot_memberships(history=False)
         rows: dict[str, object] = {
             **self._slots.changes(JOURNAL, self.journal),
             **self._slots.changes(JOURNAL_AGAIN, self.journal),
             **self._slots.changes(RECEIVED, parent.received),
             **self._slots.changes(CHILDREN, parent.children.snapshot()),
-            **self._membership_slots.changes(parent.snapshot_memberships(), parent.children.take_retired()),
+            **self._membership_slots.changes(memberships, parent.children.take_retired()),
             **self._slots.changes(PROMISED, self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():
