@@ -366,6 +366,20 @@ class GroupMembership:
                 out[leaf] = ExcludedLeaf(leaf, own_us, min(bound_us, *(expected[node].lowest_us for node in of)))
         return tuple(sorted(out.values(), key=lambda e: e.node))
 
+    @property
+    def settled(self) -> bool:
+        """Whether no leaf is on its way, and no two members list the same one."""
+        return not (self.moves.transit or self.moves.served or self.moves.reports or self._of_rosters()[0])
+
+    def level_at(self, frontier_us: int) -> bool:
+        """Whether it is settled, and no leaf of a member can be an exception at a frontier."""
+        moves = self.moves
+        return not (moves.transit or moves.served or moves.reports) and all(
+            not (member.out or member.exceptions or member.reached or member.frontier_us < frontier_us)
+            for member in self.members.values()
+            if member.leaves
+        )
+
     def registers(self) -> dict[str, dict[str, int]]:
         """Leaf -> registers of its member (key -> start), for coverage (4.7). Members left out are included."""
         out: dict[str, dict[str, int]] = {}
