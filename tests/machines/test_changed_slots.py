@@ -17,11 +17,13 @@ from edge_agent.machines.checkpoint.slots import HORIZON, MEMBERSHIPS, PROMISED,
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import Member
-from edge_agent.machines.events import Commit, LowerLink, Tick
+from edge_agent.machines.events import Arrived, Commit, LowerLink, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from tests.support.machines.simulated_host import T0, Disk, S, SimulatedHost, gateway_host, read
+from edge_agent.wire import snapshot
+from tests.support.machines.scripted_child import Sender, journalled
+from tests.support.machines.simulated_host import QUERY, T0, Disk, S, SimulatedHost, gateway_host, read
 
 GROUP = Group("s", "", ("machine",), 0)
 CONSTANT = ("layout", "horizon", "outbox", "journal", "journal_again", "received")
@@ -58,6 +60,21 @@ def test_a_quiet_commit_has_no_slot_that_stays_and_the_spool_has_them_all(kind: 
     assert len(stay) == (3 if kind == "gateway" else 6)
     assert not last.state.keys() & set(stay)
     assert set(stay) <= host.disk.slots.keys()
+
+
+def test_a_merger_writes_as_much_in_the_sixtieth_second_of_a_group_as_in_the_second_one() -> None:
+    """protocol 3.1, 4.4: after a start no lag of before counts, so the frontiers of the past are in no commit."""
+    host, child = _merger(), Sender("a", QUERY)
+    host.accepted(T0)
+    host.do(Arrived((("a", journalled(child.birth(), host.machine), None),)), T0)
+    for i in range(1, 60):
+        host.do(Arrived((("a", child.send(frontier_us=T0 + i * S), None),)), T0 + i * S)
+    written = [each.state[MEMBERSHIPS.name] for each in commits(host)[3:] if MEMBERSHIPS.name in each.state]
+    sizes = [len(snapshot.dumps(each)) for each in written]
+    assert len(sizes) > 50
+    assert max(sizes) < 1.2 * min(sizes)
+    known = host.machine.parent.children.memberships[QUERY.group].snapshot()
+    assert len(known.history) > 50, "a lag within this process counts"
 
 
 def _merger(disk: Disk | None = None) -> SimulatedHost[Merger]:

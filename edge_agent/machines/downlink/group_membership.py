@@ -366,6 +366,20 @@ class GroupMembership:
                 out[leaf] = ExcludedLeaf(leaf, own_us, min(bound_us, *(expected[node].lowest_us for node in of)))
         return tuple(sorted(out.values(), key=lambda e: e.node))
 
+    @property
+    def settled(self) -> bool:
+        """Whether no leaf is on its way, and no two members list the same one."""
+        return not (self.moves.transit or self.moves.served or self.moves.reports or self._of_rosters()[0])
+
+    def level_at(self, frontier_us: int) -> bool:
+        """Whether it is settled, and no leaf of a member can be an exception at a frontier."""
+        moves = self.moves
+        return not (moves.transit or moves.served or moves.reports) and all(
+            not (member.out or member.exceptions or member.reached or member.frontier_us < frontier_us)
+            for member in self.members.values()
+            if member.leaves
+        )
+
     def registers(self) -> dict[str, dict[str, int]]:
         """Leaf -> registers of its member (key -> start), for coverage (4.7). Members left out are included."""
         out: dict[str, dict[str, int]] = {}
@@ -446,13 +460,14 @@ class GroupMembership:
 
     # --- the spool -----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> MembershipState:
+    def snapshot(self, *, history: bool = True) -> MembershipState:
+        """history: with the frontiers of the past, of which a merger makes no use after a start."""
         agreed = self._agreement.snapshot()
         return MembershipState(
             published_us=self.published_us,
             moved_us=self.moved_us,
             members={node: member.snapshot() for node, member in self.members.items()},
-            history=list(self._history),
+            history=list(self._history) if history else [],
             since=agreed.since,
             starts=agreed.starts,
             moves=self.moves.snapshot(),

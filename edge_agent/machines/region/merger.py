@@ -61,12 +61,7 @@ from edge_agent.machines.node import Node, refuse
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.partial_store import PartialStore
-from edge_agent.machines.region.sent_upward import (
-    SentGroup,
-    SentUpward,
-    known_leaves,
-    until_the_last_frame,
-)
+from edge_agent.machines.region.sent_upward import SentGroup, SentUpward, known_leaves, until_the_last_frame
 from edge_agent.machines.region.stated_ranges import StatedRanges
 from edge_agent.machines.uplink.step import GroupStep, Step
 
@@ -219,6 +214,7 @@ class Merger(Node):
             if not goes_on or exceptions != sent.excepted:
                 sent.exceptions = sent.excepted = exceptions
             sent.leaves, sent.serving = leaves, StatedRanges.of(membership, stated[group])
+            sent.settled = False
             steps.append(
                 GroupStep(
                     group,
@@ -261,6 +257,13 @@ class Merger(Node):
         self, group: Group, frontier_us: int, stated: Mapping[QueryKey, Serving], *, early: bool
     ) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self.sent.of(group)
+        below = membership.hints() if group.cut.gap_us else {}
+        changes = group in self._retired or group in self.outbox.moved_from[1]
+        if not changes and before.stays(membership, stated, frontier_us):  # as nearly always: nothing is made anew
+            rows = self.store.flush(group) if early else self.store.release(group, frontier_us, below)
+            rose_to_us = frontier_us if frontier_us > before.frontier_us else None
+            before.frontier_us = frontier_us
+            return GroupStep(group, rose_to_us, rows, promised_us=frontier_us, hints=self.store.hints(group, below))
         leaves = self._leaves(group)
         after = self.sent.groups[group] = SentGroup(
             frontier_us,
@@ -268,10 +271,10 @@ class Merger(Node):
             StatedRanges.of(membership, stated) if leaves else StatedRanges(),  # the last leaf takes them along (6.3)
             membership.exceptions_at(frontier_us),
             until_the_last_frame(before.exceptions, leaves, before.leaves),
+            settled=not changes and membership.settled,
         )
         after.serving, over = after.serving.without(before.serving, membership) if leaves else (after.serving, [])
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
-        below = membership.hints() if group.cut.gap_us else {}
         reports = membership.moves.passed_on()
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
@@ -328,12 +331,13 @@ class Merger(Node):
         parent, inbox = self.parent, self.parent.inbox
         self.sent.settle()
         self._receipts = self._owed_receipts()
+        memberships = parent.snapshot_memberships(history=False)
         rows: dict[str, object] = {
             **self._slots.changes(JOURNAL, self.journal),
             **self._slots.changes(JOURNAL_AGAIN, self.journal),
             **self._slots.changes(RECEIVED, parent.received),
             **self._slots.changes(CHILDREN, parent.children.snapshot()),
-            **self._membership_slots.changes(parent.snapshot_memberships(), parent.children.take_retired()),
+            **self._membership_slots.changes(memberships, parent.children.take_retired()),
             **self._slots.changes(PROMISED, self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.group_membership import Memberships
+from edge_agent.machines.downlink.group_membership import GroupMembership, Memberships
 from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.region.stated_ranges import StatedRanges
 
@@ -24,6 +25,20 @@ class SentGroup:
     serving: StatedRanges = field(default_factory=StatedRanges)
     exceptions: tuple[ExcludedLeaf, ...] = ()
     excepted: tuple[ExcludedLeaf, ...] = ()  # the exceptions until the last frame of the step under way (2.3)
+    settled: bool = False  # leaves and ranges were made of no leaf that moves or that several members list
+
+    def stays(self, membership: GroupMembership, stated: Mapping[QueryKey, Serving], frontier_us: int) -> bool:
+        """Whether all but the frontier is sure to be as in the last step.
+
+        Without leaves that move, all of it follows from the members, whose leaves and ranges are the same if `stated`
+        is the same object (ServingAgreement.serving).
+        """
+        return (
+            self.settled
+            and stated is self.serving.of_all
+            and not (self.serving.kept or self.exceptions or self.excepted)
+            and membership.level_at(frontier_us)
+        )
 
 
 class SentUpward:
