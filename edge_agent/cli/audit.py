@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from edge_agent.cli.query import add_tables, folder_of
-from edge_agent.cli.support.broker_listener import add_broker, link_of
+from edge_agent.cli.support.broker_listener import add_broker, broker_address, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.config.checking.foreign_json import printable
@@ -47,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Read tables and nodes, and print the books. Returns 0 if they balance, else 1."""
     first = link_of(args)
-    links = [first, *(replace(first, url=url) for url in args.also)]
-    for link in links:
-        link.address()
+    links = [first, *(replace(first, url=broker_address(url, "--also")) for url in args.also)]
     found = audited(folder_of(args), links, args.seconds)
     print("\n".join(lines(found)))
     return 0 if balanced(found) else 1
