@@ -104,21 +104,8 @@ class Device:
         Raises: ConfigError, PortError.
         """
         _host_and_port(url)
-        with self._alone():
+        with alone(self.folder):  # another process would delete the pair that this one puts into force
             return self._ensure(url, token, time.time() if now_s is None else now_s)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Lock out other processes: each would delete the pair that the other puts into force."""
-        handle = None
-        with suppress(OSError):  # a folder of another user, which what follows names; a file system without locks
-            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            if handle is not None:
-                os.close(handle)
 
     def _ensure(self, url: str, token: str | None, now_s: float) -> str:
         validity, without = self.validity(), "has no valid certificate"
@@ -332,6 +319,20 @@ def _write(file: Path, content: bytes, mode: int) -> None:
         os.fsync(out.fileno())
     scratch.replace(file)
     sync_names(file.parent)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Lock out other processes that write to a folder of keys; they wait."""
+    handle = None
+    with suppress(OSError):  # a folder of another user, which what follows names; a file system without locks
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def sync_names(folder: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import ssl
 import stat
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -230,6 +231,33 @@ def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch
         with pytest.raises(ConfigError, match="No space left on device"):
             make_key(tmp_path / "update.pem")
     assert make_key(tmp_path / "update.pem")
+
+
+def test_of_two_authorities_made_at_once_in_a_folder_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both said that all was well, and the certificates that the first one issued were void."""
+    folder, refused, write = tmp_path / "ca", list[str](), authority_module.write
+
+    def second() -> None:
+        try:
+            Authority.create(folder, "second")
+        except ConfigError as err:
+            refused.append(str(err))
+
+    other = threading.Thread(target=second)
+
+    def meanwhile(file: Path, content: bytes, mode: int = 0o644) -> None:
+        if not other.ident:
+            other.start()
+            other.join(1)  # it waits for this one
+        write(file, content, mode)
+
+    monkeypatch.setattr(authority_module, "write", meanwhile)
+    first = Authority.create(folder, "first")
+    other.join(10)
+    assert len(refused) == 1
+    assert Authority(folder).certificate == first.certificate
 
 
 @pytest.mark.parametrize("file", ["ca.key", "ca.pem"])
