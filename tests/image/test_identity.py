@@ -26,6 +26,7 @@ from edge_agent.identity import authority as authority_module
 from edge_agent.identity.authority import MOST_RENEWALS, Authority, RefusedError, _utc, end_of
 from edge_agent.identity.device import Device
 from edge_agent.identity.signatures import make_key
+from tests.support.file_locks import locks_asked_for, runs_or_waits
 
 SECOND = datetime.timedelta(seconds=1)
 SUBJECT = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -245,12 +246,12 @@ def test_of_two_authorities_made_at_once_in_a_folder_one_is_refused(
         except ConfigError as err:
             refused.append(str(err))
 
-    other = threading.Thread(target=second)
+    other, asked = threading.Thread(target=second), locks_asked_for(monkeypatch)
 
     def meanwhile(file: Path, content: bytes, mode: int = 0o644) -> None:
         if not other.ident:
             other.start()
-            other.join(1)  # it waits for this one
+            runs_or_waits(other, asked)
         write(file, content, mode)
 
     monkeypatch.setattr(authority_module, "write", meanwhile)
