@@ -258,6 +258,8 @@ def _host_and_port(url: str) -> tuple[str, int]:
         host, port = parts.hostname, 443 if parts.port is None else parts.port
     except ValueError:  # a port beyond 65535, or brackets without an address
         host, port = None, 0
+    if "@" in url:
+        raise ConfigError("https://…: an address must not contain credentials; wanted a URL like https://host:port")
     if not host or not port or parts.scheme != "https" or not url.isprintable() or " " in url:
         raise ConfigError(f"{url!r}: wanted a URL like https://host:port")
     return host, port

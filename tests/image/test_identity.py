@@ -509,3 +509,31 @@ def test_a_folder_of_another_user_is_named_with_what_to_do(
     monkeypatch.setattr(f"edge_agent.identity.device.{call}", refused)
     with pytest.raises(PortError, match=f"{says}.*Permission denied; run as the user who owns "):
         gateway.ensure(url, token)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["enrol", "FOLDER", "--id", "g1", "--url", "https://x", "--token-file", "/dev/zero"],
+        ["update", "make", "--key", "/dev/zero"],
+        ["image", "check", "/dev/zero"],
+    ],
+)
+def test_a_file_without_an_end_is_refused_in_a_line(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They read it until the memory was used up."""
+    (tmp_path / "ca.pem").touch()
+    assert main([str(tmp_path) if word == "FOLDER" else word for word in words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/dev/zero" in line
+
+
+def test_an_address_with_a_password_is_refused_and_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ca.pem").touch()
+    assert main(["enrol", str(tmp_path), "--id", "g1", "--url", "https://me:s3cret@127.0.0.1:1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must not contain credentials" in line
+    assert "s3cret" not in line
