@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from edge_agent.cli.query import add_tables, folder_of
-from edge_agent.cli.support.broker_listener import add_broker, link_of
+from edge_agent.cli.support.broker_listener import add_broker, broker_address, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.config.checking.foreign_json import printable
 from edge_agent.root.books import Audit, NodeBook, RootBook, audit
+from edge_agent.runtime.refusals import MOST_REASONS, without_numbers
 
 if TYPE_CHECKING:
     from edge_agent.ports.mqtt.link import Link
@@ -47,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Read tables and nodes, and print the books. Returns 0 if they balance, else 1."""
     first = link_of(args)
-    links = [first, *(replace(first, url=url) for url in args.also)]
-    for link in links:
-        link.address()
+    links = [first, *(replace(first, url=broker_address(url, "--also")) for url in args.also)]
     found = audited(folder_of(args), links, args.seconds)
     print("\n".join(lines(found)))
     return 0 if balanced(found) else 1
@@ -143,7 +142,7 @@ def _lines(found: Audit) -> list[str]:
     out = _table([_row(found, node) for node in found.nodes])
     root = found.root
     out.append(f"{root.name}: {sum(root.stored.values())} readings in bronze.messages, {root.late} of them in ops.late")
-    out += [f"declared in ops.gaps: {n} losses of unknown size: {reason}" for reason, n in root.unknown.items()]
+    out += [f"declared in ops.gaps: {text}" for text in _losses(root.unknown)]
     out += [f"unknown: {text}" for text in (*found.unheard, *found.unknown)]
     sure = not (found.unknown or found.unheard)
     pending = sum(found.pending.values())
@@ -159,6 +158,23 @@ def _lines(found: Audit) -> list[str]:
     if found.unheard:
         return [*out, f"not proved: {len(found.unheard)} of the books could not be read; --also names further brokers"]
     return [*out, "balanced" if sure else "balanced, as far as is known: the lines with `unknown` say what is not"]
+
+
+def _losses(unknown: Mapping[str, int]) -> list[str]:
+    """A line for each reason, the most frequent first. unknown: reason -> how many losses have no size.
+
+    Reasons that differ only in numbers share a line: one child that sends bad frames would fill the screen.
+    """
+    alike: dict[str, list[str]] = {}
+    for reason in unknown:
+        alike.setdefault(without_numbers(reason), []).append(reason)
+    counts = {of[0] if len(of) == 1 else name: sum(unknown[each] for each in of) for name, of in alike.items()}
+    most = sorted(counts, key=lambda reason: -counts[reason])
+    out = [f"{counts[reason]} losses of unknown size: {reason}" for reason in most[:MOST_REASONS]]
+    if more := most[MOST_REASONS:]:
+        rest = sum(counts[reason] for reason in more)
+        out.append(f"{rest} losses of unknown size, for {len(more)} further reasons: see ops.gaps")
+    return out
 
 
 def _row(found: Audit, node: NodeBook) -> tuple[str, ...]:

@@ -110,7 +110,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         codecs.register_error(ESCAPED, _escaped)
         sys.stdout.reconfigure(errors=ESCAPED)
     try:
-        code = _verb(words) if words and words[0] in VERBS else _front(words)
+        try:
+            code = _verb(words) if words and words[0] in VERBS else _front(words)
+        except SystemExit:  # of argparse, after --help
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()  # here, so that a full disk or a closed pipe is met below
         return code
     except ConfigError as err:

@@ -29,7 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edge_agent.config.topics import is_node_id
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.identity.device import sync_names
+from edge_agent.identity.device import alone, sync_names
 
 LIFE: Final = datetime.timedelta(days=90)  # of a node's certificate: limits the use of a stolen one
 TOKEN_LIFE: Final = datetime.timedelta(minutes=15)
@@ -101,8 +101,9 @@ class Authority:
             exists = (folder / "ca.key").exists()
         except OSError as err:
             raise PortError(f"{folder}: {err.strerror}") from err
+        taken = f"{folder} has an authority, whose certificates would be void; name another folder"
         if exists:
-            raise ConfigError(f"{folder} has an authority, whose certificates would be void; name another folder")
+            raise ConfigError(taken)
         who, now = _name(name), _now()
         if not PLAUSIBLE[0] <= now < PLAUSIBLE[1]:
             raise ConfigError(f"the clock of this machine says {now:%Y-%m-%d}: set it, because certificates have dates")
@@ -122,9 +123,12 @@ class Authority:
         )
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (folder / "ca.db").touch(0o600)  # SQLite would make it readable for all
-            write(folder / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
-            write(folder / "ca.key", _private(key), 0o600)  # last: the authority exists as soon as its key exists
+            with alone(folder):  # two at once would leave the key of one beside the certificate of the other
+                if (folder / "ca.key").exists():
+                    raise ConfigError(taken)
+                (folder / "ca.db").touch(0o600)  # SQLite would make it readable for all
+                write(folder / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
+                write(folder / "ca.key", _private(key), 0o600)  # last: the authority exists as soon as its key exists
         except OSError as err:
             raise PortError(f"{folder}: {err.strerror}") from err
         authority = cls(folder)

@@ -104,21 +104,8 @@ class Device:
         Raises: ConfigError, PortError.
         """
         _host_and_port(url)
-        with self._alone():
+        with alone(self.folder):  # another process would delete the pair that this one puts into force
             return self._ensure(url, token, time.time() if now_s is None else now_s)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Lock out other processes: each would delete the pair that the other puts into force."""
-        handle = None
-        with suppress(OSError):  # a folder of another user, which what follows names; a file system without locks
-            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            if handle is not None:
-                os.close(handle)
 
     def _ensure(self, url: str, token: str | None, now_s: float) -> str:
         validity, without = self.validity(), "has no valid certificate"
@@ -271,6 +258,8 @@ def _host_and_port(url: str) -> tuple[str, int]:
         host, port = parts.hostname, 443 if parts.port is None else parts.port
     except ValueError:  # a port beyond 65535, or brackets without an address
         host, port = None, 0
+    if "@" in url:
+        raise ConfigError("https://…: an address must not contain credentials; wanted a URL like https://host:port")
     if not host or not port or parts.scheme != "https" or not url.isprintable() or " " in url:
         raise ConfigError(f"{url!r}: wanted a URL like https://host:port")
     return host, port
@@ -332,6 +321,20 @@ def _write(file: Path, content: bytes, mode: int) -> None:
         os.fsync(out.fileno())
     scratch.replace(file)
     sync_names(file.parent)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Lock out other processes that write to a folder of keys; they wait."""
+    handle = None
+    with suppress(OSError):  # a folder of another user, which what follows names; a file system without locks
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def sync_names(folder: Path) -> None:

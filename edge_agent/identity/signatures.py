@@ -20,6 +20,7 @@ from edge_agent.identity.openssl import openssl, openssl_agrees
 ED25519: Final = bytes.fromhex("302a300506032b6570032100")  # DER of a public key, without its last 32 bytes
 PUBLIC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=")
 SIGNATURE_BYTES: Final = 64
+MOST_KEY_BYTES: Final = 100_000  # of a file; a key has 119
 
 
 def make_key(file: Path) -> str:
@@ -45,13 +46,15 @@ def make_key(file: Path) -> str:
 def public_key(file: Path) -> str:
     """The public key of the private key in a file. Raises: ConfigError, PortError."""
     try:
-        file.read_bytes()  # because openssl does not say clearly why it cannot read a file
+        with file.open("rb") as opened:  # because openssl does not say clearly why it cannot read a file
+            longer = len(opened.read(MOST_KEY_BYTES + 1)) > MOST_KEY_BYTES
     except FileNotFoundError as err:
         raise ConfigError(f"{file} does not exist; `headwater update key {file}` makes one") from err
     except OSError as err:
         raise ConfigError(f"{file}: {err.strerror}; wanted a key of `headwater update key`") from err
     words = ("pkey", "-in", str(file), "-passin", "pass:")  # a key with a password is refused, not asked for
-    found = openssl(*words, "-pubout", "-outform", "DER") if openssl_agrees(*words, "-noout") else b""
+    valid = not longer and openssl_agrees(*words, "-noout")
+    found = openssl(*words, "-pubout", "-outform", "DER") if valid else b""
     if not found.startswith(ED25519):
         raise ConfigError(f"{file} is not a key of `headwater update key`, which makes one")
     return base64.b64encode(found[len(ED25519) :]).decode()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.errors import ConfigError
-from edge_agent.ports.sqlite_file import PAGE_BYTES, WAL_BYTES, SqliteFile, UnusableError, sync_folder
+from edge_agent.ports.sqlite_file import PAGE_BYTES, WAL_BYTES, SqliteFile, UnusableError, real_path, sync_folder
 
 VERSION: Final = 1  # of the tables below; a file with a higher version was written by a newer headwater
 
@@ -59,7 +59,7 @@ class SpoolFile(SqliteFile):
 
     def __init__(self, path: Path, node: str) -> None:
         """node: id of the node that owns the spool."""
-        what, path = f"the spool {path}", path.resolve()
+        what, path = f"the spool {path}", real_path(path)
         super().__init__(path, Path(f"{path}.lock"), what)
         self.node = node
         self.lost = False  # the past of the node was set aside, and no commit has followed

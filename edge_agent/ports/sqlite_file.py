@@ -37,6 +37,14 @@ OUTSIDE: Final = (  # errors of the disk, the system or another process: the fil
 MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the file is damaged: trying again cannot help
 
 
+def real_path(path: Path) -> Path:
+    """The path without links. Of links in a circle some stay, and whoever opens the file meets the OSError.
+
+    `Path.resolve` raises a RuntimeError there before Python 3.13.
+    """
+    return Path(os.path.realpath(path))
+
+
 class UnusableError(Exception):
     """The file cannot be used. Only the ports raise and catch this."""
 
@@ -51,7 +59,7 @@ class SqliteFile:
 
     def __init__(self, path: Path, lock: Path, what: str) -> None:
         """what: how messages name the file, like 'the spool /var/lib/headwater/spool.db'."""
-        path = path.resolve()  # SQLite's log is beside the target of a link, so all other files must be too
+        path = real_path(path)  # SQLite's log is beside the target of a link, so all other files must be too
         self.path, self.what = path, what
         self._lock_path = lock
         self._doubt = path.with_name(f"{path.name}.malformed")  # contains the error

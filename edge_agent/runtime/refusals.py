@@ -14,6 +14,11 @@ OTHER: Final = "other"
 _NUMBERS: Final = re.compile(r"[0-9a-f]*[0-9]+[0-9a-f]*")
 
 
+def without_numbers(reason: str) -> str:
+    """The beginning of a reason, with # for each number in it: a peer chooses the numbers."""
+    return _NUMBERS.sub("#", reason[:SHOWN])
+
+
 class Refusals:
     """Counters by reason. Reasons that differ only in numbers share a counter."""
 
@@ -28,7 +33,7 @@ class Refusals:
 
     def add(self, reason: str, example: str) -> bool:
         """Count a refusal. Returns whether to log it: the 1st, 2nd, 4th, 8th... of a reason."""
-        name = _NUMBERS.sub("#", reason[:SHOWN])
+        name = without_numbers(reason)
         if name not in self._counts and len(self._counts) >= MOST_REASONS:
             name = OTHER
         count = self._counts[name] = self._counts.get(name, 0) + 1

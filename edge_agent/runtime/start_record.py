@@ -99,13 +99,17 @@ def short_form(what: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The record of the previous process; an empty record if there is none."""
+    """The record of the previous process; an empty record if there is none, or it is damaged."""
     try:
-        found = json.loads(path.read_bytes())
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # of a pipe nobody may ever write
+        try:
+            found = json.loads(os.read(handle, SIZE_BYTES))
+        finally:
+            os.close(handle)
         return {
             "open": found["open"] is True,
             **{name: int(found[name]) for name in ("failed", "same")},
             **{name: str(found[name]) for name in ("what", "last")},
         }
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return {"open": False, "failed": 0, "same": 0, "what": "", "last": ""}

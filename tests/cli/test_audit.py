@@ -183,3 +183,19 @@ def test_readings_of_a_node_without_a_book_are_as_many_as_its_parent_applied() -
 def test_no_reason_of_a_loss_controls_the_terminal() -> None:
     root = RootBook(unknown={"restart\x1b[2J\nbalanced": 1})
     assert all(text.isprintable() for text in lines(Audit(root, ())))
+
+
+def test_reasons_of_one_child_share_lines() -> None:
+    """A gateway that sent damaged frames for two minutes gave a hundred lines, each with another number."""
+    many = {f"quarantined: group: wanted an integer of 0..65535, got {n}": 1 for n in range(70_000, 70_100)}
+    few = {"quarantined: keys are cut at byte 7": 2}
+    others = {f"reason {''.join(chr(97 + int(digit)) for digit in str(n))}": 1 for n in range(100)}
+    said = [
+        text for text in lines(Audit(replace(TABLES, unknown={**few, **others, **many}), ())) if "of unknown" in text
+    ]
+    assert said[:2] == [
+        "declared in ops.gaps: 100 losses of unknown size: quarantined: group: wanted an integer of #..#, got #",
+        "declared in ops.gaps: 2 losses of unknown size: quarantined: keys are cut at byte 7",
+    ]
+    assert said[-1] == "declared in ops.gaps: 70 losses of unknown size, for 70 further reasons: see ops.gaps"
+    assert len(said) == 33

@@ -10,6 +10,7 @@ import pytest
 
 from edge_agent.cli.support.broker_listener import add_broker, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
+from edge_agent.errors import ConfigError
 
 PRESENT, FORMER = 0, 1
 ONLINE = {"online": True, "role": "gateway", "parent": "region-2"}
@@ -73,3 +74,27 @@ def test_two_commands_have_two_names_also_in_two_containers() -> None:
     assert len(names) == 20
     assert all(len(name) <= 23 for name in names), "what MQTT 3.1.1 obliges every broker to accept"
     assert len({FleetListener([])._id for _ in range(20)}) == 20
+
+
+@pytest.mark.parametrize("url", ["", "mqtt://", "http://host", "mqtt://host:99999", "mqtt://host:0", "mqtt://host/x?y"])
+def test_what_is_no_address_of_a_broker_is_refused(url: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_broker(parser)
+    with pytest.raises(ConfigError, match=r'like "mqtt://|only scheme, host and port'):
+        link_of(parser.parse_args(["--broker", url]))
+
+
+def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
+    """It was left out without a word, and stood in the message that no broker answers."""
+    parser = argparse.ArgumentParser()
+    add_broker(parser)
+    with pytest.raises(ConfigError, match="--user and --password-file") as refused:
+        link_of(parser.parse_args(["--broker", "mqtt://ops:s3cret@127.0.0.1:1"]))
+    assert "s3cret" not in str(refused.value)
+
+
+def test_help_takes_any_address_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_BROKER", "mqtt://50%power:1883")
+    parser = argparse.ArgumentParser()
+    add_broker(parser)
+    assert "50%power" in parser.format_help()

@@ -14,6 +14,7 @@ import pytest
 
 from edge_agent import __version__
 from edge_agent.cli import main as front
+from edge_agent.config.node_file.settings import load
 from edge_agent.errors import ConfigError, PortError
 
 
@@ -120,14 +121,22 @@ def test_python_m_edge_agent_is_the_same_front() -> None:
     assert done.stdout == f"headwater {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [["--version"], ["init", "-"], ["--help"]])
+@pytest.mark.parametrize("words", [["--version"], ["init", "-"], ["--help"], ["query", "--help"]])
 def test_a_closed_or_full_output_gives_no_traceback(words: list[str]) -> None:
-    command = f"exec {sys.executable} -m edge_agent {' '.join(words)}"
+    command = f"unset PYTHONUNBUFFERED; exec {sys.executable} -m edge_agent {' '.join(words)}"
     for to, codes in ((">&-", {0}), (">/dev/full", {0, 3})):
         done = subprocess.run(["sh", "-c", f"{command} {to}"], capture_output=True, text=True, check=False)
         assert done.returncode in codes, done.stderr
         assert "Traceback" not in done.stderr
         assert len(done.stderr.splitlines()) == (done.returncode != 0)
+
+
+def test_a_file_to_start_from_needs_no_docstrings(tmp_path: Path) -> None:
+    """`python -OO` leaves them out, and the lines about the tables with them."""
+    written = tmp_path / "headwater.toml"
+    command = [sys.executable, "-OO", "-m", "edge_agent", "init", "--id", "a", str(written)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).stderr == b""
+    load(written)
 
 
 def test_a_closed_error_output_does_not_end_a_command(tmp_path: Path) -> None:

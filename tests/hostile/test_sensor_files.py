@@ -115,6 +115,16 @@ def test_only_files_below_allowed_folders_are_read_links_followed(tmp_path: Path
     FileAccess(named=paths_of([sensor(recording)])).check(sensor(recording))
 
 
+def test_links_in_a_circle_are_a_file_that_cannot_be_read(tmp_path: Path, clock: FakeClock) -> None:
+    circle = tmp_path / "circle.csv"
+    circle.symlink_to(circle)
+    FileAccess((str(tmp_path),)).check(sensor(circle))
+    with pytest.raises(PortError, match="Too many levels"):
+        FileSensor(sensor(circle), None, clock)
+    with pytest.raises(PortError, match="does not allow it"):
+        FileAccess((str(tmp_path / "other"),)).check(sensor(circle))
+
+
 def test_a_secret_is_read_by_no_sensor_by_whatever_name(tmp_path: Path) -> None:
     """Not even where the node's own file allows its folder."""
     (tmp_path / "password").write_text(SECRET)

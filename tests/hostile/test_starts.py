@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -14,7 +16,7 @@ from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.errors import PortError
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.gateway import GatewayLoop
-from edge_agent.runtime.start_record import NAME, StartRecord
+from edge_agent.runtime.start_record import NAME, SIZE_BYTES, StartRecord
 from tests.hostile.stand_ins import TEXTS, Broker, Process
 
 GOOD = topics.definition("sensor", "good")
@@ -167,7 +169,20 @@ def test_a_second_process_that_is_refused_leaves_the_record_of_the_first_as_it_i
     assert '"open": false' in path.read_text()
 
 
-def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    ["damaged", "[" * SIZE_BYTES, '{"open": true, "failed": 1e999, "same": 0, "what": "", "last": ""}'],
+)
+def test_a_record_that_cannot_be_read_is_none(content: str, tmp_path: Path) -> None:
     path = tmp_path / NAME
-    path.write_text("damaged")
+    path.write_text(content)
     assert not StartRecord(path).careful
+
+
+def test_a_pipe_in_place_of_the_record_holds_up_no_start(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    os.mkfifo(path)
+    begun = threading.Thread(target=StartRecord, args=(path,), daemon=True)
+    begun.start()
+    begun.join(10)
+    assert not begun.is_alive()

@@ -23,6 +23,7 @@ from edge_agent.identity import authority as authority_module
 from edge_agent.identity import device as device_module
 from edge_agent.identity.authority import Authority, RefusedError
 from edge_agent.identity.device import FOLDER_OF_PAIR, MOST_ANSWER_BYTES, Device, _post
+from tests.support.file_locks import locks_asked_for, runs_or_waits
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -314,7 +315,7 @@ def test_two_renewals_at_once_leave_an_identity(
     validity = gateway.validity()
     assert validity is not None
     due_s, said, others = validity.renew_s + 1, list[str](), list[threading.Thread]()
-    sync_names = device_module.sync_names
+    sync_names, asked = device_module.sync_names, locks_asked_for(monkeypatch)
 
     def renew() -> None:
         said.append(gateway.ensure(url, None, now_s=due_s))
@@ -325,7 +326,7 @@ def test_two_renewals_at_once_leave_an_identity(
         if folder == gateway.folder and not others:
             others.append(threading.Thread(target=renew))
             others[0].start()
-            others[0].join(2)  # long enough for all of a renewal; it may wait
+            runs_or_waits(others[0], asked)
 
     monkeypatch.setattr(device_module, "sync_names", meanwhile)
     renew()

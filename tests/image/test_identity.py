@@ -7,6 +7,7 @@ import os
 import ssl
 import stat
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from edge_agent.identity import authority as authority_module
 from edge_agent.identity.authority import MOST_RENEWALS, Authority, RefusedError, _utc, end_of
 from edge_agent.identity.device import Device
 from edge_agent.identity.signatures import make_key
+from tests.support.file_locks import locks_asked_for, runs_or_waits
 
 SECOND = datetime.timedelta(seconds=1)
 SUBJECT = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -230,6 +232,33 @@ def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch
         with pytest.raises(ConfigError, match="No space left on device"):
             make_key(tmp_path / "update.pem")
     assert make_key(tmp_path / "update.pem")
+
+
+def test_of_two_authorities_made_at_once_in_a_folder_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both said that all was well, and the certificates that the first one issued were void."""
+    folder, refused, write = tmp_path / "ca", list[str](), authority_module.write
+
+    def second() -> None:
+        try:
+            Authority.create(folder, "second")
+        except ConfigError as err:
+            refused.append(str(err))
+
+    other, asked = threading.Thread(target=second), locks_asked_for(monkeypatch)
+
+    def meanwhile(file: Path, content: bytes, mode: int = 0o644) -> None:
+        if not other.ident:
+            other.start()
+            runs_or_waits(other, asked)
+        write(file, content, mode)
+
+    monkeypatch.setattr(authority_module, "write", meanwhile)
+    first = Authority.create(folder, "first")
+    other.join(10)
+    assert len(refused) == 1
+    assert Authority(folder).certificate == first.certificate
 
 
 @pytest.mark.parametrize("file", ["ca.key", "ca.pem"])
@@ -480,3 +509,31 @@ def test_a_folder_of_another_user_is_named_with_what_to_do(
     monkeypatch.setattr(f"edge_agent.identity.device.{call}", refused)
     with pytest.raises(PortError, match=f"{says}.*Permission denied; run as the user who owns "):
         gateway.ensure(url, token)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["enrol", "FOLDER", "--id", "g1", "--url", "https://x", "--token-file", "/dev/zero"],
+        ["update", "make", "--key", "/dev/zero"],
+        ["image", "check", "/dev/zero"],
+    ],
+)
+def test_a_file_without_an_end_is_refused_in_a_line(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They read it until the memory was used up."""
+    (tmp_path / "ca.pem").touch()
+    assert main([str(tmp_path) if word == "FOLDER" else word for word in words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/dev/zero" in line
+
+
+def test_an_address_with_a_password_is_refused_and_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ca.pem").touch()
+    assert main(["enrol", str(tmp_path), "--id", "g1", "--url", "https://me:s3cret@127.0.0.1:1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must not contain credentials" in line
+    assert "s3cret" not in line

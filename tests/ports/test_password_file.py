@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from edge_agent.errors import PortError
 from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.dial import read_password
 from edge_agent.ports.mqtt.link import Down, Link
 from tests.support.ports.connections import QUICK, Net
 
@@ -40,6 +42,11 @@ def test_a_password_that_cannot_be_sent_is_a_reason_that_names_its_file(
     file = tmp_path / "password"
     file.write_bytes(content)
     assert _refused(net, file) == f"{file}: {why}"
+
+
+def test_a_password_file_without_an_end_is_read_in_part() -> None:
+    with pytest.raises(PortError, match="/dev/zero: the password is longer than 65535 bytes"):
+        read_password(Path("/dev/zero"))
 
 
 def test_a_missing_password_file_is_named(net: Net, tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def test_a_path_through_a_file_is_one_clear_line(tmp_path: Path) -> None:
         reopened(tmp_path / "var" / "spool.db").open()
 
 
+def test_links_in_a_circle_are_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "spool.db"
+    path.symlink_to(path)
+    with pytest.raises(PortError, match=f"cannot use the spool {path}"):
+        reopened(path).open()
+
+
 def another_program(path: Path) -> None:
     path.unlink()
     with sqlite3.connect(path) as db:

@@ -15,6 +15,7 @@ from edge_agent.cli.support.option_values import MOST_PORT
 from edge_agent.config.topics import is_node_id
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.broker_files import DIALECTS, Access, Listener, broker_files
+from edge_agent.ports.sqlite_file import real_path
 
 HELP = (
     "Write mosquitto.conf and its access list for a broker of the fleet: TLS with client certificates, whose name is "
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Write the two files. Raises: ConfigError, PortError."""
-    folder: Path = args.folder.resolve()
+    folder = real_path(args.folder)
     for name in (*args.parent, *args.operator):
         if not is_node_id(name):
             raise ConfigError(f'"{name}" cannot be the name in a certificate; use a-z, 0-9 and -, at most 32')

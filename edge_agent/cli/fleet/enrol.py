@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 from edge_agent.config.topics import is_node_id
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.identity.device import Device
 
+MOST_TOKEN_BYTES: Final = 10_000  # a token has 27
 HELP = (
     "Make a key on this node and get a certificate for it with a one-time token; later, renew it at two thirds of its "
     "life. With a new token it enrols again at once, as after a revocation. Does nothing while there is nothing to do: "
@@ -43,12 +45,12 @@ def main(args: argparse.Namespace) -> int:
     if not found:
         raise ConfigError(f"{args.folder}/ca.pem does not exist; copy it from the authority's folder")
     try:
-        token = args.token_file.read_text(encoding="utf-8").strip() if args.token_file is not None else None
+        token = None if args.token_file is None else _read(args.token_file).decode("utf-8").strip()
     except FileNotFoundError:
         token = None  # a used token is deleted, and a renewal needs none
     except OSError as err:
         raise ConfigError(f"{args.token_file}: {err.strerror}") from err
-    except UnicodeDecodeError as err:
+    except ValueError as err:
         raise ConfigError(f"{args.token_file} is not a text; wanted the token of `headwater ca token`") from err
     device = Device(args.folder, args.id)
     try:
@@ -56,3 +58,12 @@ def main(args: argparse.Namespace) -> int:
     finally:
         device.give_to_owner()
     return 0
+
+
+def _read(file: Path) -> bytes:
+    """The content of a file of a token's length. Raises: OSError; ValueError for a longer one, as /dev/zero is."""
+    with file.open("rb") as opened:
+        content = opened.read(MOST_TOKEN_BYTES + 1)
+    if len(content) > MOST_TOKEN_BYTES:
+        raise ValueError("too long for a token")
+    return content

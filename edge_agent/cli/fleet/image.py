@@ -11,7 +11,8 @@ from typing import Final
 from edge_agent.cli.main import complain
 from edge_agent.config.checking.foreign_json import printable
 from edge_agent.config.node_file.gateway_file import NAME, parse_gateway_file, unresolved
-from edge_agent.errors import ConfigError, PortError
+from edge_agent.config.node_file.settings import bytes_of
+from edge_agent.errors import PortError
 
 HELP = "Work with the gateway image: put a checked gateway.toml on an image or a card, or apply it (on the gateway)."
 EXAMPLES = """\
@@ -54,11 +55,7 @@ def main(args: argparse.Namespace) -> int:
             for line in found.decode("utf-8", "replace").splitlines():  # anybody may have written the card
                 print(printable(line))
         return 0
-    try:
-        payload = args.config.read_bytes()
-    except OSError as err:
-        why = (err.strerror or str(err)).lower()
-        raise ConfigError(f"{args.config}: {why}; `headwater init --for-image` writes one") from err
+    payload = bytes_of(args.config, "`headwater init --for-image` writes one")
     file = parse_gateway_file(payload, str(args.config))
     machine_files(file, "")  # as at boot: what cannot be written there is refused here
     node = file.settings.node.id

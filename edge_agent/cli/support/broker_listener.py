@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from edge_agent.errors import PortError
+from edge_agent.config.checking.checker import Report
+from edge_agent.config.checking.value_types import Url, without_credentials
+from edge_agent.errors import ConfigError, PortError
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import REFUSED_CODE, Down, Link, Messages, Subscribed, Up
 from edge_agent.ports.mqtt.packets import RETAIN, Message, RefusedPublish
@@ -28,7 +30,12 @@ class UnfinishedError(PortError):
 def add_broker(parser: argparse.ArgumentParser) -> None:
     named = os.environ.get("HEADWATER_BROKER", DEFAULT_BROKER)
     broker = parser.add_argument_group("the broker")
-    broker.add_argument("--broker", metavar="URL", default=named, help=f"mqtt:// or mqtts:// host[:port] ({named})")
+    broker.add_argument(
+        "--broker",
+        metavar="URL",
+        default=named,
+        help="mqtt:// or mqtts:// host[:port] (%(default)s)",  # argparse puts it in: it may have a % of its own
+    )
     broker.add_argument(
         "--user", metavar="NAME", help="user name, and client id: the access rules of docs/operate.md need both"
     )
@@ -45,8 +52,8 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
 
 def link_of(args: argparse.Namespace) -> Link:
     """The link for these options, with a client id that no node uses. Raises: ConfigError."""
-    link = Link(
-        url=args.broker,
+    return Link(
+        url=broker_address(args.broker, "--broker"),
         client_id=args.user or f"headwater-{secrets.token_hex(6)}",
         user=args.user,
         password_file=args.password_file,
@@ -55,8 +62,16 @@ def link_of(args: argparse.Namespace) -> Link:
         key_file=args.key_file,
         connect_timeout_s=5.0,
     )
-    link.address()
-    return link
+
+
+def broker_address(url: str, option: str) -> str:
+    """The address in an option, as it is. Raises: ConfigError, which repeats no password in it."""
+    report = Report()
+    Url().read(url, (), report)
+    for problem in report.problems:
+        hint = "use --user and --password-file" if "credentials" in problem.why else problem.hint
+        raise ConfigError(f"{option} {without_credentials(url)!r}: {problem.why}; {hint}")
+    return url
 
 
 def listen(

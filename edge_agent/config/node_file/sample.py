@@ -59,11 +59,9 @@ def sample(role: str, file: str = "headwater.toml", **chosen: str) -> str:
     }
     for name in FOR_ROLE[role]:
         table = TABLES[name]
-        about = (table.__doc__ or "").partition("]: ")[2].splitlines()[0]
-        about = about[0].upper() + about[1:]
         mark = "# " if name in _OPTIONAL else ""
         lines = [_line(key, values.get(name, {}), name in _OPTIONAL) for key in keys_of(table)]
-        parts.append("\n".join([f"\n# {about}", f"{mark}[{name}]", *lines, ""]))
+        parts.append("\n".join([_about(table), f"{mark}[{name}]", *lines, ""]))
     return "".join(parts) + (_DEFINITIONS if role == "gateway" else "")
 
 
@@ -86,12 +84,17 @@ def sample_gateway_file(file: str, machine: Mapping[str, type], **chosen: str) -
     parts = [_IMAGE.format(id=chosen["id"], file=file)]
     tables = [("node", TABLES["node"]), ("uplink", TABLES["uplink"]), *machine.items()]
     for name, table in tables:
-        about = (table.__doc__ or "").partition("]: ")[2].splitlines()[0]
         hidden = name in machine  # these tables switch something on
         keys = [key for key in keys_of(table) if not key.name.endswith("_file") and key.name != "role"]
         lines = [_line(key, values.get(name, {}), hidden) for key in keys]
-        parts.append("\n".join([f"\n# {about[0].upper()}{about[1:]}", f"{'# ' if hidden else ''}[{name}]", *lines, ""]))
+        parts.append("\n".join([_about(table), f"{'# ' if hidden else ''}[{name}]", *lines, ""]))
     return "".join(parts) + _IMAGE_END
+
+
+def _about(table: type) -> str:
+    """The line above a table: what it is for, of its docstring, which `python -OO` leaves out."""
+    about = (table.__doc__ or "").partition("]: ")[2].partition("\n")[0]
+    return f"\n# {about[0].upper()}{about[1:]}" if about else ""
 
 
 def _line(key: Key, values: dict[str, str], hidden: bool) -> str:

@@ -14,6 +14,7 @@ from edge_agent.ports.mqtt.link import Link
 from edge_agent.ports.mqtt.socket_stream import error_text
 
 LONGEST_PASSWORD: Final = 65_535  # bytes that fit into CONNECT (MQTT 5.0 section 1.5.6)
+MOST_READ_BYTES: Final = 2 * LONGEST_PASSWORD  # of its file, with white space: /dev/zero has no end
 
 
 class Dial:
@@ -114,7 +115,8 @@ def read_password(file: Path) -> str:
     Raises: PortError, which names the file and never shows its content.
     """
     try:
-        password = file.read_text("utf-8").strip()
+        with file.open("rb") as opened:
+            password = opened.read(MOST_READ_BYTES).decode().strip()
     except OSError as err:
         raise PortError(f"{file}: {err.strerror or err}") from err
     except ValueError:  # not as the cause, because it contains the bytes

@@ -14,6 +14,7 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.value_types import FilePath
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.errors import PortError
+from edge_agent.ports.sqlite_file import real_path
 
 
 def paths_of(sensors: Iterable[Sensor]) -> frozenset[str]:
@@ -43,12 +44,12 @@ class FileAccess:
     def check(self, sensor: Sensor) -> None:
         """Raises: PortError if the sensor may not read one of its files."""
         for path in _paths(sensor):
-            real = Path(path).resolve()
+            real = real_path(Path(path))
             if any(_same(real, Path(secret)) for secret in self.secrets):
                 raise PortError(f"{path} may not be read as a sensor: it contains secrets of this node")
             if any(_begins_with(real, Path(own)) for own in self.own):
                 raise PortError(f"{path} may not be read as a sensor: this node keeps its own data in it")
-            if path not in self.named and not any(real.is_relative_to(Path(each).resolve()) for each in self.folders):
+            if path not in self.named and not any(real.is_relative_to(real_path(Path(each))) for each in self.folders):
                 raise PortError(
                     f"{path} may not be read as a sensor: the configuration file of this node does not allow it; "
                     'add its folder there, [files] folders = ["..."], or define the sensor there'
@@ -58,7 +59,7 @@ class FileAccess:
 def _same(path: Path, secret: Path) -> bool:
     """Whether two paths lead to the same file."""
     try:
-        return path == secret.resolve() or path.samefile(secret)
+        return path == real_path(secret) or path.samefile(secret)
     except OSError:
         return False
 
@@ -68,7 +69,7 @@ def _begins_with(path: Path, own: Path) -> bool:
 
     SQLite puts such files beside the file that a link leads to.
     """
-    for each in {own.parent.resolve() / own.name, own.resolve()}:
+    for each in {real_path(own.parent) / own.name, real_path(own)}:
         if path.parent == each.parent and path.name.startswith(each.name):
             return True
         try:
