@@ -439,9 +439,9 @@ class ChildFrames:
         if part.more or part.ended:
             membership.member(node).change_exceptions(part.more, part.ended)
 
-    def snapshot_memberships(self) -> dict[Group, MembershipState]:
-        """The state of every group's membership."""
-        return {group: each.snapshot() for group, each in self.children.memberships.items()}
+    def snapshot_memberships(self, *, past: bool = True) -> dict[Group, MembershipState]:
+        """The state of every group's membership. past: see GroupMembership.snapshot."""
+        return {group: each.snapshot(past=past) for group, each in self.children.memberships.items()}
 
     def restore_memberships(self, state: Mapping[Group, MembershipState], retired: RetiredState) -> None:
         """Continue from the result of `snapshot_memberships`. retired: see RetiredLeaves."""

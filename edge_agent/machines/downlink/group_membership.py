@@ -446,13 +446,14 @@ class GroupMembership:
 
     # --- the spool -----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> MembershipState:
+    def snapshot(self, *, past: bool = True) -> MembershipState:
+        """past: with the frontiers of the past; a restart for which they do not count needs none."""
         agreed = self._agreement.snapshot()
         return MembershipState(
             published_us=self.published_us,
             moved_us=self.moved_us,
             members={node: member.snapshot() for node, member in self.members.items()},
-            history=list(self._history),
+            history=list(self._history) if past else [],
             since=agreed.since,
             starts=agreed.starts,
             moves=self.moves.snapshot(),

@@ -333,7 +333,7 @@ class Merger(Node):
             **self._slots.changes(JOURNAL_AGAIN, self.journal),
             **self._slots.changes(RECEIVED, parent.received),
             **self._slots.changes(CHILDREN, parent.children.snapshot()),
-            **self._membership_slots.changes(parent.snapshot_memberships(), parent.children.take_retired()),
+            **self._membership_slots.changes(parent.snapshot_memberships(past=False), parent.children.take_retired()),
             **self._slots.changes(PROMISED, self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():
@@ -387,7 +387,7 @@ class Merger(Node):
         parent.children.link(0, up=False)
         parent.restore_memberships(MembershipSlots.read(state), MembershipSlots.retired(state))
         for membership in parent.children.memberships.values():
-            membership.forget_history()
+            membership.forget_history()  # in a spool of an earlier version
         for group, us in (PROMISED.read(state) or {}).items():
             self.sent.restore(group, us, ended=group not in parent.children.memberships)
         parent.inbox.ended.restore(ENDED.each(state), ENDED_FLUSHES.each(state))
