@@ -381,6 +381,8 @@ class Decider:
         Records without a time range, such as that of a frame damaged on disk, stay. reach: longest time from a reading
         to the end of a row that contains it, for a query's revision; None: not known.
         """
+        if not self.gaps:
+            return
         before: dict[Group, int] = {}
         long_ago_us = (
             min(decision.now_us, self.elapsed_us) - 2 * horizon_us
