@@ -49,7 +49,7 @@ class SessionHints:
     def has(self, number: int, wanted: Ints) -> bool:
         """Whether the registers of a group are these. wanted: start by key number."""
         known = self._sent.get(number)
-        return known is not None and np.array_equal(known, wanted)
+        return known is not None and len(known) == len(wanted) and bool((known == wanted).all())
 
     def split(self, number: int, most: int) -> tuple[Registers, Registers]:
         """Returns (registers that lower a bound; up to `most` registers that raise or clear one).
