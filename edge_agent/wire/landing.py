@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -80,6 +81,7 @@ def encode_tick(
     return encode(TICK_TOPIC, received_us, dumps(content))
 
 
+@lru_cache(maxsize=1)  # `iterate` reads the tick of a file, and then its caller does
 def tick(payload: bytes) -> LanderTick:
     """Decode the payload of a record whose topic is TICK_TOPIC. Raises: WireError."""
     fields = an_array(loads(payload, "tick"), "tick", 2, 5)
