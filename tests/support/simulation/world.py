@@ -206,7 +206,7 @@ class Host:
         self._turn_clock(now_us)
         if self.machine is None or self.executor is None:  # it died when its clock was set
             return
-        if self._starts_left or (not faults.hits["epochs.many"] and faults.happens("epochs.many")):
+        if self._starts_left or ("epochs.many" not in faults.hits and faults.happens("epochs.many")):
             self._start_again(now_us)
         elif self.executor.stuck:
             for event in self.executor.retry(now_us + self.offset_us):
@@ -312,7 +312,7 @@ class World:
 
     def may_crash(self, host: Host | RootHost, name: str) -> None:
         """Die here, sometimes."""
-        if self.faults.happens("process.crash"):
+        if "process.crash" in self.faults.chances and self.faults.happens("process.crash"):
             self.crashes[f"{type(host).__name__}:{name}"] += 1
             raise CrashError(name)
 
