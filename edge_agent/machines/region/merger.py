@@ -234,6 +234,8 @@ class Merger(Node):
 
     def _leaves(self, group: Group) -> dict[str, Leaf]:
         found = self.parent.children.memberships[group].leaves()
+        if not self.outbox.moved_from[1]:
+            return found
         return {name: self.outbox.as_moved(group, leaf) for name, leaf in found.items()}
 
     def _unstated(self) -> bool:
@@ -275,6 +277,7 @@ class Merger(Node):
         reports = membership.moves.passed_on()
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
+        same = before.leaves == leaves
         # open rows must leave no later than the report of a `leave` (1.5)
         rows = self.store.flush(group) if left or early else self.store.release(group, frontier_us, below)
         return GroupStep(
@@ -282,8 +285,8 @@ class Merger(Node):
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
             None if before.exceptions == after.exceptions == after.excepted and not left else after.exceptions,
-            tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
-            tuple(n for n in {**before.leaves, **retired} if n not in after.leaves and n not in gone),
+            () if same else tuple(leaf for name, leaf in leaves.items() if before.leaves.get(name) != leaf),
+            tuple(n for n in {**({} if same else before.leaves), **retired} if n not in leaves and n not in gone),
             (*after.serving.since(before.serving), *over),
             frontier_us,
             self.store.hints(group, below),

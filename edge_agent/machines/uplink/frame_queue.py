@@ -252,7 +252,7 @@ class FrameQueue:
 
     def learnt_journal(self) -> list[Frame]:
         """Births that waited for the parent's journal, completed with its id, to replace those in the spool."""
-        if self.journal is None:
+        if self.journal is None or not self.births:
             return []
         births = [
             replace(frame, birth=replace(frame.birth, journal=self.journal))
