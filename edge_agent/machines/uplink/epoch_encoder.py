@@ -135,8 +135,7 @@ class EpochEncoder:
     def _registers_stay(self, step: GroupStep, hints: Hints) -> bool:
         """Whether the parent has the registers of a group as they are after the step."""
         if not len(hints.codes):  # as at most steps: no session is open
-            none = np.full(len(self.keys), NO_HINT, np.int64)
-            return step.group not in self.held and self.hints.has(self.groups[step.group], none)
+            return step.group not in self.held and self.hints.has_none(self.groups[step.group], len(self.keys))
         below = hints.starts < step.promised_us
         numbers = self._map("keys", hints.keys)[hints.codes[below]]
         if step.group in self.held or (len(numbers) and numbers.min() < 0):

@@ -156,9 +156,13 @@ class OpenSessions:
         """Remove complete islands and return which rows to compute; None: no row."""
         view, gap_us = now.view, now.group.cut.gap_us
         self._touch(now)
+        revises = now.due and self.touched is not None
+        if not len(self.code) and not revises:  # as at most steps: no row, no change
+            self._advance(view)
+            return None
         bound, reach = _by_code(names, view.hints, view.frontier_us), self.end - 1 + gap_us
         complete = bound[self.code] > reach
-        if not complete.any() and not (now.due and self.touched is not None):  # as at most steps: no row, no change
+        if not complete.any() and not revises:
             self._advance(view)
             return None
         shut = _by_code(names, self.shut, self.shut_us)
