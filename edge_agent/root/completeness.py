@@ -228,9 +228,9 @@ class Decider:
         frontiers = {group: family.published_us for group, family in families.items()}
         stated = {
             group: {
-                QueryKey(*key): serving
+                key: serving
                 for key, serving in servings.items()
-                if self._texts.fits(QueryKey(*key), group) and not self._let_go(group, families[group], serving)
+                if self._texts.fits(key, group) and not self._let_go(group, families[group], serving)
             }
             for group, servings in self.parent.servings(now_us).items()
         }
