@@ -228,9 +228,9 @@ class Decider:
         frontiers = {group: family.published_us for group, family in families.items()}
         stated = {
             group: {
-                QueryKey(*key): serving
+                key: serving
                 for key, serving in servings.items()
-                if self._texts.fits(QueryKey(*key), group) and not self._let_go(group, families[group], serving)
+                if self._texts.fits(key, group) and not self._let_go(group, families[group], serving)
             }
             for group, servings in self.parent.servings(now_us).items()
         }
@@ -381,6 +381,8 @@ class Decider:
         Records without a time range, such as that of a frame damaged on disk, stay. reach: longest time from a reading
         to the end of a row that contains it, for a query's revision; None: not known.
         """
+        if not self.gaps:
+            return
         before: dict[Group, int] = {}
         long_ago_us = (
             min(decision.now_us, self.elapsed_us) - 2 * horizon_us

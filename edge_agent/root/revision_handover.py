@@ -35,7 +35,8 @@ def agreed(before: Servings, stated: Servings, frontiers: Mapping[Group, int]) -
             known = held.get(key)
             if known is not None:
                 until_us = _least(known.start_until_us, serving.start_until_us)
-                serving = replace(serving, start_from_us=known.start_from_us, start_until_us=until_us)
+                if (serving.start_from_us, serving.start_until_us) != (known.start_from_us, until_us):
+                    serving = replace(serving, start_from_us=known.start_from_us, start_until_us=until_us)
             held[key] = serving
     for group, known_now in out.items():
         for (query, revision), serving in known_now.items():

@@ -7,12 +7,12 @@ a file are valid.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
-
-import numpy as np
 
 from edge_agent.algebra.frame import Receipt
 from edge_agent.errors import WireError
@@ -34,7 +34,7 @@ from edge_agent.wire.fields import (
 
 SUFFIX: Final = ".cborseq"  # of the names of landing files
 TICK_TOPIC: Final = "tick"  # topic of the lander's own record
-CHECK: Final = np.dtype(">u4")  # type of a CRC-32
+CHECK_BYTES: Final = 4  # of a CRC-32, most significant byte first
 
 Record = tuple[str, int, bytes]  # topic, receive time [us], payload
 # node ('' for all), query, revision, canonical text ('': the query is removed; None: of an unknown version)
@@ -74,21 +74,23 @@ def encode_tick(
     """Encode the lander's own record, the first of a file. records: all later records; None: write no checksums."""
     content: list[object] = [journal, int(connected)]
     if records is not None:
-        content.append(np.fromiter(map(zlib.crc32, records), CHECK).tobytes())
+        checks = [zlib.crc32(record) for record in records]
+        content.append(struct.pack(f">{len(checks)}I", *checks))
         content += [[_receipt(node, receipt) for node, receipt in received]]
         content += [listed] if (listed := [list(each) for each in published]) else []
     return encode(TICK_TOPIC, received_us, dumps(content))
 
 
+@lru_cache(maxsize=1)  # `iterate` reads the tick of a file, and then its caller does
 def tick(payload: bytes) -> LanderTick:
     """Decode the payload of a record whose topic is TICK_TOPIC. Raises: WireError."""
     fields = an_array(loads(payload, "tick"), "tick", 2, 5)
     journal, connected = an_int(fields[0], 0, ID_LIMIT, "journal"), an_int(fields[1], 0, 1, "connected") == 1
     if len(fields) == 2:
         return LanderTick(journal, connected)
-    if len(fields) < 4 or not isinstance(fields[2], bytes) or len(fields[2]) % CHECK.itemsize:
+    if len(fields) < 4 or not isinstance(fields[2], bytes) or len(fields[2]) % CHECK_BYTES:
         raise WireError("tick: wanted the checksums of the records, 4 bytes each, and the list of received frames")
-    checks = tuple(np.frombuffer(fields[2], CHECK).tolist())
+    checks = struct.unpack(f">{len(fields[2]) // CHECK_BYTES}I", fields[2])
     received = each(lambda item: _received(item, journal), fields[3], "received")
     published = each(_published, fields[4], "published") if len(fields) > 4 else ()
     return LanderTick(journal, connected, checks, received, published)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -79,6 +81,46 @@ def test_a_session_leaves_when_the_bound_of_its_key_is_past_last_and_gap(
     for key, _, end, _ in left:
         assert (min(frontier, hint) if key == 1 else frontier) <= end - 1 + gap
     assert sorted(done + left) == naive(of, gap, 0)
+
+
+@given(parts=st.lists(readings, max_size=4), gap=st.integers(1, 9))
+def test_sessions_that_are_read_between_pieces_are_those_of_all_pieces_so_far(
+    parts: list[list[tuple[int, int]]], gap: int
+) -> None:
+    """protocol 5.2: the hints of a commit count the pieces that have come since the last one."""
+    store, so_far = SessionStore(BASIS, gap), list[tuple[int, int]]()
+    for part in parts:
+        store.add(pieces(part))
+        so_far += part
+        want: dict[int, int] = {}
+        for key, start, _, _ in naive(so_far, gap, 0):
+            want.setdefault(key, start)
+        for _ in range(2):
+            assert dict(zip(*(column.tolist() for column in store.lows()), strict=True)) == want
+            assert not len(store.close(-1))
+    assert told(store.flush()) == naive(so_far, gap, 0)
+    assert not len(store.lows()[0])
+
+
+def test_open_sessions_are_joined_once_however_often_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit asks for those that close and for the hints of all others, whether or not a reading has come."""
+    joined: list[int] = []
+
+    def counted(rows: Partials, *rest: Any) -> Partials:
+        joined.append(len(rows))
+        return join(rows, *rest)
+
+    monkeypatch.setattr("edge_agent.algebra.partials.sessions.join", counted)
+    store = SessionStore(BASIS, 5)
+    store.add(pieces([(0, 0), (3, 0), (40, 1)]))
+    for _ in range(3):
+        store.close(2)
+        store.lows()
+    assert joined == [3]
+    store.add(pieces([(7, 0)]))
+    store.lows()
+    store.close(2)
+    assert joined == [3, 3]
 
 
 @pytest.mark.parametrize(("apart", "sessions"), [(99, 1), (100, 1), (101, 2)])

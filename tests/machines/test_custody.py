@@ -8,12 +8,14 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+import pytest
 
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
+from edge_agent.machines.checkpoint.membership_slots import MembershipSlots
 from edge_agent.machines.checkpoint.slots import EPOCH, REGISTERS, SOURCE, WAITING
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH
@@ -341,8 +343,9 @@ def test_a_frame_that_waits_in_a_spool_of_an_earlier_version_survives_two_restar
     assert sum(value for s in sections for value in s.partials.states["sum"].tolist()) == 7.0
 
 
-def test_what_lagged_before_a_stop_of_the_merger_is_not_left_out_after_it() -> None:
-    """protocol 4.4: nobody could send in the meantime."""
+@pytest.mark.parametrize("before", [False, True])
+def test_what_lagged_before_a_stop_of_the_merger_is_not_left_out_after_it(before: bool) -> None:
+    """protocol 4.4: nobody could send in the meantime. before: the spool is of a version that wrote such a past."""
     a, b = Sender("a", SUMS), Sender("b", SUMS)
     region = region_of(a, b)
     births = ("a", a.birth(T0)), ("b", b.birth(T0))
@@ -350,6 +353,13 @@ def test_what_lagged_before_a_stop_of_the_merger_is_not_left_out_after_it() -> N
         came(*births, ("a", a.send(frontier_us=T0 + 90 * S)), ("b", b.send(frontier_us=T0 + 50 * S))), T0 + 90 * S
     )
     region.do(Tick(), T0 + 92 * S)
+    families = region.machine.parent.snapshot_memberships()
+    assert all(family.history for family in families.values())
+    if before:
+        rows = MembershipSlots({}).changes(families)
+        region.disk.slots |= {name: pickle.dumps(value) for name, value in rows.items()}
+    stored = MembershipSlots.read(region.disk.restored().state)
+    assert all(bool(family.history) == before for family in stored.values())
     stopped_us = T0 + 9_000 * S
     again = SimulatedHost(Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=600 * S), region.disk)
     again.do(LowerLink(up=True), stopped_us)

@@ -58,3 +58,18 @@ def test_a_row_that_ends_where_rows_are_needed_stays_also_when_chunks_are_joined
     assert found == [([10], False), ([10], True)]
     assert len(index) == 3 + _CHUNKS
     assert index.added == 5 + _CHUNKS
+
+
+def test_no_row_starts_before_the_lowest_start() -> None:
+    """protocol 8.4: the root looks for rows to drop only if one of them starts before the horizon."""
+    index = holding((5, 9), (7, 8))
+    index.add(rows((3, 12)), late=True)
+    index.add(rows((4, 5)), late=False)
+    assert index.low_us == 3
+    index.free(6)
+    assert index.low_us == 3
+    index.free(13)
+    assert not len(index)
+    assert index.low_us > 13
+    index.add(rows((20, 21)), late=False)
+    assert index.low_us == 20

@@ -91,13 +91,22 @@ def pieces_of(time_us: Ints, key: int | Ints, gap_us: int, max_us: int = 0) -> t
 
 
 class SessionStore(Store):
-    """Open sessions of one plan. Pieces are joined only when sessions are read."""
+    """Open sessions of one plan. Pieces are joined only when sessions are read, and once until others are added."""
 
-    __slots__ = ("gap_us", "max_us")
+    __slots__ = ("_joined", "gap_us", "max_us")
 
     def __init__(self, basis: tuple[str, ...], gap_us: int, max_us: int = 0, nodes: Sequence[str] = ()) -> None:
         super().__init__(basis, None, nodes)
         self.gap_us, self.max_us = gap_us, max_us
+        self._joined: Partials | None = None  # the sessions; None: to be made of the rows
+
+    def add(self, partials: Partials) -> None:
+        self._joined = None
+        super().add(partials)
+
+    def restore(self, rows: Partials) -> None:
+        self._joined = None
+        super().restore(rows)
 
     def close(self, frontier_us: int, hints: Mapping[int, int] | None = None) -> Partials:
         """Remove and return the complete sessions: those whose key has a bound past last + gap.
@@ -139,8 +148,10 @@ class SessionStore(Store):
     def _sessions(self) -> Partials:
         if not len(self):
             return NOTHING
-        rows = self.view()
-        sessions = join(rows, self.basis, self.gap_us, self.max_us, self.ranks())
-        if len(sessions) < len(rows):
-            self.restore(sessions)
-        return sessions
+        if self._joined is None:
+            rows = self.view()
+            sessions = join(rows, self.basis, self.gap_us, self.max_us, self.ranks())
+            if len(sessions) < len(rows):
+                self.restore(sessions)
+            self._joined = sessions
+        return self._joined

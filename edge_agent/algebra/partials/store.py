@@ -94,6 +94,8 @@ class Store:
 
     def flush(self) -> Partials:
         """Remove and return all rows, combined and in order."""
+        if not self._rows:
+            return NOTHING
         rows = self._combined(concat(self._all()))
         self.restore(NOTHING)
         return rows

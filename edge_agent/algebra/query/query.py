@@ -83,7 +83,7 @@ class Query:
     @property
     def time_window(self) -> Window:
         """The window of a query whose windows follow from the definition alone. Raises: TypeError for others."""
-        if not isinstance(self._cut, TimeCut):
+        if not isinstance(self.cut, TimeCut):
             raise TypeError(f"query {self.id}: {self.window.type} windows do not follow from the definition alone")
         return cast("Window", self.window)
 
@@ -96,10 +96,11 @@ class Query:
     @property
     def group(self) -> Group:
         """The group of the query: one slicer serves all queries of a group."""
-        return Group(self.source, self.where, self.by, self.lateness_us, self.late, self._cut)
+        return Group(self.source, self.where, self.by, self.lateness_us, self.late, self.cut)
 
     @property
-    def _cut(self) -> GroupCut:
+    def cut(self) -> GroupCut:
+        """How the readings of its group are cut into windows."""
         match self.window.type:  # not by class: importing windows/ here would be a cycle
             case "session":
                 session = cast("Session", self.window)
@@ -117,10 +118,13 @@ class Query:
 
 
 class _Hashed:
-    """Room for a hash. It is no field, because a hash counts in one process only: no copy and no pickle has it."""
+    """Room for a hash, and for the plain values. They are no fields: a hash counts in one process only, and no copy and
+    no pickle has it.
+    """
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_plain")
     _hash: int
+    _plain: tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,17 @@ class Group(_Hashed):
             values = (self.source, self.where, self.by, self.lateness_us, self.late, self.cut, self.node)
             object.__setattr__(self, "_hash", hash(values))
             return self._hash
+
+    @property
+    def plain(self) -> tuple[object, ...]:
+        """Its values as texts, numbers and tuples of texts, made once: each commit of a node stores groups."""
+        try:
+            return self._plain
+        except AttributeError:
+            cut = self.cut
+            values = (self.source, self.where, list(self.by), self.lateness_us, self.late)
+            object.__setattr__(self, "_plain", (*values, cut.gap_us, cut.max_us, self.node, cut.text))
+            return self._plain
 
     def __lt__(self, other: Group) -> bool:
         return self._order < other._order

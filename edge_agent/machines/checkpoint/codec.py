@@ -203,9 +203,7 @@ def rows_from_plain(plain: Mapping[str, Any]) -> Partials:
 
 
 def _group_to_plain(group: Group) -> list[object]:
-    cut = group.cut
-    values = [group.source, group.where, list(group.by), group.lateness_us, group.late]
-    return [*values, cut.gap_us, cut.max_us, group.node, cut.text]
+    return list(group.plain)
 
 
 def _group_from_plain(plain: Any) -> Group:

@@ -370,7 +370,11 @@ class MovesState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipState:
-    """The members of one group. since, starts: stored in the slot AGREEMENT, None here. moves: None: no leaf moved."""
+    """The members of one group. since, starts: stored in the slot AGREEMENT, None here. moves: None: no leaf moved.
+
+    history: the frontiers of the past, in the root's decision row; a merger's spool contains none, because they do not
+    count after a restart (docs/protocol.md 4.4), and each commit would write all of them.
+    """
 
     published_us: int
     moved_us: int

@@ -26,6 +26,8 @@ class ClockSteps:
     def look(self, before_us: int, now_us: int) -> int:
         """Compare two successive readings of the clock. Returns by how much the clock may be ahead."""
         by_us = now_us - before_us
+        if not self._steps and -BACK_US <= by_us <= STILL_US:
+            return 0  # as at nearly every event
         # a large difference is a step, so earlier steps move with the clock; a smaller one is time that has passed
         if by_us > AHEAD_US or by_us < -BACK_US:
             self._steps = [(since_us + by_us, step_us) for since_us, step_us in self._steps]

@@ -21,6 +21,8 @@ class ChildAlarms:
 
     def look(self, inbox: Inbox) -> list[Action]:
         """Returns notes about findings of the inbox since the last call."""
+        if not (inbox.rivals or inbox.restored) and inbox.refused == self._turned_away:
+            return []  # as at nearly every event
         out = list[Action]()
         if inbox.rivals or inbox.restored:
             self.alarmed = dict(islice({**self.alarmed, **alarms_of(inbox)}.items(), MOST_NAMED))

@@ -230,6 +230,8 @@ class Merger(Node):
 
     def _leaves(self, group: Group) -> dict[str, Leaf]:
         found = self.parent.children.memberships[group].leaves()
+        if not self.outbox.moved_from[1]:
+            return found
         return {name: self.outbox.as_moved(group, leaf) for name, leaf in found.items()}
 
     def _unstated(self) -> bool:
@@ -278,6 +280,7 @@ class Merger(Node):
         reports = membership.moves.passed_on()
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
+        same = before.leaves == leaves
         # open rows must leave no later than the report of a `leave` (1.5)
         rows = self.store.flush(group) if left or early else self.store.release(group, frontier_us, below)
         return GroupStep(
@@ -285,8 +288,8 @@ class Merger(Node):
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
             None if before.exceptions == after.exceptions == after.excepted and not left else after.exceptions,
-            tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
-            tuple(n for n in {**before.leaves, **retired} if n not in after.leaves and n not in gone),
+            () if same else tuple(leaf for name, leaf in leaves.items() if before.leaves.get(name) != leaf),
+            tuple(n for n in {**({} if same else before.leaves), **retired} if n not in leaves and n not in gone),
             (*after.serving.since(before.serving), *over),
             frontier_us,
             self.store.hints(group, below),
@@ -391,7 +394,7 @@ class Merger(Node):
         parent.children.link(0, up=False)
         parent.restore_memberships(MembershipSlots.read(state), MembershipSlots.retired(state))
         for membership in parent.children.memberships.values():
-            membership.forget_history()
+            membership.forget_history()  # in a spool of an earlier version
         for group, us in (PROMISED.read(state) or {}).items():
             self.sent.restore(group, us, ended=group not in parent.children.memberships)
         parent.inbox.ended.restore(ENDED.each(state), ENDED_FLUSHES.each(state))

@@ -162,6 +162,8 @@ class PartialStore:
             return None
         stores = (self._stores.get(key) for key in self._of.get(group, ()))
         lows = [store.lows() for store in stores if isinstance(store, SessionStore)]
+        if len(lows) == 1 and not below:
+            return Hints(self.keys.texts, *lows[0])
         codes = [*(low for low, _ in lows), np.array([self.keys.number(text) for text in below], np.int64)]
         starts = [*(start for _, start in lows), np.array(list(below.values()), np.int64)]
         return Hints(self.keys.texts, np.concatenate(codes), np.concatenate(starts))

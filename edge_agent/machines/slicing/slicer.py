@@ -324,6 +324,8 @@ class Slicer:
             starts_open = np.array([us for us in (self._markers.open_us,) if us is not None], np.int64)
             return Hints(self._keys.table, np.full(len(starts_open), self._keys.code(MARKER_KEY)), starts_open)
         lows = [interval.lows() for interval in self._timeline if isinstance(interval, SessionSlicer)]
+        if len(lows) == 1:
+            return Hints(self._keys.table, *lows[0])
         codes, starts = (np.concatenate([NO_INTS, *(low[i] for low in lows)]) for i in range(2))
         return Hints(self._keys.table, codes, starts)
 

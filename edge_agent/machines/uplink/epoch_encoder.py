@@ -121,17 +121,21 @@ class EpochEncoder:
 
     def _is_silent(self, step: Step) -> bool:
         """Whether the frames of a step would contain nothing but frontiers, as most steps between closing windows."""
-        return (
-            not step.gaps
-            and step.leave is None
-            and self.texts_sent.issuperset(step.queries)
-            and self.texts_sent.issuperset(step.sensors)
-            and all(each.group in self.groups and each.only_promises for each in step.groups)
-            and all(each.hints is None or self._registers_stay(each, each.hints) for each in step.groups)
-        )
+        if step.gaps or step.leave is not None:
+            return False
+        if not (self.texts_sent.issuperset(step.queries) and self.texts_sent.issuperset(step.sensors)):
+            return False
+        for each in step.groups:
+            if each.group not in self.groups or not each.only_promises:
+                return False
+            if each.hints is not None and not self._registers_stay(each, each.hints):
+                return False
+        return True
 
     def _registers_stay(self, step: GroupStep, hints: Hints) -> bool:
         """Whether the parent has the registers of a group as they are after the step."""
+        if not len(hints.codes):  # as at most steps: no session is open
+            return step.group not in self.held and self.hints.has_none(self.groups[step.group], len(self.keys))
         below = hints.starts < step.promised_us
         numbers = self._map("keys", hints.keys)[hints.codes[below]]
         if step.group in self.held or (len(numbers) and numbers.min() < 0):
@@ -385,8 +389,11 @@ class EpochEncoder:
 
 def exceeds(step: Step, most: int, *, hints_only: bool = False) -> bool:
     """Whether a step has more keys than `most`. hints_only: count only keys of registers; they need the same epoch."""
-    rows, hints = sum(map(_rows, step.groups)), sum(len(each.hints.codes) for each in step.groups if each.hints)
-    if rows + hints <= most:
+    many = 0
+    for each in step.groups:
+        many += _rows(each) if each.rows else 0
+        many += len(each.hints.codes) if each.hints is not None else 0
+    if many <= most:
         return False
     found = list(_hinted_keys(step)) if hints_only else [*_row_keys(step), *_hinted_keys(step)]
     if sum(len(codes) for _, codes in found) <= most:

@@ -254,7 +254,7 @@ class FrameQueue:
 
     def learnt_journal(self) -> list[Frame]:
         """Births that waited for the parent's journal, completed with its id, to replace those in the spool."""
-        if self.journal is None:
+        if self.journal is None or not self.births:
             return []
         births = [
             replace(frame, birth=replace(frame.birth, journal=self.journal))
@@ -280,6 +280,8 @@ class FrameQueue:
 
     def publish(self, now_us: int) -> list[Publish]:
         """The frames to send now, while more may be in flight: marked frames in order, also if a receipt is overdue."""
+        if not self.pending.marked and not self.former_lines.lines:
+            return []  # as at most events: all that was marked is receipted
         waiting = set(self._uncommitted)
         out = self.former_lines.publish(now_us, self.in_flight, waiting, self.random)
         if not self.link_up or self.journal is None or self.births or self.outdated:

@@ -36,6 +36,8 @@ class LateExtents:
 
     def needed(self, spooled: Callable[[FrameKey], bool]) -> list[LateExtentState]:
         """The entries of frames that are still spooled; others are forgotten. spooled: whether a frame is."""
+        if not self.entries:
+            return []
         self.entries = [
             each for each in self.entries if spooled((each.epoch, each.first)) or spooled((each.epoch, each.last))
         ]

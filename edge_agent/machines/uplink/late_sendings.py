@@ -36,8 +36,8 @@ class LateSendings:
 
     def pass_time(self, now_us: int) -> None:
         """Let the time since the last call pass. now_us: by the node's clock, which may step."""
-        if self._seen_us is not None:
-            self._at_us += min(max(now_us - self._seen_us, 0), MINUTE_US)
+        if self._seen_us is not None and now_us > self._seen_us:
+            self._at_us += min(now_us - self._seen_us, MINUTE_US)
         self._seen_us = now_us
 
     def note(self, group: Group, start_us: int, end_us: int) -> None:

@@ -54,6 +54,8 @@ class PendingFrames:
     def mark(self, most: int, without: Set[FrameKey] = frozenset()) -> list[FrameKey]:
         """Mark at most `most` next frames as sent, up to the first that is in `without`. Returns the marked frames."""
         out: list[FrameKey] = []
+        if not self._unmarked:
+            return out
         for epoch, seq in self.unmarked():
             if len(out) >= most or (epoch, seq) in without:
                 break

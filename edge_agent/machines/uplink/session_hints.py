@@ -19,6 +19,7 @@ from edge_agent.algebra.partials.sessions import NO_HINT
 
 UNKNOWN: Final = -(2**62)  # the parent's register is unknown, so it must be stated
 Registers = tuple[tuple[int, int | None], ...]  # (key number, earliest start; None: cleared)
+_CLEAR: Final = np.int64(NO_HINT).tobytes()  # bytes are compared, because numpy takes longer for the usual few keys
 
 
 class SessionHints:
@@ -49,7 +50,12 @@ class SessionHints:
     def has(self, number: int, wanted: Ints) -> bool:
         """Whether the registers of a group are these. wanted: start by key number."""
         known = self._sent.get(number)
-        return known is not None and np.array_equal(known, wanted)
+        return known is not None and known.tobytes() == wanted.tobytes()
+
+    def has_none(self, number: int, keys: int) -> bool:
+        """Whether all registers of a group are clear. keys: number of keys in the epoch."""
+        known = self._sent.get(number)
+        return known is not None and known.tobytes() == _CLEAR * keys
 
     def split(self, number: int, most: int) -> tuple[Registers, Registers]:
         """Returns (registers that lower a bound; up to `most` registers that raise or clear one).

@@ -376,11 +376,10 @@ class RootState:
         closed_us, track = self.closed_us(place), self.sessions.tracks.get(place)
         if track is not None:
             return min(closed_us, track.low_us)
-        if isinstance(query.group.cut, PunctuationCut):
+        cut = query.cut
+        if isinstance(cut, PunctuationCut):
             return self.markers.low_us(place, closed_us)
-        if isinstance(query.group.cut, OrderedCut):
-            return closed_us
-        return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us
+        return closed_us - extent_us(query.window) if isinstance(cut, TimeCut) else closed_us
 
 
 def _add(ranges: Ranges, seq: int) -> None:

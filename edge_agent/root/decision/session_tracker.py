@@ -156,9 +156,16 @@ class OpenSessions:
         """Remove complete islands and return which rows to compute; None: no row."""
         view, gap_us = now.view, now.group.cut.gap_us
         self._touch(now)
-        bound, shut = _by_code(names, view.hints, view.frontier_us), _by_code(names, self.shut, self.shut_us)
-        reach = self.end - 1 + gap_us
+        revises = now.due and self.touched is not None
+        if not len(self.code) and not revises:  # as at most steps: no row, no change
+            self._advance(view)
+            return None
+        bound, reach = _by_code(names, view.hints, view.frontier_us), self.end - 1 + gap_us
         complete = bound[self.code] > reach
+        if not complete.any() and not revises:
+            self._advance(view)
+            return None
+        shut = _by_code(names, self.shut, self.shut_us)
         done = self._unjoined(complete, reach)
         touched_code = np.zeros(len(names.texts), np.bool_)
         touched_code[self.code[done & self.again]] = True

@@ -111,7 +111,11 @@ class KeptRows:
             self.raw.pop(name, None)
             self.unlifted.pop(name, None)
         for name, index in self.indexes.items():
-            below_us = _needed_us(*state.plans[name], state, decision, sessions)
+            group, plan = state.plans[name]
+            view = decision.groups.get(group)
+            if view is None or index.low_us >= view.frontier_us - state.limits.horizon_us:
+                continue  # as at nearly every decision: all rows are within the horizon
+            below_us = _needed_us(group, plan, state, decision, sessions)
             if below_us is not None:
                 index.free(below_us)
                 if name in self.unlifted:

@@ -41,6 +41,7 @@ class PartialIndex:
         self._chunks: list[_Chunk] = []
         self._most = _CHUNKS
         self._below_us = NEVER_US  # rows that end before this time are no longer needed
+        self.low_us = -NEVER_US  # no row starts earlier
 
     def __len__(self) -> int:
         return sum(len(chunk.rows) for chunk in self._chunks)
@@ -49,6 +50,7 @@ class PartialIndex:
         """Add at least one row."""
         self.added += len(rows)
         self._chunks.append(_Chunk.of(rows, late=late))
+        self.low_us = min(self.low_us, self._chunks[-1].low_us)
         if len(self._chunks) > self._most:
             self._join()
 
@@ -86,6 +88,7 @@ class PartialIndex:
         """Drop rows that end before below_us: whole chunks at once, single rows when chunks are joined."""
         self._below_us = below_us
         self._chunks = [chunk for chunk in self._chunks if chunk.high_us >= below_us]
+        self.low_us = min((chunk.low_us for chunk in self._chunks), default=-NEVER_US)
 
     def _join(self) -> None:
         """Join all chunks and cut them anew, in the order of time. Late rows stay in chunks of their own."""

@@ -21,7 +21,7 @@ from tests.support.simulation import programme
 from tests.support.simulation.failpoints import FAILPOINTS, GATE, NOT_YET
 from tests.support.simulation.trees import Shape
 
-YOUNG: Final = 20_000  # objects between two looks for garbage; 700 by default
+YOUNG: Final = 200_000  # objects between two looks for garbage, some worlds; 700 by default
 
 
 def main() -> int:

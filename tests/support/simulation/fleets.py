@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -34,6 +35,7 @@ AT_ONCE = RootLimits(revise_every_us=0)
 LABELS = tuple(((("machine", name)),) for name in "xyz")
 START = 1_000 * SECOND
 ADDED_US, REMOVED_US = 12 * SECOND, 27 * SECOND
+query_text, sensor_text = lru_cache(256)(canonical_query), lru_cache(256)(canonical_sensor)  # a start needs them
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +241,8 @@ class Fleet:
 
     def configured(self, queries: Iterable[Query]) -> Configured:
         """Definitions as they travel: canonical texts."""
-        texts = tuple(canonical_query(query) for query in queries)
-        return Configured((self.sensor,), tuple(queries), (canonical_sensor(self.sensor),), texts)
+        texts = tuple(query_text(query) for query in queries)
+        return Configured((self.sensor,), tuple(queries), (sensor_text(self.sensor),), texts)
 
     def _root(self, journal: int) -> NumpyRoot:
         horizon_us, revise_every_us = self.limits.horizon_us, self.limits.revise_every_us

@@ -36,6 +36,8 @@ def drawn(faults: Faults, frame_bytes: int) -> Iterator[None]:
             raise
         finally:
             promises.WHOLE = _WHOLE  # type: ignore[misc]
+        if not frames:
+            return frames
         if any(part.more or part.ended for frame in frames for part in frame.groups):
             faults.hits["frames.exceptions"] += 1
         if len(frames) > 1:

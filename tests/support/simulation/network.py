@@ -61,7 +61,7 @@ class Network:
         if self.faults.happens("network.drop"):
             return
         message = Message(address(topic), topic, payload)
-        if self.apart_until.get(frozenset((sender, message.address.to)), 0) > now_us:
+        if self.apart_until and self.apart_until.get(frozenset((sender, message.address.to)), 0) > now_us:
             return
         for _ in range(2 if self.faults.happens("network.repeat") else 1):
             delay_us = self._delays.randint(1, max(self.delay_us, 2))

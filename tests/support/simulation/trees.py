@@ -223,7 +223,7 @@ class Tree(Fleet):
         """What holds after every step: nothing is counted twice."""
         del now_us
         rows, self._checked = self.root_host.rows[self._checked :], len(self.root_host.rows)
-        if not self.problems:
+        if rows and not self.problems:
             self.problems += verdict.counted_twice(self, rows)
 
     def removed_about(self, query: str, _key: str, _start: int) -> bool:

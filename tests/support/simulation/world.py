@@ -200,20 +200,22 @@ class Host:
         self.do(Arrived(((message.address.sender, heard(message.payload), None),)), now_us)
 
     def tick(self, now_us: int) -> None:
-        faults = self.world.faults
+        faults, may = self.world.faults, self.world.faults.chances
         if _dead(self):
             return
         self._turn_clock(now_us)
         if self.machine is None or self.executor is None:  # it died when its clock was set
             return
-        if self._starts_left or (not faults.hits["epochs.many"] and faults.happens("epochs.many")):
+        if self._starts_left or (
+            "epochs.many" in may and "epochs.many" not in faults.hits and faults.happens("epochs.many")
+        ):
             self._start_again(now_us)
         elif self.executor.stuck:
             for event in self.executor.retry(now_us + self.offset_us):
                 self.do(event, now_us)
-        elif faults.happens("command.sent"):
+        elif "command.sent" in may and faults.happens("command.sent"):
             self.do(Command(self.rng.choice(["rebirth", "resend"])), now_us)
-        elif faults.happens("link.down"):
+        elif "link.down" in may and faults.happens("link.down"):
             self.executor.void()
             self.do(LinkDown(), now_us)
             self.world.network.cut_until[self.name] = now_us + 5 * SECOND
@@ -312,7 +314,7 @@ class World:
 
     def may_crash(self, host: Host | RootHost, name: str) -> None:
         """Die here, sometimes."""
-        if self.faults.happens("process.crash"):
+        if "process.crash" in self.faults.chances and self.faults.happens("process.crash"):
             self.crashes[f"{type(host).__name__}:{name}"] += 1
             raise CrashError(name)
 
