@@ -335,6 +335,26 @@ def test_the_tier_above_hears_of_a_leaf_that_came_after_its_region_was_retired()
     assert not above.children.membership(QUERY.group).moves.awaited(member.leaves["g"])
 
 
+def test_the_tier_above_drops_a_leaf_that_is_retired_two_tiers_below_it() -> None:
+    """protocol 1.5: the merger was started for its new configuration, and its birth does not list the leaf."""
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(1), grace_us=60 * S))
+    host.accepted(NOW)
+    host.do(LowerLink(up=True), NOW)
+    low, above = Sender("low", QUERY, leaves=("g", "h")), NumpyRoot(UP, grace_us=60 * S)
+    low.outbox.journal = host.machine.journal
+    host.do(Arrived((("low", low.birth(), None),)), NOW + S)
+    host.do(Tick(), NOW + 2 * S)
+    settings, random = NodeSettings("m"), Random(2)
+    again = SimulatedHost(Merger(settings, random, host.disk.restored(), host.disk.load, grace_us=60 * S), host.disk)
+    again.do(Retire("g"), NOW + 3 * S)
+    again.accepted(NOW + 3 * S)
+    again.do(Tick(), NOW + 4 * S)
+    for frame, _ in again.disk.frames.values():
+        above.take("m", frame, NOW + 5 * S)
+    (membership,) = above.decider.parent.children.memberships.values()
+    assert membership.leaf_frontiers().keys() == {"h"}
+
+
 def test_what_the_last_member_of_a_group_had_promised_closes_when_it_is_retired() -> None:
     """protocol 1.5, 4.4: the group had waited for another child, so that its frontier was never published."""
     a, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=60 * S, named=("a", "x"))

@@ -152,6 +152,8 @@ class Merger(Node):
                     # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
                     if node in membership.members:
                         self._retired.setdefault(group, set()).update(membership.members[node].leaves)
+                    if any(node in member.leaves for member in membership.members.values()):
+                        self._retired.setdefault(group, set()).add(node)  # a leaf below a merger
                 self._gaps += self.parent.retire(node, now_us)
             case _:
                 raise refuse(event, self.settings.node)
