@@ -109,7 +109,7 @@ class Merger(Node):
         self._unnamed = True  # some definition may no longer be named by any frame
         self._after: list[Action] = []  # notes and bad bytes to return after the commit under way
         self._gaps: list[Gap] = []  # gap records for the next step
-        self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
+        self._retired: dict[Group, set[str]] = {}  # leaves to be dropped upward; of a new group all that are retired
         self._alarms = ChildAlarms()
         self._sensors = TextShares(MOST_TEXTS)  # definition texts of sensors
         if definitions is not None:
@@ -150,10 +150,8 @@ class Merger(Node):
             case Retire(node):
                 for group, membership in self.parent.children.memberships.items():
                     # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
-                    if node in membership.members:
-                        self._retired.setdefault(group, set()).update(membership.members[node].leaves)
-                    if any(node in member.leaves for member in membership.members.values()):
-                        self._retired.setdefault(group, set()).add(node)  # a leaf below a merger
+                    known = membership.members.get(node)
+                    self._retired.setdefault(group, set()).update({node}, () if known is None else known.leaves)
                 self._gaps += self.parent.retire(node, now_us)
             case _:
                 raise refuse(event, self.settings.node)
@@ -253,7 +251,7 @@ class Merger(Node):
             over = memberships[group].gone and not self.sent.groups[group].serving  # this step drops its last leaves
             if over and not self.store.holds(group):
                 self.sent.end(group, frontier_us)
-                del memberships[group]
+                del memberships[group], self._retired[group]
                 self._unnamed = True
         gaps = self._losses()
         self._after += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
@@ -272,7 +270,9 @@ class Merger(Node):
             until_the_last_frame(before.exceptions, leaves, before.leaves),
         )
         after.serving, over = after.serving.without(before.serving, membership) if leaves else (after.serving, [])
-        retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
+        # once in a group, for the tier above may know them from an earlier journal of this node (3.7)
+        retired = dict.fromkeys(sorted(self._retired.get(group, self.parent.children.retired)))
+        self._retired[group] = set()
         below = membership.hints() if group.cut.gap_us else {}
         reports = membership.moves.passed_on()
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
