@@ -366,6 +366,19 @@ def test_a_gateway_that_lost_its_spool_on_the_way_to_another_parent_is_not_await
     assert lost == [(("x",), 17 * S + 1)]
 
 
+def test_what_a_gateway_that_lost_its_spool_on_the_way_reads_again_is_not_complete_however_old_it_is() -> None:
+    """protocol 1.2: the record of the loss begins 15 minutes before the place where the leaf stood."""
+    tree, old, new = Tree(), Sender("m", QUERY, leaves=("x", "y")), Sender("n", QUERY, leaves=("z",))
+    tree.hear(old.birth(), rows(old, 0, 2_000, upto=2_005), now=2_005, node="m")
+    tree.hear(new.birth(), rows(new, 2_000, upto=2_005), now=2_005, node="n")
+    assert tree.found[0] == (1, True)
+    reports = Members(0, leaves=(Leaf("x", 7, 1),), dropped=("x",))
+    tree.hear(replace(rows(old, 2_005, upto=2_010), members=(reports,)), now=2_010, node="m")
+    lists = Members(0, leaves=(Leaf("x", 2),))
+    tree.hear(replace(rows(new, 0, upto=2_010), members=(lists,)), now=2_011, node="n")
+    assert tree.found[0] == (2, False)
+
+
 def test_a_leaf_in_transit_is_lost_on_the_way_only_if_no_line_that_is_under_way_explains_its_entry() -> None:
     """protocol 1.5"""
     group = GroupMembership(GRACE)
