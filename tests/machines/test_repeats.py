@@ -341,6 +341,56 @@ def test_rows_that_a_gateway_reads_again_below_another_parent_are_not_complete(
     assert [gap.reason for _, gap in tree.root.decider.gaps if gap.end_us > 15 * S] == []
 
 
+@pytest.mark.parametrize("reported_first", [False, True])
+@pytest.mark.parametrize("started_again", [False, True])
+def test_a_gateway_that_lost_its_spool_on_the_way_to_another_parent_is_not_awaited_for_ever(
+    reported_first: bool, started_again: bool
+) -> None:
+    """protocol 1.2, 1.5: the epoch that its leave names never comes. What was in it may be lost, the rest a repeat."""
+    tree, old, new = Tree(), Sender("m", QUERY, leaves=("x", "y")), Sender("n", QUERY, leaves=("z",))
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10, node="m")
+    tree.hear(new.birth(), rows(new, 5, upto=10), now=10, node="n")
+    reports = Members(0, leaves=(Leaf("x", 7, 1),), dropped=("x",))
+    lists = Members(0, leaves=(Leaf("x", 2),))
+    left, again = replace(rows(old, 10, upto=15), members=(reports,)), replace(rows(new, 0, upto=15), members=(lists,))
+    tree.hear(*((left,) if reported_first else (again,)), now=16, node="m" if reported_first else "n")
+    if started_again:
+        tree.root.decider.restore(tree.root.decider.snapshot(lambda f: f), lambda f: f)
+    tree.hear(*((again,) if reported_first else (left,)), now=17, node="n" if reported_first else "m")
+    tree.hear(old.send(frontier_us=40 * S), now=40, node="m")
+    tree.hear(rows(new, 10, 20, 30, upto=40), now=40, node="n")
+    assert tree.found[0] == (2, False)
+    assert not tree.found[10][1]
+    assert tree.found[20] == tree.found[30] == (1, True)
+    lost = [(gap.nodes, gap.end_us) for _, gap in tree.root.decider.gaps if gap.reason == loss_records.PAST_LOST]
+    assert lost == [(("x",), 17 * S + 1)]
+
+
+def test_what_a_gateway_that_lost_its_spool_on_the_way_reads_again_is_not_complete_however_old_it_is() -> None:
+    """protocol 1.2: the record of the loss begins 15 minutes before the place where the leaf stood."""
+    tree, old, new = Tree(), Sender("m", QUERY, leaves=("x", "y")), Sender("n", QUERY, leaves=("z",))
+    tree.hear(old.birth(), rows(old, 0, 2_000, upto=2_005), now=2_005, node="m")
+    tree.hear(new.birth(), rows(new, 2_000, upto=2_005), now=2_005, node="n")
+    assert tree.found[0] == (1, True)
+    reports = Members(0, leaves=(Leaf("x", 7, 1),), dropped=("x",))
+    tree.hear(replace(rows(old, 2_005, upto=2_010), members=(reports,)), now=2_010, node="m")
+    lists = Members(0, leaves=(Leaf("x", 2),))
+    tree.hear(replace(rows(new, 0, upto=2_010), members=(lists,)), now=2_011, node="n")
+    assert tree.found[0] == (2, False)
+
+
+def test_a_leaf_in_transit_is_lost_on_the_way_only_if_no_line_that_is_under_way_explains_its_entry() -> None:
+    """protocol 1.5"""
+    group = GroupMembership(GRACE)
+    group.change("b", Members(0, (Leaf("x", 3, 2),)))
+    group.change("b", Members(0, (Leaf("x", 5, 3),), ("x",)))
+    assert not group.moves.strays(Leaf("x", 1)), "2 may have followed it at a, whose report is under way"
+    group.change("a", Members(0, (Leaf("x", 3, 2),), ("x",)))
+    assert [epoch for epoch in (2, 3, 5, 9) if group.moves.strays(Leaf("x", epoch))] == [9]
+    assert not group.moves.strays(Leaf("x", 9, 3)), "it knows its past"
+    assert not group.moves.strays(Leaf("y", 9))
+
+
 @pytest.mark.parametrize("moved", ["from the other", "to the other", "with its merger", "from elsewhere"])
 def test_a_leaf_that_two_parents_list_in_one_line_repeats_nothing(moved: str) -> None:
     """protocol 1.5"""

@@ -335,6 +335,54 @@ def test_the_tier_above_hears_of_a_leaf_that_came_after_its_region_was_retired()
     assert not above.children.membership(QUERY.group).moves.awaited(member.leaves["g"])
 
 
+def test_the_tier_above_drops_a_leaf_that_is_retired_two_tiers_below_it() -> None:
+    """protocol 1.5: the merger was started for its new configuration, and its birth does not list the leaf."""
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(1), grace_us=60 * S))
+    host.accepted(NOW)
+    host.do(LowerLink(up=True), NOW)
+    low, above = Sender("low", QUERY, leaves=("g", "h")), NumpyRoot(UP, grace_us=60 * S)
+    low.outbox.journal = host.machine.journal
+    host.do(Arrived((("low", low.birth(), None),)), NOW + S)
+    host.do(Tick(), NOW + 2 * S)
+    settings, random = NodeSettings("m"), Random(2)
+    again = SimulatedHost(Merger(settings, random, host.disk.restored(), host.disk.load, grace_us=60 * S), host.disk)
+    again.do(Retire("g"), NOW + 3 * S)
+    again.accepted(NOW + 3 * S)
+    again.do(Tick(), NOW + 4 * S)
+    for frame, _ in again.disk.frames.values():
+        above.take("m", frame, NOW + 5 * S)
+    (membership,) = above.decider.parent.children.memberships.values()
+    assert membership.leaf_frontiers().keys() == {"h"}
+
+
+def test_a_gateway_that_was_retired_when_its_region_had_lost_its_spool_is_not_expected_above() -> None:
+    """protocol 1.5, 3.7: the new journal has never heard it; the tier above keeps the list of the old one."""
+    above, random = NumpyRoot(UP, grace_us=60 * S), Random(1)
+    seen: set[tuple[int, int]] = set()
+    for retired in ((), ("g",)):
+        host = SimulatedHost(Merger(NodeSettings("m"), random, grace_us=60 * S))
+        for node in retired:
+            host.do(Retire(node), NOW)
+        host.accepted(NOW)
+        host.do(LowerLink(up=True), NOW)
+        for name in {"g", "h"}.difference(retired):
+            child = Sender(name, QUERY)
+            child.outbox.journal, child.outbox.random = host.machine.journal, random
+            host.do(Arrived(((name, child.birth(), None),)), NOW + S)
+        for at in (2, 3):
+            host.do(Tick(), NOW + at * S)
+        for key, (frame, _) in host.disk.frames.items():
+            if key not in seen:
+                above.take("m", frame, NOW + 5 * S)
+        (membership,) = above.decider.parent.children.memberships.values()
+        assert membership.leaf_frontiers().keys() == {"g", "h"}.difference(retired)
+        seen.update(host.disk.frames)
+        stated = [
+            change.dropped for frame, _ in host.disk.frames.values() for change in frame.members if change.dropped
+        ]
+        assert stated == [retired] * len(retired), "once"
+
+
 def test_what_the_last_member_of_a_group_had_promised_closes_when_it_is_retired() -> None:
     """protocol 1.5, 4.4: the group had waited for another child, so that its frontier was never published."""
     a, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=60 * S, named=("a", "x"))

@@ -261,6 +261,7 @@ class ChildFrames:
         losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
         unlisted.damaged(effect, came, frame.gaps)
         elsewhere = self.children.change(effect.node, changes)
+        losses += tuple(loss_records.strayed(memberships, changes, received_us))
         losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
         for child, own in ((effect.node, changes), *elsewhere):
             losses += tuple(loss_records.left_retired(self.children, child, own, received_us))

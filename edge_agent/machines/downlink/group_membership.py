@@ -138,13 +138,13 @@ class GroupMembership:
             self._list_again(member, leaves, apart)
 
     def lives_elsewhere(self, node: str, leaf: Leaf) -> bool:
-        """Whether other members list a leaf that `node` lists anew, in lines of which its line knows nothing (1.2)."""
+        """Whether others list, or had, a leaf that `node` lists anew, in lines which its line does not know (1.2)."""
         own = self.members.get(node)
         if leaf.before_move is not None or (own is not None and leaf.node in own.leaves):
             return False
         others = (self.members.get(of) for of in {leaf.node, *self._mergers} - {node})
         entries = [other.leaves[leaf.node] for other in others if other is not None and leaf.node in other.leaves]
-        return bool(entries) and not self.moves.explains(leaf, entries)
+        return self.moves.strays(leaf) or (bool(entries) and not self.moves.explains(leaf, entries))
 
     def listed_elsewhere(self, node: str) -> set[str]:
         """The leaves of a member that other members list too."""

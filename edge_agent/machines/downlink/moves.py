@@ -203,6 +203,25 @@ class Moves:
             return True
         return any(leaf.epoch in (each.epoch, each.before_move) or self.awaited(each) for each in others)
 
+    def strays(self, leaf: Leaf) -> bool:
+        """Whether a leaf that is listed in this entry has lost its spool in transit, so that it arrives nowhere (1.2).
+
+        A new epoch names the one before the move, until the leaf has forgotten it.
+        """
+        ways, left = self.transit.get(leaf.node, {}), self.left.get(leaf.node, ())
+        if not ways or leaf.before_move is not None or leaf.epoch in {*left, *(way[0] for way in ways.values())}:
+            return False
+        return set(self.carried.get(leaf.node, ())) <= set(left)
+
+    def end_strayed(self, names: Iterable[str], members: Mapping[str, Member]) -> list[tuple[str, int]]:
+        """End the transits of those of these leaves that stray. Returns (leaf, how far its rows had come) of each."""
+        out = []
+        for name in names:
+            if any(map(self.strays, _entries(name, members) if name in self.transit else ())):
+                out.append((name, min(min(way[1:]) for way in self.transit[name].values())))
+                self._on_way(name, {})
+        return out
+
     def missing(self, leaf: Leaf) -> bool:
         """Whether rows of a leaf may still come from the epoch before its move: no, if a known transit leads there."""
         ways = self.transit.get(leaf.node, {})

@@ -104,7 +104,6 @@ class Merger(Node):
         self._unnamed = True  # some definition may no longer be named by any frame
         self._after: list[Action] = []  # notes and bad bytes to return after the commit under way
         self._gaps: list[Gap] = []  # gap records for the next step
-        self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._alarms = ChildAlarms()
         self._sensors = TextShares(MOST_TEXTS)  # definition texts of sensors
         if definitions is not None:
@@ -145,8 +144,8 @@ class Merger(Node):
             case Retire(node):
                 for group, membership in self.parent.children.memberships.items():
                     # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
-                    if node in membership.members:
-                        self._retired.setdefault(group, set()).update(membership.members[node].leaves)
+                    known = membership.members.get(node)
+                    self.sent.of(group).retired.update({node}, () if known is None else known.leaves)
                 self._gaps += self.parent.retire(node, now_us)
             case _:
                 raise refuse(event, self.settings.node)
@@ -260,7 +259,8 @@ class Merger(Node):
     ) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self.sent.of(group)
         below = membership.hints() if group.cut.gap_us else {}
-        changes = group in self._retired or group in self.outbox.moved_from[1]
+        retired = before.retired_of(self.parent.children.retired)
+        changes = bool(retired) or group in self.outbox.moved_from[1]
         if not changes and before.stays(membership, stated, frontier_us):  # as nearly always: nothing is made anew
             rows = self.store.flush(group) if early else self.store.release(group, frontier_us, below)
             rose_to_us = frontier_us if frontier_us > before.frontier_us else None
@@ -274,9 +274,9 @@ class Merger(Node):
             membership.exceptions_at(frontier_us),
             until_the_last_frame(before.exceptions, leaves, before.leaves),
             settled=not changes and membership.settled,
+            begun=True,
         )
         after.serving, over = after.serving.without(before.serving, membership) if leaves else (after.serving, [])
-        retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         reports = membership.moves.passed_on()
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
@@ -334,13 +334,12 @@ class Merger(Node):
         parent, inbox = self.parent, self.parent.inbox
         self.sent.settle()
         self._receipts = self._owed_receipts()
-        memberships = parent.snapshot_memberships(history=False)
         rows: dict[str, object] = {
             **self._slots.changes(JOURNAL, self.journal),
             **self._slots.changes(JOURNAL_AGAIN, self.journal),
             **self._slots.changes(RECEIVED, parent.received),
             **self._slots.changes(CHILDREN, parent.children.snapshot()),
-            **self._membership_slots.changes(memberships, parent.children.take_retired()),
+            **self._membership_slots.changes(parent.snapshot_memberships(history=False), parent.children.take_retired()),
             **self._slots.changes(PROMISED, self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +18,10 @@ MOST_ENDED: Final = 20_000  # most groups without members whose promise is remem
 
 @dataclass(slots=True)
 class SentGroup:
-    """The last statements sent upward about one group. frontier_us: the promise of the last commit."""
+    """The last statements sent upward about one group. frontier_us: the promise of the last commit.
+
+    retired: leaves that the next step drops. begun: whether a step since the start of the process was about the group.
+    """
 
     frontier_us: int = NEVER_US
     leaves: dict[str, Leaf] = field(default_factory=dict)
@@ -26,6 +29,15 @@ class SentGroup:
     exceptions: tuple[ExcludedLeaf, ...] = ()
     excepted: tuple[ExcludedLeaf, ...] = ()  # the exceptions until the last frame of the step under way (2.3)
     settled: bool = False  # leaves and ranges were made of no leaf that moves or that several members list
+    retired: set[str] = field(default_factory=set)
+    begun: bool = False
+
+    def retired_of(self, every: Collection[str]) -> dict[str, None]:
+        """The leaves that the next step drops, in order. every: all that are retired.
+
+        The first step of a group drops them all, because the tier above may know them from an earlier journal (3.7).
+        """
+        return dict.fromkeys(sorted(self.retired if self.begun else self.retired.union(every)))
 
     def stays(self, membership: GroupMembership, stated: Mapping[QueryKey, Serving], frontier_us: int) -> bool:
         """Whether all but the frontier is sure to be as in the last step.

@@ -132,6 +132,18 @@ def left_retired(children: Children, node: str, changes: MemberChanges, now_us: 
         yield _received(group, leaf.node, former.low_us, now_us)
 
 
+def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
+    """Give up leaves that lost their spool on the way to another parent (1.2). Returns the losses, as of a spool.
+
+    changes: definition sections of a child's frame, which have been applied.
+    """
+    for group, change in changes:
+        membership = memberships[group]
+        for name, low_us in membership.moves.end_strayed([leaf.node for leaf in change.leaves], membership.members):
+            start_us = max(low_us - LATE_US, 0)
+            yield Gap((group,), start_us, max(now_us, start_us) + 1, -1, (name,), PAST_LOST)
+
+
 def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
     """The gap record for what a retired child may have received of a leaf, whose rows had come as far as low_us."""
     start_us = max(low_us - LATE_US, 0)
