@@ -128,7 +128,7 @@ class Job:
 
     def _fresh(self) -> tuple[Decider, RootState, Parts]:
         """The state before the first decision."""
-        decider = Decider(0, self.settings.grace_us, self.settings.members)
+        decider = Decider(0, self.settings.grace_us, self.settings.members, self.settings.limits.overlap)
         # not connected, until a tick of the lander says that it has a broker connection (docs/protocol.md 4.4)
         decider.parent.children.link(0, up=False)
         return decider, RootState(self.settings.limits), {}

@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
     from cloud_job.spark.job import Job, JobSettings
     from cloud_job.warmup import warm
     from edge_agent.ports.service_manager import ServiceManager
-    from edge_agent.root.decision.root_state import RootLimits
+    from edge_agent.root.decision.root_state import UNPUBLISHED_OVERLAP, RootLimits
     from edge_agent.runtime.root_report import RootReport
     from edge_agent.runtime.start_record import NAME, SETTLED_S, StartRecord
 
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     job_settings = JobSettings(
         settings.lander.folder,
         settings.grace_us,
-        RootLimits(settings.root.revise_every_us, settings.root.horizon_us),
+        RootLimits(settings.root.revise_every_us, settings.root.horizon_us, UNPUBLISHED_OVERLAP),
         lower.members if lower is not None else (),
         lower.retired if lower is not None else (),
     )
