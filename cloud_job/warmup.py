@@ -32,7 +32,9 @@ def warm(spark: SparkSession) -> None:
         parts = tables.arrow_schema(tables.MESSAGES).empty_table().select(READ)
         for number in range(ROUNDS):
             place.append(tables.MESSAGES, tables.rows(spark, tables.MESSAGES, [_message(number)]), "warm", number)
-            place.append(tables.RESULTS, results_of(parts, spark, work, lookup), "warm", number)
+            rows = results_of(parts, spark, work, lookup)
+            assert rows is not None, "there are none"
+            place.append(tables.RESULTS, rows, "warm", number)
         results(place.read(spark, tables.MESSAGES), work, lookup).collect()
 
 

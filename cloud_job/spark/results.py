@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud_job.delta import tables
-from cloud_job.ingest.decode import READ, Lookup, Reader, windows_of
+from cloud_job.ingest.decode import MOST_ROWS, READ, Lookup, Reader, few, windows_of
 from cloud_job.spark.native import lower, plan
 from edge_agent.root.decision.window_ranges import join
 from edge_agent.root.decision.work import WindowRange, Work
@@ -53,9 +53,16 @@ def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) 
     return finished(windows, work, lookup)
 
 
-def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
-    """Like `results`, from parts on the driver. parts: columns READ of all parts that overlap the spans."""
-    batches = windows_of(lookup)(iter(parts.to_batches()))
+def results_of(
+    parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()
+) -> DataFrame | None:
+    """Like `results`, from parts on the driver; None if these are too many rows for it.
+
+    parts: columns READ of all parts that overlap the spans.
+    """
+    batches = few(windows_of(lookup)(iter(parts.to_batches())), MOST_ROWS)
+    if batches is None:
+        return None
     return finished(local([*formed, *batches], spark, lookup.windows), work, lookup)
 
 

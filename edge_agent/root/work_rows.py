@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials, combine
-from edge_agent.algebra.sliding.batch import in_windows_of
+from edge_agent.algebra.sliding.batch import in_windows_of, numbers
 from edge_agent.algebra.windows import Sliding
 from edge_agent.root.decision.work import CoverageCell, TooLate, WindowRange
+
+MOST_FORMED: Final = 262_144  # rows of windows formed at once: some 30 MB; one reading may be in 86 400 for each key
 
 
 def windows_in(
@@ -29,6 +33,42 @@ def windows_in(
     wanted = (rest == 0) & (number >= 0) & (rows.end - rows.start == span.length_us)
     wanted &= (rows.start >= span.low_us) & (rows.start <= span.high_us)
     return combine(rows.take(wanted), basis, span.slide_us, ranks)
+
+
+def windows_in_pieces(
+    rows: Partials, span: WindowRange, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool
+) -> Iterator[Partials]:
+    """The rows of `windows_in`, each in one of several pieces of at most 2 * MOST_FORMED rows.
+
+    Pieces have different keys; only a key with more windows than that is in several.
+    """
+    window = Sliding(span.length_us, span.slide_us, span.offset_us)
+    first, last = numbers(window, rows.start, rows.end)
+    lowest, highest = ((us - span.offset_us) // span.slide_us for us in (span.low_us + span.slide_us - 1, span.high_us))
+    many = np.maximum(np.minimum(last, highest) - np.maximum(first, lowest) + 1, 0)
+    if exact or many.sum() <= MOST_FORMED:
+        yield windows_in(rows, span, basis, ranks, exact=exact)
+        return
+    keys, place = np.unique(rows.key, return_inverse=True)
+    of_key = np.minimum(np.bincount(place, many, len(keys)).astype(np.int64), highest - lowest + 1)
+    piece = (np.cumsum(of_key) // MOST_FORMED)[place]
+    for number in np.unique(piece):
+        mine = piece == number
+        step_us = MOST_FORMED * span.slide_us if of_key[np.unique(place[mine])].max() > MOST_FORMED else None
+        yield from _in_steps(rows.take(mine), span, basis, ranks, step_us)
+
+
+def _in_steps(
+    rows: Partials, span: WindowRange, basis: tuple[str, ...], ranks: Ints | None, step_us: int | None
+) -> Iterator[Partials]:
+    """The windows of a range, those that start within `step_us` of each other at once; None: all."""
+    low_us = span.low_us
+    while low_us <= span.high_us:
+        high_us = span.high_us if step_us is None else min(low_us + step_us - 1, span.high_us)
+        near = (rows.start < high_us + span.length_us) & (rows.end > low_us)
+        if near.any():
+            yield windows_in(rows.take(near), replace(span, low_us=low_us, high_us=high_us), basis, ranks, exact=False)
+        low_us = high_us + 1
 
 
 def cells_of(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:
