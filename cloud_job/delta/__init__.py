@@ -1,6 +1,7 @@
 """The Delta tables.
 
-tables               schemas, paths, creation, appends
+tables               columns with their meaning, paths, creation, appends
+driver_rows          column types for Spark and Arrow, rows made on the driver
 table_folders        whether a folder has a table, what a cut creation leaves there, names of files of commits
 durable              makes the files of tables durable
 durable_versions     notes which version of each table is durable

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.delta.tables import arrow
+from cloud_job.delta.driver_rows import arrow
 from cloud_job.ingest.decode import MOST_ROWS, READ, Counted, Lookup, Reader, batch_of, counted, few, same
 from cloud_job.spark.recent_parts import MOST_ASKED_BYTES
 from cloud_job.spark.slice_cache_plan import CachedPlan

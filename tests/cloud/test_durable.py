@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud_job.delta import durable_versions, tables, torn_commits
+from cloud_job.delta import driver_rows, durable_versions, tables, torn_commits
 from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.tables import Place
 from cloud_job.spark_session import MARK
@@ -212,7 +212,7 @@ def test_deletion_vectors_that_a_user_switches_on_are_on_the_disk_before_their_c
     place, name = root.place, root.place.sql(tables.SENSORS)
     root.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     content = [{"sensor": sensor, "revision": 1, "batch": 0} for sensor in "abc"]
-    place.append(tables.SENSORS, tables.rows(root.spark, tables.SENSORS, content), "test", 0)
+    place.append(tables.SENSORS, driver_rows.rows(root.spark, tables.SENSORS, content), "test", 0)
     durable, disk, folder = DurableTables(place), Disk(monkeypatch), Path(place.path(tables.SENSORS))
     root.spark.sql(f"DELETE FROM {name} WHERE sensor = 'b'")
     durable.sync()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud_job.delta import maintain, retention, tables
+from cloud_job.delta import driver_rows, maintain, retention, tables
 from cloud_job.delta.tables import Place
 from edge_agent.algebra.windows import Session
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
@@ -215,7 +215,7 @@ def test_at_a_uri_one_maintains_at_a_time_and_a_root_that_writes_ends_it(roots: 
 
     def writes(_line: str) -> None:
         row = {"number": 99, "owner": "another", "decided_us": 0}
-        place.append(tables.BATCHES, tables.rows(root.spark, tables.BATCHES, [row]), "decision", 99)
+        place.append(tables.BATCHES, driver_rows.rows(root.spark, tables.BATCHES, [row]), "decision", 99)
 
     with pytest.raises(PortError, match="a root has written batch 99"):
         maintained_by(writes)
