@@ -190,16 +190,18 @@ class SliceCache:
         """
         formed: set[int] = set()
         made: list[pa.RecordBatch] = []
+        left = MOST_ROWS
         for number, span in enumerate(lookup.spans):
             plans = self._plans(span, lookup)
             if plans and all(self._held[i].from_us <= span.low_us for i in plans):
                 every = chain.from_iterable(
                     self._formed(number, span, order, self._held[identity], lookup) for identity, order in plans.items()
                 )
-                rows = few(every, MOST_ROWS - sum(batch.num_rows for batch in made))
+                rows = few(every, left)
                 if rows is not None:
                     formed.add(number)
                     made += rows
+                    left -= sum(batch.num_rows for batch in rows)
         return formed, made
 
     def _formed(
