@@ -287,8 +287,6 @@ def test_commits_of_a_version_without_a_mark_are_not_taken_for_those_of_others(t
 @pytest.mark.spark
 def test_every_commit_of_a_root_has_its_mark_and_one_of_another_session_stops_it(roots: Callable[..., Roots]) -> None:
     """protocol 8.5"""
-    from deltalake import DeltaTable
-
     root = roots()
     child = Child("gw-1", (query(),))
     root.take(tick(START), record(child, START, child.birth()))
@@ -299,8 +297,13 @@ def test_every_commit_of_a_root_has_its_mark_and_one_of_another_session_stops_it
     for log in Path(root.place.root).rglob("_delta_log/*.json"):
         assert json.loads(log.read_text().splitlines()[0])["commitInfo"]["userMetadata"] == MARK
     root.start()
-    DeltaTable(root.place.path(tables.MESSAGES)).delete("part > 0")
-    with pytest.raises(PortError, match=r"bronze/messages was not written by a root \(DELETE by delta-rs"):
+    setting = "spark.databricks.delta.commitInfo.userMetadata"
+    root.spark.conf.set(setting, "a notebook")
+    try:
+        root.spark.sql(f"DELETE FROM {root.place.sql(tables.MESSAGES)} WHERE part > 0")
+    finally:
+        root.spark.conf.set(setting, MARK)
+    with pytest.raises(PortError, match=r"bronze/messages was not written by a root \(DELETE by Apache-Spark"):
         root.take(tick(now_us + 2 * SECOND), record(child, now_us, child.rows(now_us + SECOND, np.array([now_us]))))
     with pytest.raises(PortError, match=r"bronze/messages was not written by a root"):
         root.start()
