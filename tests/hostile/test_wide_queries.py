@@ -63,6 +63,24 @@ def test_one_with_more_windows_has_no_rows_and_one_line_says_so_and_its_readings
     assert root.decider.serves(WIDE.group, WIDE.key) is False, "though its gateway says so: its rows expire"
 
 
+@pytest.mark.parametrize(
+    ("window", "most"),
+    [
+        ({"type": "tumbling", "length": "1s"}, 1),
+        ({"type": "sliding", "length": "10s", "slide": "3s"}, 4),
+        ({"type": "count_tumbling", "length": 1_000_000}, 1),
+        ({"type": "count_sliding", "length": 1_000_000, "slide": 3}, 333_334),
+        ({"type": "session", "gap": "1h"}, 1),
+        ({"type": "punctuation", "interpretation": "central"}, 1),
+    ],
+)
+def test_in_how_many_windows_a_reading_may_be(window: dict[str, object], most: int) -> None:
+    """Each reading of a count window that slides by one has the root compute a row of a million readings."""
+    value = parse_definition("query", "q", {"source": "s", "window": window, "aggregates": ["sum"]}).value
+    assert isinstance(value, Query)
+    assert overlap(value.window) == most
+
+
 def test_once_it_is_published_it_has_all_its_rows() -> None:
     root, sender = root_of(), Sender("a", WIDE)
     fed(root, sender)

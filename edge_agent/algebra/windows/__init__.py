@@ -115,7 +115,10 @@ def evenly(window: Spec) -> Sliding | None:
 
 
 def overlap(window: Spec) -> int:
-    """In how many windows one reading may be; 1 where its number of windows is not that of its length and slide."""
+    """In how many windows one reading may be; 1 where that does not follow from a length and a slide."""
+    if isinstance(window, ALL["count_sliding"]):
+        counted: Any = window
+        return int(-(-counted.length // counted.slide))
     even = evenly(window)
     return 1 if even is None else -(-even.length_us // even.slide_us)
 
