@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -49,26 +49,36 @@ def windows_in_pieces(
     if exact or many.sum() <= MOST_FORMED:
         yield windows_in(rows, span, basis, ranks, exact=exact)
         return
+    first, last = np.maximum(first, lowest)[many > 0], np.minimum(last, highest)[many > 0]
+    rows, many = rows.take(many > 0), many[many > 0]
     keys, place = np.unique(rows.key, return_inverse=True)
     of_key = np.minimum(np.bincount(place, many, len(keys)).astype(np.int64), highest - lowest + 1)
     piece = (np.cumsum(of_key) // MOST_FORMED)[place]
+
+    def form(some: Partials, low: int, high: int) -> Partials:
+        low_us, high_us = (span.offset_us + number * span.slide_us for number in (low, high))
+        return windows_in(some, replace(span, low_us=low_us, high_us=high_us), basis, ranks, exact=False)
+
     for number in np.unique(piece):
         mine = piece == number
-        step_us = MOST_FORMED * span.slide_us if of_key[np.unique(place[mine])].max() > MOST_FORMED else None
-        yield from _in_steps(rows.take(mine), span, basis, ranks, step_us)
+        most = MOST_FORMED if of_key[np.unique(place[mine])].max() > MOST_FORMED else int(highest - lowest) + 1
+        yield from _in_steps(rows.take(mine), first[mine], last[mine], form, most)
 
 
 def _in_steps(
-    rows: Partials, span: WindowRange, basis: tuple[str, ...], ranks: Ints | None, step_us: int | None
+    rows: Partials, first: Ints, last: Ints, form: Callable[[Partials, int, int], Partials], most: int
 ) -> Iterator[Partials]:
-    """The windows of a range, those that start within `step_us` of each other at once; None: all."""
-    low_us = span.low_us
-    while low_us <= span.high_us:
-        high_us = span.high_us if step_us is None else min(low_us + step_us - 1, span.high_us)
-        near = (rows.start < high_us + span.length_us) & (rows.end > low_us)
-        if near.any():
-            yield windows_in(rows.take(near), replace(span, low_us=low_us, high_us=high_us), basis, ranks, exact=False)
-        low_us = high_us + 1
+    """Form the windows of rows, `most` successive ones at once. first, last: numbers of the windows of each row.
+
+    Windows without rows cost nothing: readings may be years apart.
+    """
+    at, end = int(first.min()), int(last.max())
+    while at <= end:
+        upto = min(at + most - 1, end)
+        near = (first <= upto) & (last >= at)
+        yield form(rows.take(near), at, upto)
+        ahead = last > upto
+        at = max(upto + 1, int(first[ahead].min())) if ahead.any() else end + 1
 
 
 def cells_of(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:

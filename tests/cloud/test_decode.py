@@ -96,6 +96,24 @@ def test_one_frame_of_a_day_that_slides_by_a_second_is_not_formed_at_once(monkey
     assert max(pieces) <= 2 * 20_000
 
 
+def test_the_windows_of_one_key_are_formed_some_at_a_time_and_none_between_readings_far_apart() -> None:
+    window, far = Sliding(6, 2), 10**15
+    start = np.array([10, 12, 20, far, far + 2])
+    rows = Partials(start, start + 2, np.zeros(5, np.int64), {"count": np.ones(5, np.int64)})
+    wanted = span(window, 0, 2 * far)
+    whole = [6, 8, 10, 12, 16, 18, 20, far - 4, far - 2, far, far + 2]
+    assert windows_in(rows, wanted, ("count",), None, exact=False).start.tolist() == whole
+    for most in range(1, 11):
+        with mock.patch.object(work_rows, "MOST_FORMED", most):
+            pieces = [
+                piece.start.tolist()
+                for piece in work_rows.windows_in_pieces(rows, wanted, ("count",), None, exact=False)
+            ]
+        assert [start for piece in pieces for start in piece] == whole
+        assert max(map(len, pieces)) <= 2 * most
+        assert len(pieces) <= len(whole)
+
+
 def test_a_few_batches_are_a_list_and_more_are_not_computed() -> None:
     batch, asked = pa.RecordBatch.from_pydict({"n": [1, 2, 3]}), list[int]()
 
