@@ -38,6 +38,7 @@ READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payloa
 WINDOWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
 PIECES: Final = {"order": "int", "start": "bigint", "end": "bigint", "key": "string", "late": "boolean"}
 MOST_ROWS: Final = 1_000_000  # of windows that the driver computes: 150 MB in the JVM; more are left to the executors
+MOST_ROW_BYTES: Final = 128 * 1024 * 1024  # of these rows in Arrow: their cells may be large
 ARROW: Final = {form.spark: form.arrow for form in FORMS.values()}
 Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -109,12 +110,14 @@ class Lookup:
 
 
 def few(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch] | None:
-    """The batches as a list; None if they have more rows than `most`, found out without computing all of them."""
+    """The batches as a list; None if they have more rows than `most`, or are too large, found out without computing all
+    of them.
+    """
     found: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size_bytes = 0
     for batch in batches:
-        rows += batch.num_rows
-        if rows > most:
+        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+        if rows > most or size_bytes > MOST_ROW_BYTES:
             return None
         found.append(batch)
     return found

@@ -8,14 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials import multisets, series
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials, combine
 from edge_agent.algebra.sliding.batch import in_windows_of, numbers
 from edge_agent.algebra.windows import Sliding
 from edge_agent.root.decision.work import CoverageCell, TooLate, WindowRange
 
-MOST_FORMED: Final = 262_144  # rows of windows formed at once: some 30 MB; one reading may be in 86 400 for each key
+# Rows of windows formed at once, and values in their cells: some 30 MB. A reading may be in 86 400 windows of each key.
+MOST_FORMED: Final = 262_144
 
 
 def windows_in(
@@ -40,19 +41,23 @@ def windows_in_pieces(
 ) -> Iterator[Partials]:
     """The rows of `windows_in`, each in one of several pieces of at most 2 * MOST_FORMED rows.
 
-    Pieces have different keys; only a key with more windows than that is in several.
+    A piece has about as many values in its cells at most. Pieces have different keys; only a key with more windows than
+    that is in several.
     """
     window = Sliding(span.length_us, span.slide_us, span.offset_us)
     first, last = numbers(window, rows.start, rows.end)
     lowest, highest = ((us - span.offset_us) // span.slide_us for us in (span.low_us + span.slide_us - 1, span.high_us))
     many = np.maximum(np.minimum(last, highest) - np.maximum(first, lowest) + 1, 0)
-    if exact or many.sum() <= MOST_FORMED:
+    load = many * (1 + _values(rows))
+    if exact or load.sum() <= MOST_FORMED:
         yield windows_in(rows, span, basis, ranks, exact=exact)
         return
     first, last = np.maximum(first, lowest)[many > 0], np.minimum(last, highest)[many > 0]
-    rows, many = rows.take(many > 0), many[many > 0]
+    rows, many, load = rows.take(many > 0), many[many > 0], load[many > 0]
     keys, place = np.unique(rows.key, return_inverse=True)
-    of_key = np.minimum(np.bincount(place, many, len(keys)).astype(np.int64), highest - lowest + 1)
+    windows, values = (np.bincount(place, each, len(keys)).astype(np.int64) for each in (many, load - many))
+    windows = np.minimum(windows, highest - lowest + 1)
+    of_key = windows + values
     piece = (np.cumsum(of_key) // MOST_FORMED)[place]
 
     def form(some: Partials, low: int, high: int) -> Partials:
@@ -61,8 +66,22 @@ def windows_in_pieces(
 
     for number in np.unique(piece):
         mine = piece == number
-        most = MOST_FORMED if of_key[np.unique(place[mine])].max() > MOST_FORMED else int(highest - lowest) + 1
+        here = np.unique(place[mine])
+        most = int(highest - lowest) + 1
+        if of_key[here].max() > MOST_FORMED:
+            most = max(int((MOST_FORMED * windows[here] // of_key[here]).min()), 1)
         yield from _in_steps(rows.take(mine), first[mine], last[mine], form, most)
+
+
+def _values(rows: Partials) -> Ints:
+    """How many values the cells of each row hold: multisets and series; 0 without cells."""
+    held = np.zeros(len(rows), np.int64)
+    for column in rows.states.values():
+        if multisets.is_bags(column):
+            held += np.fromiter((len(cell.values) for cell in column.tolist()), np.int64, len(rows))
+        elif series.is_series(column):
+            held += np.fromiter((len(cell.time_us) for cell in column.tolist()), np.int64, len(rows))
+    return held
 
 
 def _in_steps(

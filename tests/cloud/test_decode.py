@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud_job.ingest import decode
 from cloud_job.ingest.decode import READ, EpochView, Lookup, counted, few
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
@@ -112,6 +114,28 @@ def test_the_windows_of_one_key_are_formed_some_at_a_time_and_none_between_readi
         assert [start for piece in pieces for start in piece] == whole
         assert max(map(len, pieces)) <= 2 * most
         assert len(pieces) <= len(whole)
+
+
+def test_windows_with_many_values_in_their_cells_are_formed_fewer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of 128 kB may have 40 000 values in one cell, and the cell be in 3 600 windows."""
+    monkeypatch.setattr(work_rows, "MOST_FORMED", 10_000)
+    window, n = Sliding(600, 1), 1_000
+    cell = Multiset(np.arange(n, dtype=np.float64), np.ones(n, np.int64))
+    bags = np.empty(2, object)
+    bags[:] = cell, cell
+    rows = Partials(np.array([1_000, 1_001]), np.array([1_001, 1_002]), np.zeros(2, np.int64), {"bag": bags})
+    basis = ("bag",)
+    wanted = span(window, 0, 2_000)
+    pieces = [*work_rows.windows_in_pieces(rows, wanted, basis, None, exact=False)]
+    assert sum(map(len, pieces)) == 601
+    assert max(map(len, pieces)) <= 20
+
+
+def test_rows_that_are_few_and_large_are_too_many() -> None:
+    batch = pa.RecordBatch.from_pydict({"cell": [b"x" * 1_000]})
+    with mock.patch.object(decode, "MOST_ROW_BYTES", 5_000):
+        assert few(iter([batch] * 4), 100) == [batch] * 4
+        assert few(iter([batch] * 5), 100) is None
 
 
 def test_a_few_batches_are_a_list_and_more_are_not_computed() -> None:
