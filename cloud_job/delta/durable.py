@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -42,7 +43,8 @@ class DurableTables:
             for number in numbers if durable_versions.MARKED in noted and table.name in noted else ():
                 if number > noted[table.name]:
                     commit = _commit(folder, number)
-                    foreign_commits.check(place, table, commit, commit.read_text().splitlines())
+                    with suppress(ValueError):  # not text, or cut short: torn_commits.py has looked at it
+                        foreign_commits.check(place, table, commit, commit.read_text().splitlines())
         self._note()
 
     def sync(self) -> None:

@@ -274,6 +274,19 @@ def test_what_changes_no_row_and_tables_on_which_no_row_relies_are_anybodys(
     assert [record.message for record in caplog.records] == ["root.changed_by_others"]
 
 
+@pytest.mark.parametrize("content", [b'{"commitInfo":{"oper', b'{"add":', b"\xff\xfe"])
+def test_a_damaged_commit_is_not_judged_here(tmp_path: Path, content: bytes) -> None:
+    """Where the note lags far behind, one may be left that Delta does not read, because a checkpoint covers it."""
+    place = Place(str(tmp_path))
+    others(place, tables.MESSAGES, 0, REMOVED)
+    DurableTables(place)
+    others(place, tables.MESSAGES, 1, REMOVED, mark=MARK)
+    others(place, tables.MESSAGES, 2, REMOVED, mark=MARK)
+    (Path(place.path(tables.MESSAGES)) / "_delta_log" / f"{1:020d}.json").write_bytes(content)
+    DurableTables(place)
+    assert noted(place) == {tables.MESSAGES.name: 2}
+
+
 def test_commits_of_a_version_without_a_mark_are_not_taken_for_those_of_others(tmp_path: Path) -> None:
     """Its note may lag behind the tables, as after a kill."""
     place = Place(str(tmp_path))
