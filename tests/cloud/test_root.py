@@ -391,7 +391,7 @@ def test_more_rows_than_the_driver_may_compute_are_left_to_the_executors(
 ) -> None:
     """8.6 million rows of one frame filled the driver's memory, at each start again."""
     elsewhere: list[int] = []
-    whole = row_sources.results
+    whole = spark_results.results
 
     def results(*args: Any) -> Any:
         elsewhere.append(1)

@@ -97,7 +97,7 @@ def test_a_revision_that_was_published_keeps_its_last_windows_when_the_next_one_
     again = Decider(JOURNAL, GRACE, overlap=UNPUBLISHED_OVERLAP)
     again.restore(root.decider.snapshot(lambda frame: frame), lambda frame: frame)
     for decider in (root.decider, again):
-        assert decider.decide(BEGIN_US + 22 * S).groups[WIDE.group].serving[WIDE.key]
+        assert WIDE.key in decider.decide(BEGIN_US + 22 * S).groups[WIDE.group].serving
 
 
 def test_a_restart_changes_nothing() -> None:
