@@ -411,9 +411,9 @@ def test_more_rows_than_the_driver_may_compute_are_left_to_the_executors(
 
     wanted = made()
     assert len(wanted) >= 16
-    assert not elsewhere
+    before = len(elsewhere)  # late readings of windows that the driver has let go
     for module in (slice_cache, spark_results):
         monkeypatch.setattr(module, "MOST_ROWS", 3)
     monkeypatch.setattr(work_rows, "MOST_FORMED", 2)
     assert made() == wanted
-    assert len(elsewhere) >= 2
+    assert len(elsewhere) >= 2 * before + 2
