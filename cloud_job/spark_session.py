@@ -25,6 +25,8 @@ LOG_CONFIG: Final = Path(__file__).with_name("log4j2.xml").as_uri()
 DEFAULT_MASTER: Final = "local[2]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"  # the size of a batch is limited (landing_loop.MAX_BYTES), Delta's state is small
 
+MARK: Final = "headwater"  # in every commit of our sessions, to tell them from those of others
+
 # Settings on which rows depend, whoever starts the session
 ROWS_CONF: Final[Mapping[str, str]] = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # labels of a key from a child may repeat; an error would end the batch
@@ -39,6 +41,7 @@ LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.sql.codegen.cache.maxEntries": "500",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # a row is a part of a frame, up to 128 kB
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; the default is 10 000
+    "spark.databricks.delta.commitInfo.userMetadata": MARK,
     "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 takes 3 s per write on two cores
     # OPTIMIZE merges files and cubes of clustered tables up to these sizes. The defaults (1 GB and 100 GB) would stop
     # batches for minutes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Final
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows, tables
 from cloud_job.ingest.decode import READ, Lookup
 from cloud_job.spark.native.plan import Shape, state_columns
 from cloud_job.spark.results import results, results_of
@@ -29,10 +29,12 @@ def warm(spark: SparkSession) -> None:
     with tempfile.TemporaryDirectory(prefix="headwater-warm-") as folder:
         place = tables.Place(folder)
         tables.create(spark, place, (tables.MESSAGES, tables.RESULTS))
-        parts = tables.arrow_schema(tables.MESSAGES).empty_table().select(READ)
+        parts = driver_rows.arrow_schema(tables.MESSAGES).empty_table().select(READ)
         for number in range(ROUNDS):
-            place.append(tables.MESSAGES, tables.rows(spark, tables.MESSAGES, [_message(number)]), "warm", number)
-            place.append(tables.RESULTS, results_of(parts, spark, work, lookup), "warm", number)
+            place.append(tables.MESSAGES, driver_rows.rows(spark, tables.MESSAGES, [_message(number)]), "warm", number)
+            rows = results_of(parts, spark, work, lookup)
+            assert rows is not None, "there are none"
+            place.append(tables.RESULTS, rows, "warm", number)
         results(place.read(spark, tables.MESSAGES), work, lookup).collect()
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from cloud_job.delta import durable_versions
+from cloud_job.delta import durable_versions, foreign_commits
 from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import TABLES, Place
 
@@ -23,26 +25,41 @@ class DurableTables:
     """Tracks which commits of each table are on the disk, makes new ones durable, and notes it for the next start."""
 
     def __init__(self, place: Place) -> None:
-        """Treats all files that exist as durable: one call of `os.sync` makes them so."""
+        """Treats all files that exist as durable: one call of `os.sync` makes them so.
+
+        Raises: PortError if somebody else has changed rows since the last note; OSError if a commit cannot be read.
+        """
         self._place = place
         self._next: dict[str, int] = {}  # name of a table -> its next commit
         self._folders: dict[str, Path] = {}
         if place.guarded:
             return
         os.sync()
+        noted = durable_versions.read(place)
         for table in TABLES:
             folder = self._folders[table.name] = Path(place.path(table))
-            numbers = [int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal()]
-            self._next[table.name] = max(numbers, default=-1) + 1
+            numbers = sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
+            self._next[table.name] = (numbers[-1] if numbers else -1) + 1
+            for number in numbers if durable_versions.MARKED in noted and table.name in noted else ():
+                if number > noted[table.name]:
+                    commit = _commit(folder, number)
+                    with suppress(ValueError):  # not text, or cut short: torn_commits.py has looked at it
+                        foreign_commits.check(place, table, commit, commit.read_text().splitlines())
         self._note()
 
     def sync(self) -> None:
-        """Fsync the files of all commits since the last call, the data before the log; then note them."""
+        """Fsync the files of all commits since the last call, the data before the log; then note them.
+
+        Raises: PortError if one of them is somebody else's and has changed rows.
+        """
         before = dict(self._next)
-        for name, folder in self._folders.items():
+        for table in TABLES if self._folders else ():
+            name, folder = table.name, self._folders[table.name]
             number = self._next[name]
-            while (commit := folder / LOG / f"{number:020d}.json").exists():
-                _sync_commit(folder, commit)
+            while (commit := _commit(folder, number)).exists():
+                lines = commit.read_text().splitlines()
+                foreign_commits.check(self._place, table, commit, lines)
+                _sync_commit(folder, commit, lines)
                 if number == 0:  # a new table: the note must not outlive its folder
                     for parent in (folder, folder.parent, Path(self._place.root)):
                         sync_path(parent)
@@ -52,11 +69,16 @@ class DurableTables:
             self._note()
 
     def _note(self) -> None:
-        durable_versions.write(self._place, {name: number - 1 for name, number in self._next.items() if number})
+        versions = {name: number - 1 for name, number in self._next.items() if number}
+        durable_versions.write(self._place, {**versions, durable_versions.MARKED: 1})
 
 
-def _sync_commit(folder: Path, commit: Path) -> None:
-    added = [json.loads(line).get("add") for line in commit.read_text().splitlines() if line.startswith('{"add"')]
+def _commit(folder: Path, number: int) -> Path:
+    return folder / LOG / f"{number:020d}.json"
+
+
+def _sync_commit(folder: Path, commit: Path, lines: Iterable[str]) -> None:
+    added = [json.loads(line).get("add") for line in lines if line.startswith('{"add"')]
     vectors = (vector_of(folder, add) for add in added)
     files = [*(folder / unquote(add["path"]) for add in added), *(path for path in vectors if path is not None)]
     for file in files:

@@ -4,6 +4,9 @@ A commit up to its table's version was whole on the disk: if it is damaged, no p
 table that ends before its version is an older copy. The note may lag behind the tables, because it only says what is at
 least there. So a step that cannot write it goes on, and its name is not made durable: after a power cut the note before
 is as true.
+
+The note also says whether all later commits of a root have its mark, so that those of others are noticed
+(foreign_commits.py). Versions that set no mark read the note too.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from cloud_job.delta.tables import Place
 
 log = logging.getLogger("headwater.root")
 NOTE: Final = ".root.durable"
+MARKED: Final = ".marked"  # stands in the note like a table, whose names have no leading dot
 
 
 def path_of(place: Place) -> Path:

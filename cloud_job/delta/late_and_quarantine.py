@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import LATE, QUARANTINE, arrow, arrow_schema, small
+from cloud_job.delta.driver_rows import arrow, arrow_schema, small
+from cloud_job.delta.tables import LATE, QUARANTINE
 from cloud_job.ingest.decode import EpochView
 from edge_agent.algebra.frame import Section
 from edge_agent.algebra.query.key import EpochKey

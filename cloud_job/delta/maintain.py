@@ -1,23 +1,35 @@
 """Maintains the tables once, for `headwater maintain`, while no root runs.
 
-A root that runs does all of this itself (cloud_job/delta/upkeep.py).
+A root that runs does all of this itself (cloud_job/delta/upkeep.py). In a folder of this machine the root's own lock
+keeps it and other calls of this away (lease.py). At a URI there are no locks of files. There a file says who maintains
+the tables: it is created only if it is not there, as far as the store can do that. A root leaves no sign before its
+next decision, so the newest decision is looked at between two tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from cloud_job.delta import retention, upkeep
 from cloud_job.delta.expiring import expiring
 from cloud_job.delta.retention import Kept
-from cloud_job.delta.tables import MESSAGES, TABLES, Place, Table
+from cloud_job.delta.table_folders import hadoop
+from cloud_job.delta.tables import BATCHES, MESSAGES, TABLES, Place, Table, exists
 from cloud_job.spark.job import Job, JobSettings
+from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOCK: Final = ".maintain.lock"
+MOST_BYTES: Final = 1_000  # of this file
 KEPT_HOURS: Final = 7 * 24  # how long old versions stay, for readers that have begun and for time travel
 
 
@@ -41,21 +53,27 @@ def maintain(
     """Delete expired readings, then compact and vacuum these tables, as the root that owns them.
 
     say: receives one line of text per step. keep_hours: versions younger than this stay.
-    Raises: PortError if a root is running, because Delta's log in a folder is safe with one process only.
+    Raises: PortError if a root or another call of this is running: Delta's log is safe with one process only in a
+    folder, and in a store like S3. At a URI, a root is noticed when it writes.
     """
     root = Job(spark, place, JobSettings(landing=""))
-    if place.guarded:
-        say("readings stay: a root on another machine may need them")
-    else:
-        root.open()  # carries out the last decision: results that are not written yet need their readings
-    try:
-        if not place.guarded and root.state.number >= 0:
-            expire(root, say)
-        retention.positions(root)
-        root.committed("upkeep")
-        return [_compacted(root, table, say, keep_hours) for table in tables]
-    finally:
-        root.close()
+    done = []
+    with _alone(spark, place) as check:
+        if place.guarded:
+            say("readings stay: a root on another machine may need them")
+        else:
+            root.open()  # carries out the last decision: results that are not written yet need their readings
+        try:
+            if not place.guarded and root.state.number >= 0:
+                expire(root, say)
+            retention.positions(root)
+            root.committed("upkeep")
+            for table in tables:
+                check()
+                done.append(_compacted(root, table, say, keep_hours))
+        finally:
+            root.close()
+    return done
 
 
 def expire(root: Job, say: Callable[[str], None]) -> None:
@@ -79,3 +97,89 @@ def _compacted(root: Job, table: Table, say: Callable[[str], None], keep_hours: 
         root.committed("upkeep")
         upkeep.clean(root, table, Kept(keep_hours * upkeep.HOUR_US, 0))
     return Done(table.name, before, after)
+
+
+@contextmanager
+def _alone(spark: SparkSession, place: Place) -> Iterator[Callable[[], None]]:
+    """Hold the lock of the tables at a URI. Yields a check whether a root has written since.
+
+    Nothing is locked where the tables are a folder or in a catalog. Raises: PortError, from the check too.
+    """
+    if not place.guarded or place.named:
+        yield lambda: None
+        return
+    before = _decided(spark, place)
+
+    def check() -> None:
+        if (now := _decided(spark, place)) != before:
+            raise PortError(
+                f"a root has written batch {now} to {place.root} since this began; stop it first, or leave the upkeep "
+                "to it"
+            )
+
+    files, lock = hadoop(spark, f"{place.root}/{LOCK}")
+    _take(files, lock, f"{place.root}/{LOCK}")
+    try:
+        yield check
+    finally:
+        with suppress(Exception):  # the line of the next call says what to do
+            files.delete(lock, False)
+
+
+def _take(files: Any, lock: Any, name: str) -> None:
+    """files, lock: see `hadoop`. Raises: PortError if somebody has the lock, or the store does not take the file."""
+    host = socket.gethostname()
+    for _ in range(2):
+        try:
+            out = files.create(lock, False)
+        except Exception as err:  # the file is there, or the store fails; the exceptions differ
+            holder = _holder(files, lock)
+            if holder is None:
+                raise PortError(f"cannot create {name}: {(str(err).splitlines() or [''])[0][:200]}") from err
+            if holder.get("host") == host and _ended(holder.get("process")):
+                files.delete(lock, False)
+                continue
+            raise PortError(
+                f"headwater maintain runs on {holder.get('host', '?')} (process {holder.get('process', '?')}) since "
+                f"{holder.get('since', '?')}, says {name}; if that process has ended, delete this file"
+            ) from err
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        out.write(bytearray(json.dumps({"host": host, "process": os.getpid(), "since": since}).encode()))
+        out.close()
+        return
+    raise PortError(f"another headwater maintain has begun at the same time, says {name}")
+
+
+def _holder(files: Any, lock: Any) -> dict[str, Any] | None:
+    """What the file says; {} if it says nothing that can be read, None if there is none."""
+    try:
+        if not files.exists(lock):
+            return None
+        opened = files.open(lock)
+        content = bytes(opened.readNBytes(MOST_BYTES))
+        opened.close()
+        found = json.loads(content)
+    except Exception:  # damaged, cut short, or gone again
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _ended(process: object) -> bool:
+    """Whether a process of this machine is gone."""
+    if not isinstance(process, int) or process <= 0:
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _decided(spark: SparkSession, place: Place) -> int:
+    """The number of the newest decision; -1 if there is none."""
+    if not exists(spark, place, BATCHES):
+        return -1
+    newest = place.read(spark, BATCHES).agg({"number": "max"}).collect()[0][0]
+    return -1 if newest is None else int(newest)

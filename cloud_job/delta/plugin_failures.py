@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows, tables
 from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.frame import Gap
@@ -59,5 +59,5 @@ class PluginFailures:
                 detail = f"{name} of query {query}: {why}"  # the gap has 0 readings: only the result is lost
                 gaps.append(("", Gap((groups[query],), start, end, 0, (), FAILED, detail=detail)))
         if gaps:
-            rows = tables.rows(self._spark, tables.GAPS, [*ops_rows.gaps(gaps, batch)])
+            rows = driver_rows.rows(self._spark, tables.GAPS, [*ops_rows.gaps(gaps, batch)])
             self._place.append(tables.GAPS, rows, "failures", batch)

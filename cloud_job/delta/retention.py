@@ -10,22 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cloud_job.delta.driver_rows import arrow, arrow_schema, one_file, small
 from cloud_job.delta.expiring import Expiring
-from cloud_job.delta.tables import (
-    BATCHES,
-    COVERAGE,
-    GAPS,
-    LATE,
-    MESSAGES,
-    POSITIONS,
-    QUARANTINE,
-    RESULTS,
-    Table,
-    arrow,
-    arrow_schema,
-    one_file,
-    small,
-)
+from cloud_job.delta.tables import BATCHES, COVERAGE, GAPS, LATE, MESSAGES, POSITIONS, QUARANTINE, RESULTS, Table
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config.node_file.node_tables import RootTable

@@ -41,7 +41,7 @@ def is_table(folder: Path) -> bool:
 def is_table_at(spark: SparkSession, uri: str) -> bool | None:
     """The same for a table at a URI; None: this session gives no access to its files, as with Spark Connect."""
     try:
-        files, log_folder = _hadoop(spark, f"{uri}/{LOG}")
+        files, log_folder = hadoop(spark, f"{uri}/{LOG}")
         if not files.exists(log_folder):
             return False
         found = files.listStatusIterator(log_folder)  # one by one: the first of thousands may suffice
@@ -77,19 +77,19 @@ def clear_at(spark: SparkSession, uri: str) -> None:
     """
     if is_table_at(spark, uri) is not False:
         return
-    files, folder = _hadoop(spark, uri)
-    if not files.exists(_hadoop(spark, f"{uri}/{LOG}")[1]):
+    files, folder = hadoop(spark, uri)
+    if not files.exists(hadoop(spark, f"{uri}/{LOG}")[1]):
         return
     number = 1
-    while files.exists(_hadoop(spark, f"{uri}.torn-{number}")[1]):
+    while files.exists(hadoop(spark, f"{uri}.torn-{number}")[1]):
         number += 1
     aside = f"{uri}.torn-{number}"
-    if not files.rename(folder, _hadoop(spark, aside)[1]):
+    if not files.rename(folder, hadoop(spark, aside)[1]):
         raise PortError("its log has no commit, and it cannot be moved away")
     log.warning("root.table_begun_again", extra={"folder": uri, "aside": aside})
 
 
-def _hadoop(spark: SparkSession, uri: str) -> tuple[Any, Any]:
+def hadoop(spark: SparkSession, uri: str) -> tuple[Any, Any]:
     """Hadoop's file system of a URI, and the URI as its path. Raises: AttributeError with Spark Connect."""
     session: Any = spark  # which has no public way to the files
     path = session._jvm.org.apache.hadoop.fs.Path(uri)  # noqa: SLF001

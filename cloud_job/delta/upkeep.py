@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cloud_job.delta import log_files, retention, tables, vacuum
+from cloud_job.delta import driver_rows, log_files, retention, tables, vacuum
 from cloud_job.delta.expiring import Expiring, expiring, over
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import MESSAGES, POSITIONS, TABLES, Place, Table
@@ -137,7 +137,7 @@ class Upkeep:
         number = root.state.number
         gap = Gap((), 0, 0, 0, (), FAILED, detail=f"{step.name}, {step.failures} in a row: {why}")
         try:
-            rows = tables.rows(root.spark, tables.GAPS, [*ops_rows.gaps([("", gap)], number)])
+            rows = driver_rows.rows(root.spark, tables.GAPS, [*ops_rows.gaps([("", gap)], number)])
             root.place.append(tables.GAPS, rows, f"upkeep {step.name}", number)
             root.committed("upkeep")
         except Exception as err:  # the cause of the step's failure may prevent this write too

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cloud_job.delta.tables import arrow, small
+from cloud_job.delta.driver_rows import arrow, small
 
 if TYPE_CHECKING:
     from cloud_job.delta.tables import Table

@@ -9,7 +9,7 @@ its start and end are known only when all its pieces are together (cloud_job/spa
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,12 +31,14 @@ from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.decision.root_state import LateRows
 from edge_agent.root.decision.work import ReadRequest, TooLate, WindowRange
 from edge_agent.root.instant_slices import slices_of
-from edge_agent.root.work_rows import windows_in
+from edge_agent.root.work_rows import windows_in_pieces
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
 WINDOWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
 PIECES: Final = {"order": "int", "start": "bigint", "end": "bigint", "key": "string", "late": "boolean"}
+MOST_ROWS: Final = 1_000_000  # of windows that the driver computes: 150 MB in the JVM; more are left to the executors
+MOST_ROW_BYTES: Final = 128 * 1024 * 1024  # of these rows in Arrow: their cells may be large
 ARROW: Final = {form.spark: form.arrow for form in FORMS.values()}
 Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -105,6 +107,20 @@ class Lookup:
         """Whether a row of bronze.messages was stored by the run that decided its batch."""
         i = bisect_right(self.owners, (batch, "\U0010ffff"))
         return i > 0 and self.owners[i - 1][1] == owner
+
+
+def few(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch] | None:
+    """The batches as a list; None if they have more rows than `most`, or are too large, found out without computing all
+    of them.
+    """
+    found: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+        if rows > most or size_bytes > MOST_ROW_BYTES:
+            return None
+        found.append(batch)
+    return found
 
 
 def windows_of(lookup: Lookup) -> Reader:
@@ -235,12 +251,14 @@ class _Decoding:
             for number, span in fed.get(order.number, ()):
                 basis = self.lookup.bases[span.shape]
                 needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
+                found: Iterable[Partials]
                 if span.picks:
-                    made = combine(_picked(needed, span, order.number), basis, None, store.ranks())
+                    found = (combine(_picked(needed, span, order.number), basis, None, store.ranks()),)
                 else:
-                    made = windows_in(needed, span, basis, store.ranks(), exact=order.kind == "window")
-                if len(made):
-                    yield from self._batches({"span": same(number, made)}, late, made, order.target)
+                    found = windows_in_pieces(needed, span, basis, store.ranks(), exact=order.kind == "window")
+                for made in found:
+                    if len(made):
+                        yield from self._batches({"span": same(number, made)}, late, made, order.target)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """The pieces of every read request, joined as far as they are in this task."""

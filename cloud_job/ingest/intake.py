@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows, tables
 from edge_agent.algebra.frame import Frame, Heartbeat, Plan, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
@@ -113,7 +113,7 @@ class Intake:
         """The rows for bronze.messages."""
         import pyarrow as pa
 
-        return pa.Table.from_pydict(self.rows, schema=tables.arrow_schema(tables.MESSAGES))
+        return pa.Table.from_pydict(self.rows, schema=driver_rows.arrow_schema(tables.MESSAGES))
 
     def _guarded(self, record: landing.Record) -> None:
         """Handle one record. Raises: RecordError for any exception."""

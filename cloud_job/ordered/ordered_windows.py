@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import arrow, small
+from cloud_job.delta.driver_rows import arrow, small
 from cloud_job.ingest.decode import Reader
 from cloud_job.ordered.position_rows import AS_CHUNKS, PlaceOf, changed, restored
 from cloud_job.ordered.reading_chunks import COLUMNS, FLOATS, Chunks, met, same, texts_of

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows
 from cloud_job.delta.tables import MESSAGES, POSITIONS, Place
 from cloud_job.ingest.decode import Lookup
 from cloud_job.ordered import ordered_windows as central
@@ -87,9 +87,9 @@ class OrderedQueries:
             frames.transform(decoded, raw, reading_chunks.COLUMNS), central.known(positions, work.ordering, work.number)
         )
         made_of, states_of = central.readers(work.ordering, queries, work.number)
-        rows = gathered.mapInArrow(made_of, tables.struct(central.MADE))
+        rows = gathered.mapInArrow(made_of, driver_rows.struct(central.MADE))
         return OrderedRows(
-            central.shown(rows, work.number), gathered.mapInArrow(states_of, tables.struct(position_rows.STATES))
+            central.shown(rows, work.number), gathered.mapInArrow(states_of, driver_rows.struct(position_rows.STATES))
         )
 
     def keep(self, made: OrderedRows, number: int) -> None:
@@ -104,7 +104,7 @@ class OrderedQueries:
             self._states.read(self.place.read(self.spark, POSITIONS))
 
     def _frame(self, table: pa.Table, columns: Mapping[str, str]) -> DataFrame:
-        return tables.frame(self.spark, table, tables.struct(columns)).coalesce(1)
+        return driver_rows.frame(self.spark, table, driver_rows.struct(columns)).coalesce(1)
 
 
 class PositionStore:

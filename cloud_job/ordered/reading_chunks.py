@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.delta.tables import arrow
+from cloud_job.delta.driver_rows import arrow
 from cloud_job.ingest.decode import Counted, Lookup, Reader, counted
 from cloud_job.spark.native import cell_arrays
 from edge_agent import packages

@@ -49,7 +49,7 @@ def loads(
         raise WireError(
             f"ops.batches has a state of version {plain['version']}; this root reads only version {VERSION}"
         )
-    decider = Decider(plain["journal"], grace_us, members)
+    decider = Decider(plain["journal"], grace_us, members, limits.overlap)
     decider.restore(plain["decider"], _unpack)
     parts = {(n, e, s): tuple(_part(part) for part in found) for n, e, s, found in plain["parts"]}
     return decider, _restored(plain["ledger"], limits), parts

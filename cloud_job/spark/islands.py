@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import arrow, small
+from cloud_job.delta.driver_rows import arrow, small
 from cloud_job.spark.native import plan
 from cloud_job.spark.results import RESULT_COLUMNS, shown
 from edge_agent.algebra.span import FAR_US

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta import tables, torn_commits
+from cloud_job.delta import driver_rows, tables, torn_commits
 from cloud_job.delta.deleted_tables import check_whole
 from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.late_and_quarantine import late, parts_of, quarantined
@@ -128,7 +128,7 @@ class Job:
 
     def _fresh(self) -> tuple[Decider, RootState, Parts]:
         """The state before the first decision."""
-        decider = Decider(0, self.settings.grace_us, self.settings.members)
+        decider = Decider(0, self.settings.grace_us, self.settings.members, self.settings.limits.overlap)
         # not connected, until a tick of the lander says that it has a broker connection (docs/protocol.md 4.4)
         decider.parent.children.link(0, up=False)
         return decider, RootState(self.settings.limits), {}
@@ -212,7 +212,7 @@ class Job:
         number, (*_, last) = self.state.number, self._last()
         state = decision_checkpoint.dumps(self.decider, self.state, self.parts)
         row = {**last, "work": Work(number).dumps(), "state": state}
-        self.place.replace(BATCHES, tables.rows(self.spark, BATCHES, [row]), f"number = {number}")
+        self.place.replace(BATCHES, driver_rows.rows(self.spark, BATCHES, [row]), f"number = {number}")
         self._log, self._began_from = StateLog(self.settings.rules), number
 
     def forget_epochs(self, lines: Sequence[EpochKey], *, stored: bool = False) -> None:
@@ -324,7 +324,7 @@ class Job:
         )
 
     def _decide(self, row: TableRow, number: int) -> None:
-        self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", number)
+        self.place.append(BATCHES, driver_rows.rows(self.spark, BATCHES, [row]), "decision", number)
         self._held().check(self.spark, number)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
@@ -362,7 +362,7 @@ class Job:
         there = {about(row.asDict()) for row in known.collect()}
         missing = [row for row in rows if about(row) not in there]
         if missing:  # the step is a new one each time, else Delta would ignore what an earlier start did not find
-            declared = tables.rows(self.spark, tables.GAPS, missing)
+            declared = driver_rows.rows(self.spark, tables.GAPS, missing)
             self.place.append(tables.GAPS, declared, f"left out {len(there)}", number)
             self.committed("declared")
 
@@ -376,7 +376,7 @@ class Job:
 
     def _show(self, nodes: dict[str, list[object]], number: int) -> None:
         """Write ops.nodes. Its rows are in no decision: every run writes them again at its start."""
-        self.place.overwrite(tables.NODES, tables.of_columns(self.spark, tables.NODES, nodes), number)
+        self.place.overwrite(tables.NODES, driver_rows.of_columns(self.spark, tables.NODES, nodes), number)
         self._done("nodes", number)
 
     def _append_results(self, work: Work, lookups: DecodeLookups, ordered: OrderedRows, *, again: bool) -> None:
@@ -429,7 +429,7 @@ class Job:
             (tables.SENSORS, work.sensors),
         ):
             if rows and not (again and self._done_before(table, number)):
-                self.place.append(table, tables.rows(self.spark, table, list(rows)), "rows", number)
+                self.place.append(table, driver_rows.rows(self.spark, table, list(rows)), "rows", number)
         for table, found in ((tables.QUARANTINE, self._quarantined(work)), (tables.LATE, self._late(work, lookups))):
             if found is not None and not (again and self._done_before(table, number)):
                 self.place.append(table, found, "rows", number)
@@ -447,7 +447,7 @@ class Job:
         parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond, work.number)
         lines = {EpochKey(each.node, each.epoch) for each in work.beyond}
         pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
-        return tables.one_file(self.spark, tables.LATE, late(parts, work, pages, lookups.bases(lines)))
+        return driver_rows.one_file(self.spark, tables.LATE, late(parts, work, pages, lookups.bases(lines)))
 
     def _not_covered(self, rows: tuple[TableRow, ...]) -> tuple[TableRow, ...]:
         """The rows whose coverage is not in ops.coverage yet. The state contains only the newest coverages."""
@@ -471,8 +471,8 @@ class Job:
     def _stored(self, content: pa.Table) -> DataFrame:
         """Rows of bronze.messages. A large batch becomes several files, which can be read in parallel."""
         if content.nbytes < ONE_FILE_BYTES:
-            return tables.one_file(self.spark, MESSAGES, content)
-        return tables.frame(self.spark, content, tables.schema(MESSAGES))
+            return driver_rows.one_file(self.spark, MESSAGES, content)
+        return driver_rows.frame(self.spark, content, driver_rows.schema(MESSAGES))
 
     def _lookups(self) -> DecodeLookups:
         return DecodeLookups(self.decider.parent.dictionaries, self.state)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from edge_agent.algebra.query.key import QueryKey
-from edge_agent.errors import PortError
+from edge_agent.errors import PortError, ProtocolError
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import Islands, Ordering, TableRow, TooLate, WindowRange, Work
 
@@ -72,6 +72,8 @@ STORES: Final = (  # texts of errors of files, stores, catalogs and clusters; no
     "SparkContext was shut down",
     "StatusCode.UNAVAILABLE",
 )
+# Of our own code on the driver: a key error has the key of a child as its text
+OURS: Final = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError, ProtocolError)
 PYTHON: Final = ("PythonException", "Python worker exited unexpectedly")  # our own code has failed in a worker
 FRAME: Final = re.compile(r"\s+(at |\.\.\. \d+ more)")  # of the JVM's stack, which names packages in any error
 OF_DATA: Final = (  # Spark's conditions whose texts contain values of the data, which may look like texts of WORLD
@@ -203,11 +205,12 @@ def times_of(piece: WindowRange | Islands | Ordering) -> tuple[int, int]:
 def raise_if_of_the_world(error: Exception, cause: BaseException | None = None) -> None:
     """Raise the error again if its cause is outside the data: a disk, a store, a network, a cluster, the JVM.
 
-    cause: an exception of our own code that it wraps; its text is not judged, because it may contain any value.
+    cause: an exception of our own code that it wraps; its text is not judged, because it may contain any value. Neither
+    is that of an exception that only our own code raises.
     """
     if isinstance(cause or error, PortError | OSError):
         raise error
-    if cause is not None:
+    if cause is not None or isinstance(error, OURS):
         return
     message = "\n".join(line for line in str(error).splitlines() if not FRAME.match(line))
     texts = WORLD if any(text in message for text in PYTHON) else (*WORLD, *STORES)

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cloud_job.delta.tables import MESSAGES, arrow_schema
+from cloud_job.delta.driver_rows import arrow_schema
+from cloud_job.delta.tables import MESSAGES
 from cloud_job.ingest.decode import READ
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.wire.heads import Parts

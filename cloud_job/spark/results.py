@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud_job.delta import tables
-from cloud_job.ingest.decode import READ, Lookup, Reader, windows_of
+from cloud_job.delta import driver_rows, tables
+from cloud_job.ingest.decode import MOST_ROWS, READ, Lookup, Reader, few, windows_of
 from cloud_job.spark.native import lower, plan
 from edge_agent.root.decision.window_ranges import join
 from edge_agent.root.decision.work import WindowRange, Work
@@ -53,9 +53,16 @@ def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) 
     return finished(windows, work, lookup)
 
 
-def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
-    """Like `results`, from parts on the driver. parts: columns READ of all parts that overlap the spans."""
-    batches = windows_of(lookup)(iter(parts.to_batches()))
+def results_of(
+    parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()
+) -> DataFrame | None:
+    """Like `results`, from parts on the driver; None if these are too many rows for it.
+
+    parts: columns READ of all parts that overlap the spans.
+    """
+    batches = few(windows_of(lookup)(iter(parts.to_batches())), MOST_ROWS)
+    if batches is None:
+        return None
     return finished(local([*formed, *batches], spark, lookup.windows), work, lookup)
 
 
@@ -80,15 +87,15 @@ def ranges_of(spans: Sequence[WindowRange]) -> list[tuple[int, int]]:
 
 def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
     """Decode parts to rows with these columns (name -> Spark type), on the executors."""
-    return frames.select(*READ).mapInArrow(reader, tables.struct(columns))
+    return frames.select(*READ).mapInArrow(reader, driver_rows.struct(columns))
 
 
 def local(batches: Formed, spark: SparkSession, columns: Mapping[str, str]) -> DataFrame:
     """Turn rows on the driver, with these columns, into a DataFrame."""
-    kinds = tables.struct(columns)
+    kinds = driver_rows.struct(columns)
     if not batches:  # one empty batch rather than none: pyspark cannot convert a list column without chunks
         batches = [pa.RecordBatch.from_pylist([], schema=to_arrow_schema(kinds))]
-    return tables.frame(spark, pa.Table.from_batches(batches), kinds).coalesce(1)
+    return driver_rows.frame(spark, pa.Table.from_batches(batches), kinds).coalesce(1)
 
 
 def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:

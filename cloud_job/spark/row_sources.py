@@ -95,9 +95,8 @@ class RowSources:
             lookup = lookups.of_windows(work, spans)
         asked = ranges_of([span for span in spans if span.orders])
         parts = self.recent.within(asked) if asked or not found else no_parts()
-        if parts is not None:
-            return results_of(parts, self._spark, work, lookup, formed)
-        return results(self._messages(), work, lookup, formed)
+        made = None if parts is None else results_of(parts, self._spark, work, lookup, formed)
+        return results(self._messages(), work, lookup, formed) if made is None else made
 
     def sessions(
         self, work: Work, ranges: Mapping[int, Ranges], lookups: DecodeLookups, *, revising: bool

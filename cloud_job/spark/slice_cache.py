@@ -15,13 +15,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.delta.tables import arrow
-from cloud_job.ingest.decode import READ, Counted, Lookup, Reader, batch_of, counted, same
+from cloud_job.delta.driver_rows import arrow
+from cloud_job.ingest.decode import MOST_ROWS, READ, Counted, Lookup, Reader, batch_of, counted, few, same
 from cloud_job.spark.recent_parts import MOST_ASKED_BYTES
 from cloud_job.spark.slice_cache_plan import CachedPlan
 from edge_agent import packages
@@ -36,7 +37,7 @@ from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.codec import rows_to_plain
 from edge_agent.machines.downlink.epochs.renumbering import Renumbering
 from edge_agent.root.decision.work import ReadRequest, WindowRange
-from edge_agent.root.work_rows import windows_in
+from edge_agent.root.work_rows import windows_in_pieces
 from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Part
 
@@ -183,15 +184,24 @@ class SliceCache:
         self._fit()
 
     def windows(self, lookup: Lookup) -> tuple[set[int], list[pa.RecordBatch]]:
-        """Returns (indices of the lookup.spans that can be computed from the cache, their rows: lookup.windows)."""
+        """Returns (indices of the lookup.spans that can be computed from the cache, their rows: lookup.windows).
+
+        A span of too many rows is not among them: the executors compute it, piece by piece.
+        """
         formed: set[int] = set()
         made: list[pa.RecordBatch] = []
+        left = MOST_ROWS
         for number, span in enumerate(lookup.spans):
             plans = self._plans(span, lookup)
             if plans and all(self._held[i].from_us <= span.low_us for i in plans):
-                formed.add(number)
-                for identity, order in plans.items():
-                    made += self._formed(number, span, order, self._held[identity], lookup)
+                every = chain.from_iterable(
+                    self._formed(number, span, order, self._held[identity], lookup) for identity, order in plans.items()
+                )
+                rows = few(every, left)
+                if rows is not None:
+                    formed.add(number)
+                    made += rows
+                    left -= sum(batch.num_rows for batch in rows)
         return formed, made
 
     def _formed(
@@ -205,11 +215,11 @@ class SliceCache:
                 continue
             states = aggregates.convert(rows.states, order.scale, order.target)
             needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
-            found = windows_in(needed, span, basis, blocks.ranks(), exact=whole)
-            if len(found):
-                texts = (self.numbers.keys.texts, self.numbers.nodes.texts)
-                about = {"span": same(number, found)}
-                yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
+            texts = (self.numbers.keys.texts, self.numbers.nodes.texts)
+            for found in windows_in_pieces(needed, span, basis, blocks.ranks(), exact=whole):
+                if len(found):
+                    about = {"span": same(number, found)}
+                    yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
 
     def _plans(self, span: WindowRange, lookup: Lookup) -> dict[bytes, ReadRequest]:
         """The plans of a span's rows -> their read requests; empty if the span cannot be computed from cached rows."""

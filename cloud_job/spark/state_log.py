@@ -136,6 +136,7 @@ class StateLog:
             "version": VERSION,
             "base": self.base,
             "rules": [limits.revise_every_us, limits.horizon_us, self.rules.grace_us, list(self.rules.members)],
+            **({} if limits.overlap is None else {"overlap": limits.overlap}),
             "files": [list(file) for file in given.files],
             "idle": [[list(file) for file in files] for files in given.idle],
             "left_out": [
@@ -189,8 +190,9 @@ def _recalled(rows: Sequence[Mapping[str, Any]], rules: Rules) -> tuple[Decider,
         raise PortError(f"the rows of ops.batches before {numbers[0]} are missing; {RESTORE}")
     if not more:
         return decision_checkpoint.loads(bytes(first["state"]), rules.limits, rules.grace_us, rules.members)
-    revise_every_us, horizon_us, grace_us, members = _decode(bytes(more[0]["state"]))["rules"]
-    limits = RootLimits(revise_every_us, horizon_us)
+    given = _decode(bytes(more[0]["state"]))
+    revise_every_us, horizon_us, grace_us, members = given["rules"]
+    limits = RootLimits(revise_every_us, horizon_us, given.get("overlap"))  # not in rows of older versions
     decider, state, parts = decision_checkpoint.loads(bytes(first["state"]), limits, grace_us, members)
     for row in more:
         _again(decider, state, parts, row)

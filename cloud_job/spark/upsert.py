@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import RESULTS, Place, arrow, committed, small
+from cloud_job.delta.driver_rows import arrow, small
+from cloud_job.delta.tables import RESULTS, Place, committed
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow, superseded
 from edge_agent.root.decision.work import WindowRange

@@ -45,6 +45,13 @@ class TextShares:
         if sender:
             self._used[sender] -= _size(text)
 
+    def release(self, text: str) -> None:
+        """Let a text count for nobody from now on, in its place in the order."""
+        sender = self.of.get(text, "")
+        if sender:
+            self._used[sender] -= _size(text)
+            self.of[text] = ""
+
     def assign(self, senders: Iterable[tuple[str, str]]) -> None:
         """Let texts of nobody count for their senders again, as pairs (text, sender) of `of` from before a restart."""
         for text, sender in senders:

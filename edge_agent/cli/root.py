@@ -131,13 +131,13 @@ def _serve(settings: Settings, place: Place, spark: SparkSession, begin_s: float
 
 def _job_settings(settings: Settings) -> JobSettings:
     from cloud_job.spark.job import JobSettings
-    from edge_agent.root.decision.root_state import RootLimits
+    from edge_agent.root.decision.root_state import UNPUBLISHED_OVERLAP, RootLimits
 
     lower, root = settings.lower, settings.root
     return JobSettings(
         settings.lander.folder,
         settings.grace_us,
-        RootLimits(root.revise_every_us, root.horizon_us),
+        RootLimits(root.revise_every_us, root.horizon_us, UNPUBLISHED_OVERLAP),
         lower.members if lower is not None else (),
         lower.retired if lower is not None else (),
     )

@@ -96,8 +96,10 @@ class Decision:
 class Decider:
     """Decides what may close. `take` adds messages, `decide` returns the next decision."""
 
-    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
-        """journal: the lander's journal id. grace_us: on receive times of the lander. named: children expected."""
+    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = (), overlap: int | None = None) -> None:
+        """journal: the lander's journal id. grace_us: on receive times of the lander. named: children expected.
+        overlap: see KnownDefinitions.
+        """
         # not bounded: the lander has sent receipts
         self.parent = ChildFrames(journal, grace_us, named, bounded=False, gateways_only=None)
         self.gaps: list[tuple[str, Gap]] = []  # all known gap records that end within the horizon
@@ -110,7 +112,7 @@ class Decider:
         self.lost_frames = LostFrames(self.parent.inbox)
         self._clock_steps = ClockSteps()  # of the lander
         self._elapsed = ElapsedTime()
-        self.parent.known = self._texts = KnownDefinitions()
+        self.parent.known = self._texts = KnownDefinitions(overlap=overlap)
         self._sensor_texts = TextShares(bounds.MOST_SENSORS)
         self.parent.defined = self._defined
         self._new_queries: list[str] = []
@@ -460,7 +462,8 @@ class Decider:
         for group, leaf, frontier_us in behind:
             self._behind.setdefault(group, {})[leaf] = frontier_us
         published = map(Publication.of_plain, state.get("published", ()))  # not in states of older versions
-        self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
+        texts, overlap = [*state["texts"], *state.get("held", ())], self._texts.overlap
+        self.parent.known = self._texts = KnownDefinitions(texts, published, overlap)
         self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
         self._texts.claimed(state.get("claims", ()))  # not in states of older versions
         sensors = state.get("sensor_texts", state["texts"])  # older versions kept both in "texts"

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from cloud_job.audit import root_book
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows, tables
 from cloud_job.delta.tables import Place
 from edge_agent.algebra.query.key import EpochKey
 
@@ -29,7 +29,7 @@ def part(node: str, seq: int, **other: object) -> dict[str, object]:
 
 def written(base: Path, rows: list[dict[str, object]]) -> str:
     folder = Path(Place(str(base)).path(tables.MESSAGES))
-    write_deltalake(folder, pa.Table.from_pylist(rows, schema=tables.arrow_schema(tables.MESSAGES)))
+    write_deltalake(folder, pa.Table.from_pylist(rows, schema=driver_rows.arrow_schema(tables.MESSAGES)))
     return str(base)
 
 

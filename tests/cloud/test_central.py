@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cloud_job.delta import retention, tables
+from cloud_job.delta import driver_rows, retention, tables
 from cloud_job.ordered import position_rows, position_store
 from cloud_job.ordered.position_store import OrderedQueries, PositionStore
 from edge_agent.algebra.query.query import Query
@@ -152,7 +152,9 @@ def test_state_windows_begin_and_end_with_readings(roots: Callable[..., Roots]) 
 def test_rows_behind_a_chunk_without_rows_reach_spark(spark: SparkSession) -> None:
     """Spark reads an Arrow table up to its first empty chunk: a query without a full window made others lose theirs."""
     some = pa.table({"place": pa.array([1, 2], pa.int64())})
-    made = tables.frame(spark, pa.concat_tables([some, some.slice(0, 0), some]), tables.struct({"place": "bigint"}))
+    made = driver_rows.frame(
+        spark, pa.concat_tables([some, some.slice(0, 0), some]), driver_rows.struct({"place": "bigint"})
+    )
     assert [row["place"] for row in made.collect()] == [1, 2, 1, 2]
 
 
@@ -163,7 +165,7 @@ def test_readings_that_windows_hold_are_not_read_beyond_their_bound(
     named = {"query": "q", "node": "", "definition_revision": 1, "base": 0, "position": 9, "held_from": 0, "since": 1}
     rows = [{**named, "key": f"site={n}", "scale": None, "held": bytes(100), "batch": 1} for n in range(3)]
     kinds = {name: kind for name, (kind, _) in tables.POSITIONS.columns.items()}
-    positions = spark.createDataFrame([tuple(row[name] for name in kinds) for row in rows], tables.struct(kinds))
+    positions = spark.createDataFrame([tuple(row[name] for name in kinds) for row in rows], driver_rows.struct(kinds))
 
     def read(most_rows: int, most_bytes: int, *, whole: bool) -> bool:
         with monkeypatch.context() as bounds:

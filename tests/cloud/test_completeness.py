@@ -11,7 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job.delta.tables import MESSAGES, arrow_schema
+from cloud_job.delta.driver_rows import arrow_schema
+from cloud_job.delta.tables import MESSAGES
 from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
 from cloud_job.spark.recent_parts import RecentParts, stored_end_us

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud_job.delta import durable_versions, tables, torn_commits
+from cloud_job.delta import driver_rows, durable_versions, tables, torn_commits
 from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.tables import Place
+from cloud_job.spark_session import MARK
 from edge_agent.errors import PortError
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots
@@ -39,9 +40,14 @@ def commit(place: Place, number: int, *files: str) -> list[Path]:
     log.parent.mkdir(parents=True, exist_ok=True)
     for file in files:
         (folder / file).write_bytes(b"rows")
-    actions = [{"commitInfo": {}}, *({"add": {"path": file.replace(" ", "%20")}} for file in files)]
+    actions = [{"commitInfo": {"userMetadata": MARK}}, *({"add": {"path": file.replace(" ", "%20")}} for file in files)]
     log.write_text("\n".join(json.dumps(action, separators=(",", ":")) for action in actions))
     return [*(folder / file for file in files), folder, log, log.parent]
+
+
+def noted(place: Place) -> dict[str, int]:
+    """The versions in the note."""
+    return {name: version for name, version in durable_versions.read(place).items() if name != durable_versions.MARKED}
 
 
 def test_a_commit_is_on_the_disk_with_its_data_before_its_log_and_once(
@@ -82,15 +88,15 @@ def test_the_newest_durable_version_of_each_table_is_noted(tmp_path: Path) -> No
     place = Place(str(tmp_path))
     commit(place, 7, "old.parquet")
     durable = DurableTables(place)
-    assert durable_versions.read(place) == {tables.RESULTS.name: 7}
+    assert noted(place) == {tables.RESULTS.name: 7}
     commit(place, 8, "a.parquet")
     commit(place, 9, "b.parquet")
-    assert durable_versions.read(place) == {tables.RESULTS.name: 7}
+    assert noted(place) == {tables.RESULTS.name: 7}
     durable.sync()
-    assert durable_versions.read(place) == {tables.RESULTS.name: 9}
+    assert noted(place) == {tables.RESULTS.name: 9}
     shutil.rmtree(tmp_path / "gold")
     DurableTables(place)  # a root that begins anew
-    assert durable_versions.read(place) == {}
+    assert noted(place) == {}
 
 
 def test_a_note_that_is_damaged_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,7 +122,7 @@ def test_a_note_that_cannot_be_written_ends_no_step(tmp_path: Path, caplog: pyte
     note.with_name(f"{note.name}.part").mkdir()
     commit(place, 1, "b.parquet")
     durable.sync()
-    assert durable_versions.read(place) == {tables.RESULTS.name: 0}
+    assert noted(place) == {tables.RESULTS.name: 0}
     assert [record.message for record in caplog.records] == ["root.note_not_written"]
 
 
@@ -206,7 +212,7 @@ def test_deletion_vectors_that_a_user_switches_on_are_on_the_disk_before_their_c
     place, name = root.place, root.place.sql(tables.SENSORS)
     root.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     content = [{"sensor": sensor, "revision": 1, "batch": 0} for sensor in "abc"]
-    place.append(tables.SENSORS, tables.rows(root.spark, tables.SENSORS, content), "test", 0)
+    place.append(tables.SENSORS, driver_rows.rows(root.spark, tables.SENSORS, content), "test", 0)
     durable, disk, folder = DurableTables(place), Disk(monkeypatch), Path(place.path(tables.SENSORS))
     root.spark.sql(f"DELETE FROM {name} WHERE sensor = 'b'")
     durable.sync()
@@ -220,3 +226,97 @@ def test_deletion_vectors_that_a_user_switches_on_are_on_the_disk_before_their_c
     durable_versions.path_of(place).unlink()
     assert torn_commits.repair(place) == 1
     assert len(root.rows(tables.SENSORS)) == len(content)
+
+
+def others(place: Place, table: tables.Table, number: int, *actions: dict[str, object], mark: str = "") -> None:
+    """A commit of a table; mark: of our sessions, or another."""
+    told = {"operation": "DELETE", "engineInfo": "another", **({"userMetadata": mark} if mark else {})}
+    log = Path(place.path(table)) / "_delta_log" / f"{number:020d}.json"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lines = [{"commitInfo": told}, *actions]
+    log.write_text("\n".join(json.dumps(line, separators=(",", ":")) for line in lines))
+
+
+REMOVED: dict[str, object] = {"remove": {"path": "a.parquet", "dataChange": True}}
+MERGED: dict[str, object] = {"remove": {"path": "a.parquet", "dataChange": False}}
+
+
+@pytest.mark.parametrize("table", [tables.MESSAGES, tables.BATCHES, tables.POSITIONS, tables.RESULTS])
+def test_rows_that_somebody_else_changes_stop_the_root_and_its_next_start(tmp_path: Path, table: tables.Table) -> None:
+    """protocol 8.5: rows taken from a table of the root were not noticed, and later rows were complete without them."""
+    place = Place(str(tmp_path))
+    others(place, table, 0, REMOVED)
+    durable = DurableTables(place)
+    others(place, table, 1, REMOVED, mark=MARK)
+    durable.sync()
+    others(place, table, 2, REMOVED)
+    refused = f"version 2 of the table .*{table.name.split('.')[1]} was not written by a root \\(DELETE by another\\)"
+    for noticed in (durable.sync, durable.sync, lambda: DurableTables(place), lambda: DurableTables(place)):
+        with pytest.raises(PortError, match=refused):
+            noticed()
+    durable_versions.path_of(place).unlink()  # as the line says
+    DurableTables(place).sync()
+
+
+def test_what_changes_no_row_and_tables_on_which_no_row_relies_are_anybodys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(str(tmp_path))
+    for table in (tables.MESSAGES, tables.QUARANTINE):
+        others(place, table, 0, REMOVED)
+    durable = DurableTables(place)
+    others(place, tables.MESSAGES, 1, MERGED, {"metaData": {"id": "x"}})
+    others(place, tables.QUARANTINE, 1, MERGED)
+    durable.sync()
+    assert not caplog.records
+    others(place, tables.QUARANTINE, 2, REMOVED)
+    durable.sync()
+    assert [record.message for record in caplog.records] == ["root.changed_by_others"]
+
+
+@pytest.mark.parametrize("content", [b'{"commitInfo":{"oper', b'{"add":', b"\xff\xfe"])
+def test_a_damaged_commit_is_not_judged_here(tmp_path: Path, content: bytes) -> None:
+    """Where the note lags far behind, one may be left that Delta does not read, because a checkpoint covers it."""
+    place = Place(str(tmp_path))
+    others(place, tables.MESSAGES, 0, REMOVED)
+    DurableTables(place)
+    others(place, tables.MESSAGES, 1, REMOVED, mark=MARK)
+    others(place, tables.MESSAGES, 2, REMOVED, mark=MARK)
+    (Path(place.path(tables.MESSAGES)) / "_delta_log" / f"{1:020d}.json").write_bytes(content)
+    DurableTables(place)
+    assert noted(place) == {tables.MESSAGES.name: 2}
+
+
+def test_commits_of_a_version_without_a_mark_are_not_taken_for_those_of_others(tmp_path: Path) -> None:
+    """Its note may lag behind the tables, as after a kill."""
+    place = Place(str(tmp_path))
+    others(place, tables.MESSAGES, 0, REMOVED)
+    durable_versions.write(place, {tables.MESSAGES.name: 0})
+    others(place, tables.MESSAGES, 1, REMOVED)
+    DurableTables(place)
+    assert durable_versions.read(place) == {tables.MESSAGES.name: 1, durable_versions.MARKED: 1}
+
+
+@pytest.mark.spark
+def test_every_commit_of_a_root_has_its_mark_and_one_of_another_session_stops_it(roots: Callable[..., Roots]) -> None:
+    """protocol 8.5"""
+    root = roots()
+    child = Child("gw-1", (query(),))
+    root.take(tick(START), record(child, START, child.birth()))
+    now_us = START + SECOND
+    root.take(record(child, now_us, child.rows(now_us, np.array([START]))), tick(now_us + SECOND))
+    assert len(root.results()) == 1
+    root.spark.sql(f"OPTIMIZE {root.place.sql(tables.RESULTS)}")
+    for log in Path(root.place.root).rglob("_delta_log/*.json"):
+        assert json.loads(log.read_text().splitlines()[0])["commitInfo"]["userMetadata"] == MARK
+    root.start()
+    setting = "spark.databricks.delta.commitInfo.userMetadata"
+    root.spark.conf.set(setting, "a notebook")
+    try:
+        root.spark.sql(f"DELETE FROM {root.place.sql(tables.MESSAGES)} WHERE part > 0")
+    finally:
+        root.spark.conf.set(setting, MARK)
+    with pytest.raises(PortError, match=r"bronze/messages was not written by a root \(DELETE by Apache-Spark"):
+        root.take(tick(now_us + 2 * SECOND), record(child, now_us, child.rows(now_us + SECOND, np.array([now_us]))))
+    with pytest.raises(PortError, match=r"bronze/messages was not written by a root"):
+        root.start()

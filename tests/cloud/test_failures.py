@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows, tables
 from cloud_job.delta.plugin_failures import PluginFailures
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.query.query import Aggregate, Query
@@ -44,7 +44,7 @@ def test_a_failure_is_reported_once_however_many_rows_contain_it(
         row("other", 0, 7, collect={"failed": "a word like any other"}),
         row("other", 1, 7),
     ]
-    root.place.append(tables.RESULTS, tables.rows(root.spark, tables.RESULTS, rows), "results", 7)
+    root.place.append(tables.RESULTS, driver_rows.rows(root.spark, tables.RESULTS, rows), "results", 7)
     failures = PluginFailures(root.spark, root.place)
     with caplog.at_level(logging.WARNING, "headwater"):
         failures.report(iter(known), 7)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows
 from cloud_job.delta.late_and_quarantine import parts_of
 from cloud_job.delta.tables import MESSAGES
 from edge_agent.root.decision.work import TooLate
@@ -36,8 +36,8 @@ def test_parts_of_a_thousand_late_gateways_are_found_at_once(spark: SparkSession
         }
         for node, epoch, seq, part in names
     ]
-    frames = tables.frame(
-        spark, pa.Table.from_pylist(content, schema=tables.arrow_schema(MESSAGES)), tables.schema(MESSAGES)
+    frames = driver_rows.frame(
+        spark, pa.Table.from_pylist(content, schema=driver_rows.arrow_schema(MESSAGES)), driver_rows.schema(MESSAGES)
     )
     beyond = [TooLate(f"gw-{i}", 1 + i % 2, 5, 1 + i % 2, "s", 0) for i in range(GATEWAYS)]
     began_s = time.monotonic()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cloud_job.delta import maintain, retention, tables
+from cloud_job.delta import driver_rows, maintain, retention, tables
+from cloud_job.delta.tables import Place
 from edge_agent.algebra.windows import Session
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.errors import PortError
@@ -182,3 +186,34 @@ def test_maintenance_that_is_killed_after_any_commit_leaves_what_a_start_needs(
     root.take(tick(at(101)), one(child, 100, 101))
     assert root.results() == before | {key: row for key, row in root.results().items() if key[2] == at(100)}
     assert maintained(root) == {at(99): True, at(100): True, **EXPIRED}
+
+
+def test_at_a_uri_one_maintains_at_a_time_and_a_root_that_writes_ends_it(roots: Callable[..., Roots]) -> None:
+    """protocol 8.5: there it took no lock; where a store lets two write one version, commits were lost."""
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.job.close()
+    place = Place(root.place.root, guarded=True)
+    lock = Path(place.root) / maintain.LOCK
+
+    def maintained_by(say: Callable[[str], None]) -> None:
+        maintain.maintain(root.spark, place, say, tables=(tables.SENSORS,))
+
+    seen: list[dict[str, object]] = []
+
+    def another(_line: str) -> None:
+        seen.append(json.loads(lock.read_text()))
+        with pytest.raises(PortError, match=r"maintain runs on .* \(process \d+\) since 20.*delete this file"):
+            maintained_by(print)
+
+    maintained_by(another)
+    assert [each["process"] for each in seen] == [os.getpid()]
+    assert not lock.exists()
+
+    def writes(_line: str) -> None:
+        row = {"number": 99, "owner": "another", "decided_us": 0}
+        place.append(tables.BATCHES, driver_rows.rows(root.spark, tables.BATCHES, [row]), "decision", 99)
+
+    with pytest.raises(PortError, match="a root has written batch 99"):
+        maintained_by(writes)
+    assert not lock.exists()

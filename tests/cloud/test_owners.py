@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from cloud_job.delta import tables, upkeep
+from cloud_job.delta import driver_rows, tables, upkeep
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import Place
 from cloud_job.spark import upsert
@@ -94,7 +94,7 @@ def test_a_merge_that_meets_another_commit_is_made_again_upon_it(
             time.sleep(0.05)
         yield from batches
 
-    of = tables.rows(root.spark, tables.RESULTS, [{**row, "readings": 2, "batch": row["batch"] + 1}])
+    of = driver_rows.rows(root.spark, tables.RESULTS, [{**row, "readings": 2, "batch": row["batch"] + 1}])
     failures: list[BaseException] = []
 
     def other() -> None:
@@ -177,12 +177,12 @@ def test_the_ids_of_runs_leave_the_log_after_a_time_and_the_lease_stays(
         }
 
     def appended(step: str, number: int) -> int:
-        place.append(tables.MESSAGES, tables.rows(spark, tables.MESSAGES, [{"batch": number}]), step, number)
+        place.append(tables.MESSAGES, driver_rows.rows(spark, tables.MESSAGES, [{"batch": number}]), step, number)
         return place.read(spark, tables.MESSAGES).count()
 
     for table in found:
         upkeep.tune(spark, place, table, kept)
-    place.append(tables.BATCHES, tables.rows(spark, tables.BATCHES, [{"number": 0}]), "decision", 0)
+    place.append(tables.BATCHES, driver_rows.rows(spark, tables.BATCHES, [{"number": 0}]), "decision", 0)
     assert [appended("one", 0), appended("two", 1), appended("two", 1), appended("one", 0)] == [1, 2, 2, 2]
     assert ids(tables.MESSAGES) == {"headwater/bronze.messages/one", "headwater/bronze.messages/two"}
     monkeypatch.setattr(upkeep, "RUN_IDS_KEPT", "interval 0 seconds")

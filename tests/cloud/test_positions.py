@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud_job.delta.driver_rows import arrow_schema
 from cloud_job.delta.late_and_quarantine import late
-from cloud_job.delta.tables import MESSAGES, arrow_schema
+from cloud_job.delta.tables import MESSAGES
 from cloud_job.ingest.decode import READ
 from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ingest.intake import Intake

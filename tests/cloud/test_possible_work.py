@@ -17,7 +17,7 @@ from cloud_job.spark.possible_work import MOST_TRIES, REASON, Impossible, possib
 from cloud_job.spark.results import labels
 from cloud_job.spark.row_sources import RowSources
 from edge_agent.algebra.frame import Gap
-from edge_agent.errors import PortError
+from edge_agent.errors import PortError, ProtocolError
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import RefusedFrame, TooLate, WindowRange, Work
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
@@ -162,6 +162,12 @@ def test_an_error_of_our_own_code_with_a_record_is_judged_by_its_type() -> None:
     possible_work.raise_if_of_the_world(RuntimeError(f"cannot be handled: {cause}"), cause)
     with pytest.raises(RuntimeError):
         possible_work.raise_if_of_the_world(RuntimeError("cannot be handled"), OSError("Input/output error"))
+
+
+@pytest.mark.parametrize("kind", [KeyError, ValueError, TypeError, OverflowError, ProtocolError])
+def test_an_error_that_only_our_own_code_raises_is_judged_by_its_type(kind: type[Exception]) -> None:
+    """A key `site=Permission denied` of a child, in an error of a decision, ended the root at each start."""
+    possible_work.raise_if_of_the_world(kind("site=Permission denied"))
 
 
 def test_a_file_may_be_why_executors_are_lost() -> None:

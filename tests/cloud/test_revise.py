@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows, tables
 from cloud_job.delta.tables import RESULTS, Place
 from cloud_job.spark import islands
 from cloud_job.spark.upsert import withdraw, withdraw_over
@@ -45,8 +45,8 @@ def rows(spark: SparkSession, names: Iterable[Name], length: int = LENGTH) -> Da
         {"query": query, "definition_revision": revision, "node": node, "start": start, "end": start + length, **fresh}
         for query, revision, node, start in names
     ]
-    table = pa.Table.from_pylist(content, schema=tables.arrow_schema(RESULTS))
-    return tables.one_file(spark, RESULTS, table)
+    table = pa.Table.from_pylist(content, schema=driver_rows.arrow_schema(RESULTS))
+    return driver_rows.one_file(spark, RESULTS, table)
 
 
 def changed(spark: SparkSession, place: Place) -> set[Name]:

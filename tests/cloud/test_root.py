@@ -13,13 +13,16 @@ import pytest
 
 from cloud_job.delta import tables
 from cloud_job.delta.tables import Place
+from cloud_job.spark import results as spark_results
+from cloud_job.spark import row_sources, slice_cache
 from edge_agent.algebra.frame import Define, Frame, Gap, Receipt
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import PortError
+from edge_agent.root import work_rows
 from edge_agent.root.decision import root_state
 from edge_agent.wire import frames, landing
 from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick, ticks
-from tests.support.cloud.jobs import GRACE_US, Roots
+from tests.support.cloud.jobs import GRACE_US, Roots, meaning
 
 pytestmark = pytest.mark.spark
 Start = Callable[..., Roots]
@@ -380,3 +383,37 @@ def test_a_landing_file_that_was_cut_short_is_a_declared_loss_after_the_grace_ti
     (gap,) = root.rows(tables.GAPS)
     assert (gap["reason"], gap["nodes"]) == ("received frames are in no landing file", ["gw-1"])
     assert gap["detail"].endswith("epoch 00000001, 2 to 2")
+
+
+@pytest.mark.parametrize("window", [Sliding(20 * SECOND, SECOND), Tumbling(SECOND)])
+def test_more_rows_than_the_driver_may_compute_are_left_to_the_executors(
+    roots: Start, window: Sliding | Tumbling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6 million rows of one frame filled the driver's memory, at each start again."""
+    elsewhere: list[int] = []
+    whole = spark_results.results
+
+    def results(*args: Any) -> Any:
+        elsewhere.append(1)
+        return whole(*args)
+
+    monkeypatch.setattr(row_sources, "results", results)
+
+    def made() -> dict[Any, Any]:
+        root, child = roots(), Child("gw-1", (query(window=window),), ("site=a", "site=b"))
+        root.take(tick(at(1)), record(child, at(1), child.birth()))
+        for first in (0, 30):
+            rows = child.rows(at(first + 29), starts(*range(first, first + 8)), np.arange(8.0), np.arange(8) % 2)
+            root.take(record(child, at(first + 30), rows), tick(at(first + 31)))
+        late = child.rows(at(60), starts(9), np.array([5.0]), np.array([0]), late=True)
+        root.take(record(child, at(62), late), tick(at(63)))
+        return {key: meaning(row) for key, row in root.results().items()}
+
+    wanted = made()
+    assert len(wanted) >= 16
+    before = len(elsewhere)  # late readings of windows that the driver has let go
+    for module in (slice_cache, spark_results):
+        monkeypatch.setattr(module, "MOST_ROWS", 3)
+    monkeypatch.setattr(work_rows, "MOST_FORMED", 2)
+    assert made() == wanted
+    assert len(elsewhere) >= 2 * before + 2

@@ -241,6 +241,17 @@ def test_readings_that_come_late_revise_from_what_is_kept() -> None:
     assert (seen["formed"], seen["decoded"], seen["read back"]) == (1, 1, 0), "windows long closed are decoded"
 
 
+def test_windows_of_more_rows_than_the_driver_may_compute_are_decoded_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    assert line.go(40)["formed"] == 1
+    rows = len(line.child.keys)
+    for most, formed in ((3 * rows, 1), (0, 0), (3 * rows, 1)):
+        monkeypatch.setattr(slice_cache, "MOST_ROWS", most)
+        assert line.go(2) == {"formed": formed, "revised": 0, "decoded": 1 - formed}
+
+
 def test_a_frame_that_waits_for_another_counts_when_it_takes_effect() -> None:
     """protocol 2.2, 8.2, 8.6: also where the process that stored it is gone."""
     for restarts in (False, True):

@@ -30,7 +30,7 @@ from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.windows import Session
+from edge_agent.algebra.windows import Session, Sliding
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.config.in_force import known_definitions
 from edge_agent.errors import ConfigError, PortError
@@ -191,6 +191,29 @@ def test_the_rules_of_the_run_that_decided_count_when_it_is_decided_again(tmp_pa
     for file in files[20:]:
         job.process([file])
     assert begun(tmp_path, kept, revise_every_us=0).state.number == job.state.number
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 5), (5, None)])
+def test_a_run_that_bounds_windows_decides_again_what_one_without_the_bound_decided_and_the_other_way(
+    tmp_path: Path, before: int | None, after: int | None
+) -> None:
+    """protocol 6.5, 8.2: a version that has the bound starts after one that has it not."""
+    kept, child = Kept(), Child("gw", (query(window=Sliding(6 * SECOND, SECOND)),))
+    job = begun(tmp_path, kept, **({} if before is None else {"overlap": before}))
+    files = [("000000", tick(START) + record(child, START, child.birth()))]
+    for n in range(1, 20):
+        now_us = START + n * SECOND
+        frame = child.rows(now_us, np.array([now_us - SECOND]), np.array([1.0]))
+        files.append((f"{n:06}", tick(now_us) + record(child, now_us, frame)))
+    for file in files[:10]:
+        job.process([file])
+    assert len(state_log.recall(kept_rows(kept), job.settings.rules)[1].closed) == (before is None)
+    assert whole(kept) < len(kept.batches)
+    job = begun(tmp_path, kept, **({} if after is None else {"overlap": after}))
+    for file in files[10:]:
+        job.process([file])
+    assert any(work.closing for work in kept.works[:10]) == (before is None)
+    assert any(work.closing for work in kept.works[10:]) == (after is None)
 
 
 def test_rows_that_are_not_decided_again_as_they_were_stop_the_start(tmp_path: Path) -> None:

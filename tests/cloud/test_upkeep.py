@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from cloud_job.audit.root_book import root_book
-from cloud_job.delta import log_files, retention, tables, upkeep, vacuum
+from cloud_job.delta import driver_rows, log_files, retention, tables, upkeep, vacuum
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.upkeep import Cleaning, Compaction, Expiry, Step, Upkeep, WhenWritten
 from cloud_job.spark.job import Job
@@ -213,7 +213,7 @@ def test_an_old_batch_is_before_all_recent_ones_whatever_their_own_times_are(roo
     root = roots()
     empty = dict.fromkeys(tables.BATCHES.columns)
     rows = [{**empty, "number": n, "decided_us": at(second)} for n, second in enumerate((0, 50, 95, 1, 99))]
-    root.place.append(tables.BATCHES, tables.rows(root.spark, tables.BATCHES, rows), "test", 0)
+    root.place.append(tables.BATCHES, driver_rows.rows(root.spark, tables.BATCHES, rows), "test", 0)
     job: Any = SimpleNamespace(spark=root.spark, place=root.place, decider=SimpleNamespace(elapsed_us=at(100)))
     kept = (10, 50, 99, 100, 0.5)
     assert [retention.old_batch(job, int(seconds * SECOND)) for seconds in kept] == [1, 0, 0, -1, -1]
@@ -280,7 +280,7 @@ def test_totals_do_not_grow_with_the_texts_that_children_choose(
         late = {**blank, "node": "a", "source": f"s{batch}", "readings": 1, "reason": "beyond", "batch": batch}
         for table, rows in ((tables.GAPS, gaps), (tables.LATE, [late])):
             content = [{name: row[name] for name in table.columns} for row in rows]
-            root.place.append(table, tables.rows(root.spark, table, content), "test", batch)
+            root.place.append(table, driver_rows.rows(root.spark, table, content), "test", batch)
     for _ in range(2):
         retention.ops(root.job, Kept(DAY_US, SECOND))
         totals = {(row["node"], row["reason"]): row for row in root.rows(tables.GAPS)}
@@ -307,7 +307,7 @@ def test_records_whose_readings_add_up_to_more_than_a_number_holds_are_added_up_
     gaps = [{**gap, "readings": 2**62, "batch": batch} for batch in range(3)]
     gaps += [{**gap, "node": "b", "readings": 2, "batch": batch} for batch in range(3)]
     content = [{name: row[name] for name in tables.GAPS.columns} for row in gaps]
-    root.place.append(tables.GAPS, tables.rows(root.spark, tables.GAPS, content), "test", 0)
+    root.place.append(tables.GAPS, driver_rows.rows(root.spark, tables.GAPS, content), "test", 0)
     retention.ops(root.job, Kept(DAY_US, SECOND))
     assert {row["node"]: row["readings"] for row in root.rows(tables.GAPS)} == {"a": -1, "b": 6}
 
@@ -404,7 +404,7 @@ def test_very_many_files_are_merged_in_several_steps(
     root = born(roots, Child("gw-1", (query(),)))
     content = [{"node": "gw-1", "batch": number} for number in range(24)]
     for row in content:
-        root.place.append(tables.LATE, tables.rows(root.spark, tables.LATE, [row]), "test", 0)
+        root.place.append(tables.LATE, driver_rows.rows(root.spark, tables.LATE, [row]), "test", 0)
     compaction, found = Compaction(tables.LATE, Kept(DAY_US, DAY_US), longest_s=0), list[object]()
     for name in SIZES:  # some three files make one
         root.spark.conf.set(name, "10000")

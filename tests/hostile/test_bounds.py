@@ -186,6 +186,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_queries": "of `_text` and `_published`",
         "_answers": "MOST_KNOWN",
         "_fits": "MOST_KNOWN",
+        "_wide": "MOST_KNOWN",
         "_published": ITSELF,
         "_removed": "MOST_REMOVED",
         "_held": "MOST_HELD for each gateway, `beyond_bounds`",

@@ -114,6 +114,15 @@ def evenly(window: Spec) -> Sliding | None:
     return Sliding(by_time.longest_us, starts.step_us, starts.phase_us)
 
 
+def overlap(window: Spec) -> int:
+    """In how many windows one reading may be; 1 where that does not follow from a length and a slide."""
+    if isinstance(window, ALL["count_sliding"]):
+        counted: Any = window
+        return int(-(-counted.length // counted.slide))
+    even = evenly(window)
+    return 1 if even is None else -(-even.length_us // even.slide_us)
+
+
 def extent_us(window: Spec) -> int:
     """How far a window may extend from a reading in it: the greatest length, or the gap of a session.
 

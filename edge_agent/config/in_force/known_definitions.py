@@ -4,7 +4,7 @@ Rules (docs/protocol.md 6.5): if the operator published a revision on a topic of
 if frames contain another. A revision newer than all published ones waits until it is published: until then neither its
 text nor the range for which a child serves it is valid. The newest revision ends only if the operator ends it, and it
 begins by now or by its `effective_from`. For an id that is not published, the first text of a revision in frames is
-valid, as in ops.queries. Pure.
+valid, as in ops.queries; at a root it is not served if a reading would be in very many windows. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.text_shares import TextShares
-from edge_agent.algebra.windows import extent_us
+from edge_agent.algebra.windows import extent_us, overlap
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
 from edge_agent.config.definitions.definitions import canonical_query, parse_definition, query_of
@@ -105,7 +105,11 @@ def contradiction(query: Query, group: Group, plan: Plan) -> str:
 class KnownDefinitions:
     """The publications, and the valid texts of definitions in the order of arrival."""
 
-    def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
+    def __init__(
+        self, texts: Iterable[str] = (), published: Iterable[Publication] = (), overlap: int | None = None
+    ) -> None:
+        """overlap: most windows that may contain a reading of a query that nobody published; None: any number."""
+        self.overlap = overlap
         self.texts = TextShares(MOST_TEXTS)
         self.version = 0
         # texts dropped because of a share (MOST_TEXTS, MOST_HELD) or no id, since the process started
@@ -117,6 +121,7 @@ class KnownDefinitions:
         self._queries: dict[QueryKey, Query | None] = {}
         self._answers: dict[tuple[Group, Plan], str] = {}
         self._fits: dict[tuple[QueryKey, Group], bool] = {}
+        self._wide: dict[QueryKey, int] = {}  # see `_too_wide`
         self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> newest
         self._removed: dict[str, None] = {}  # removed queries, the latest last
         self._held: dict[str, QueryKey] = {}  # waiting text -> its revision, which is not published yet
@@ -150,7 +155,10 @@ class KnownDefinitions:
             self.texts.add(found.text)
             self._text[key] = found.text
             self.corrected.append(found.text)
-        over = {found.query} | {query for _, query in self._claims if query not in self._published}
+        elif found.text:
+            self.texts.release(found.text)
+        gone = ((query, of[0]) for (_, query), of in self._claims.items() if query not in self._published)
+        over = {found.query} | {query for query, revision in gone if not self._too_wide(QueryKey(query, revision))}
         self._claims = {claim: of for claim, of in self._claims.items() if claim[1] not in over}
         for text in [text for text, held in self._held.items() if held.query == found.query and not self._ahead(held)]:
             child = self._waiting.of[text]
@@ -172,6 +180,7 @@ class KnownDefinitions:
     def _changed(self) -> None:
         self._answers.clear()
         self._fits.clear()
+        self._wide.clear()
         self.version += 1
 
     def published(self) -> list[Publication]:
@@ -265,6 +274,9 @@ class KnownDefinitions:
     def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:
         """Whether the range for which a child serves a query is valid. leaves: gateways below the child, or itself."""
         of_query = self._published.get(serving.query)
+        if self._too_wide(serving.key):
+            self._claim(child, serving.key, now_us)
+            return False
         if of_query is None:
             return True
         newest = max(
@@ -304,22 +316,53 @@ class KnownDefinitions:
         for (child, query), (revision, since_us) in self._claims.items():
             if since_us >= 0 and not 0 <= now_us - since_us < PATIENCE_US:
                 self._claims[child, query] = (revision, -1)
-                newest = max(each.revision for each in self._published[query].values())
-                why = f"revision {revision} of query {query} is not published for it, only up to revision {newest}"
-                out.append((child, why))
+                if why := self._why_claimed(QueryKey(query, revision)):
+                    out.append((child, why))
         return out
+
+    def _why_claimed(self, key: QueryKey) -> str:
+        """Why a claim does not count; '' if it does: its text was forgotten, or this version has no bound."""
+        if wide := self._too_wide(key):
+            return (
+                f"query {key.query} revision {key.revision} is published by nobody, and each of its readings would be "
+                f"in {wide} windows, at most {self.overlap}: publish it, or give it a longer slide"
+            )
+        newest = max((each.revision for each in self._published.get(key.query, {}).values()), default=None)
+        if newest is None:
+            return ""
+        return f"revision {key.revision} of query {key.query} is not published for it, only up to revision {newest}"
 
     # --- rows ------------------------------------------------------------------------------------------------------
 
     def fits(self, key: QueryKey, group: Group) -> bool:
-        """Whether a query's revision belongs to the group; True if its definition is not known or cannot be read."""
+        """Whether a query's revision belongs to the group, and has not more windows than it may have.
+
+        True if its definition is not known or cannot be read.
+        """
         answer = self._fits.get((key, group))
         if answer is None:
             if len(self._fits) >= MOST_KNOWN:
                 self._fits.clear()
             query = self._query(key)
-            answer = self._fits[key, group] = query is None or query.group_at(group.node) == group
+            own = query is None or query.group_at(group.node) == group
+            answer = self._fits[key, group] = own and not self._too_wide(key)
         return answer
+
+    def _too_wide(self, key: QueryKey) -> int:
+        """In how many windows a reading would be, if that is too many for a text that only children gave; else 0.
+
+        A text that was ever published stays: its last windows close after the next revision is published.
+        """
+        if self.overlap is None:
+            return 0
+        wide = self._wide.get(key)
+        if wide is None:
+            if len(self._wide) >= MOST_KNOWN:
+                self._wide.clear()
+            query = self._query(key) if self.texts.of.get(self._text.get(key, "")) else None
+            many = 0 if query is None else overlap(query.window)
+            wide = self._wide[key] = many if many > self.overlap else 0
+        return wide
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         """How a plan contradicts the definitions of its queries; '' if it does not.

@@ -331,15 +331,15 @@ class Merger(Node):
         return [SendReceipt(node, replace(receipt, horizon_us=self.horizon_us)) for node, receipt in found]
 
     def _state(self, now_us: int) -> Mapping[str, object]:
-        parent, inbox = self.parent, self.parent.inbox
+        parent, inbox, children = self.parent, self.parent.inbox, self.parent.children
         self.sent.settle()
         self._receipts = self._owed_receipts()
         rows: dict[str, object] = {
             **self._slots.changes(JOURNAL, self.journal),
             **self._slots.changes(JOURNAL_AGAIN, self.journal),
             **self._slots.changes(RECEIVED, parent.received),
-            **self._slots.changes(CHILDREN, parent.children.snapshot()),
-            **self._membership_slots.changes(parent.snapshot_memberships(history=False), parent.children.take_retired()),
+            **self._slots.changes(CHILDREN, children.snapshot()),
+            **self._membership_slots.changes(parent.snapshot_memberships(history=False), children.take_retired()),
             **self._slots.changes(PROMISED, self.sent.promised()),
         }
         for key, seq in inbox.waiting.take_changed():

@@ -32,15 +32,20 @@ from edge_agent.root.punctuation_windows import reached_us
 from edge_agent.wire.heads import Part
 
 LateRows = tuple[int, bytes, bool]  # seq, identity of the plan, whether they came late: a bound of their own each
+UNPUBLISHED_OVERLAP: Final = 3_600  # most windows of a reading that a root makes unasked: an hour slides by a second
 MOST_COVERS: Final = 1_000  # coverages remembered; each batch writes them
 
 
 @dataclass(frozen=True, slots=True)
 class RootLimits:
-    """revise_every_us: docs/protocol.md 8.3; 0: revise at once. horizon_us: docs/protocol.md 4.2."""
+    """revise_every_us: docs/protocol.md 8.3; 0: revise at once. horizon_us: docs/protocol.md 4.2.
+
+    overlap: see KnownDefinitions; None in recordings, whose reader is also who asks.
+    """
 
     revise_every_us: int = 60_000_000
     horizon_us: int = HORIZON_US
+    overlap: int | None = None
 
 
 @dataclass(slots=True)
