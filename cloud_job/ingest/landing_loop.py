@@ -19,10 +19,12 @@ from cloud_job.spark.batch_guard import BatchGuard
 from cloud_job.spark.job import Job
 from edge_agent.config.node_file.node_tables import is_uri
 from edge_agent.errors import PortError
-from edge_agent.wire.landing import SUFFIX
+from edge_agent.wire.landing import SUFFIX, tick_us
 
 log = logging.getLogger("headwater.root")
 MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch; the driver needs about three times as much memory for it
+PER_HORIZON: Final = 4  # batches, at least: a batch judges all its readings by the frontier at its end (protocol 4.2)
+LEAST_SPAN_US: Final = 15_000_000  # of such a part: a batch may take seconds, and the root must keep pace
 POLL_S: Final = 0.5  # longest interval between two listings of a folder without new files
 
 
@@ -47,6 +49,7 @@ class LandingLoop:
         self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
         self._between = between
         self.folder = _folder(job.settings.landing)
+        self._span_us = max(job.settings.limits.horizon_us // PER_HORIZON, LEAST_SPAN_US)
         self._stopping = threading.Event()
         self._others: frozenset[str] = frozenset()  # names of landing files that are no regular files
 
@@ -78,17 +81,23 @@ class LandingLoop:
             alive()
 
     def turn(self, names: Sequence[str] | None = None) -> int:
-        """Make one batch of as many of these files, in order, as fit in `max_bytes`, and at least one.
+        """Make one batch of as many of these files, in order, as fit in `max_bytes` and in a part of the correction
+        horizon by the lander's time, and at least one. Else readings that were late when they came would be too late.
 
         names: None for all new files. Returns the number of files read.
         """
         files: list[tuple[str, bytes]] = []
-        left = self.max_bytes
+        left, begin_us = self.max_bytes, None
         for name in self._names() if names is None else names:
             if files and left <= 0:
                 break
-            files.append((name, self._content(name)))
-            left -= len(files[-1][1])
+            content = self._content(name)
+            now_us = tick_us(content)
+            begin_us = now_us if begin_us is None else begin_us
+            if files and now_us is not None and begin_us is not None and now_us - begin_us > self._span_us:
+                break
+            files.append((name, content))
+            left -= len(content)
         if files:
             self.job.process(files)
         return len(files)

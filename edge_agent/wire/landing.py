@@ -147,6 +147,15 @@ def iterate(content: bytes) -> Iterator[Record]:
         raise WireError(f"landing file damaged: records {changed[:10]} fail their checksums ({len(changed)} in all)")
 
 
+def tick_us(content: bytes) -> int | None:
+    """The lander's time in a file's first record, its tick [us]; None: the file is damaged, or begins with another."""
+    try:
+        topic, received_us, _ = _record(content, 0)[0]
+    except (WireError, UnicodeDecodeError):
+        return None
+    return received_us if topic == TICK_TOPIC else None
+
+
 def _checks(payload: bytes) -> tuple[int, ...] | None:
     try:
         return tick(payload).checks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from cloud_job.ingest.landing_loop import LandingLoop
 from cloud_job.spark.job import JobSettings
 from edge_agent.errors import PortError
+from edge_agent.root.decision.root_state import RootLimits
+from edge_agent.wire.landing import encode_tick
 
 
 class TakingJob:
@@ -60,6 +63,19 @@ def test_files_are_taken_in_the_order_of_their_names_and_once_ends_with_those_th
     loop(job, once=True, max_bytes=15).run()
     assert job.batches == [["1.cborseq", "2.cborseq"], ["3.cborseq"]]
     assert job.finished == 1
+
+
+def test_a_batch_spans_a_quarter_of_the_horizon_so_that_no_reading_becomes_too_late_while_it_waits(
+    tmp_path: Path,
+) -> None:
+    """protocol 4.2. A root that came back after more than a horizon left out what had been late when it came."""
+    job, hour_us = TakingJob(str(tmp_path)), 3_600_000_000
+    job.settings = replace(job.settings, limits=RootLimits(horizon_us=8 * hour_us))
+    for at, clock in enumerate((0, 1, 2, 3, None, 5, 6, 100, 7)):  # None: damaged; 100: the clock steps, and back
+        content = b"bad" if clock is None else encode_tick(10**15 + clock * hour_us, 1, connected=True)
+        (tmp_path / f"{at}.cborseq").write_bytes(content)
+    loop(job, once=True).run()
+    assert [len(batch) for batch in job.batches] == [3, 3, 1, 2]
 
 
 def test_what_is_no_regular_file_is_left_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

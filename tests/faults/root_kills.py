@@ -56,7 +56,7 @@ keep_ops = "1s"
 level = "debug"
 """
 KEYS: Final = ("site=a", "site=b", "site=c")
-# Of a second each; fewer than the horizon has seconds. After a kill each one is a batch, before the run's first step:
+# Of a second each. After a kill each one is a batch, before the first step of the run:
 FILES_A_RUN: Final = 5  # with twelve, three quarters of a kill's time were batches
 FEED_S: Final = 0.3  # between two
 STEPS: Final = (1, 1, 1, 2)  # of a run before it is killed; each run begins with others, after each is a pause
@@ -272,7 +272,7 @@ class Killed:
         last = self.fleet.files + FILES_A_RUN
 
         def come() -> bool:
-            if process.poll() is None and (long or self.fleet.files < last):  # else readings pass the horizon unread
+            if process.poll() is None and (long or self.fleet.files < last):
                 self.fleet.second()
             return self._seen("upkeep.step") >= goal or process.poll() is not None
 
