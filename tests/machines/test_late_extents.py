@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 
 from edge_agent.algebra.frame import DAMAGED, Frame, Leaf, Receipt
-from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.errors import PortError
 from edge_agent.machines.checkpoint.slots import LateExtentState
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.late_extents import MOST, LateExtents
+from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step
+from edge_agent.wire.frames import encode
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 
 QUERY = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
@@ -93,6 +96,49 @@ def test_a_damaged_birth_stays_where_a_full_spool_drops_frames() -> None:
     sender.outbox.drop(5, damaged(frames, 0))
     assert [record.seq for record in sender.outbox.take_replaced() if record.birth is None] == [1]
     assert (sender.outbox.epoch, 0) in sender.outbox.pending
+
+
+def test_a_full_spool_drops_damaged_frames_in_a_row_as_one_record_that_defines_all_numbers() -> None:
+    """protocol 3.5, 3.6, 2.4: else a spool of which a stretch is damaged outgrows its quota."""
+    sender, frames = unsent()
+    for at in range(8, 28):
+        frame = sender.send((at * 10 * S, (at + 1) * 10 * S, "k=3" if at > 12 else "k=2", 1.0))
+        frames[frame.epoch, frame.seq] = frame
+    box, read, load = sender.outbox, list[int](), damaged(frames, *range(2, 8))
+
+    def noted(epoch: int, seq: int) -> Frame:
+        read.append(seq)
+        return load(epoch, seq)
+
+    before = box.spooled
+    box.drop(5, noted)
+    (record,) = box.take_replaced()
+    assert (box.spooled, read) == (before - 5, [2, 3, 4, 5, 6, 7])
+    assert [(gap.reason, gap.start_us) for gap in record.gaps] == [("quota", 0), (DAMAGED, 0), (DAMAGED, 30 * S)]
+    assert box.book()["lost_frames"] == 6
+    parent, above = ChildFrames(JOURNAL, GRACE), Sender("g", QUERY)
+    parent.take("g", above.birth(frontier_us=30 * S), 100 * S)
+    parent.take("g", above.send((20 * S, 30 * S, "", 1.0), late=True), 100 * S)
+    behind = [frame for (_, seq), frame in sorted(frames.items()) if seq > 7]
+    came = [applied for frame in (record, *behind) for applied in parent.take("g", frame, 100 * S)]
+    assert [applied.effect.why for applied in came if applied.effect.frame is None] == []
+    assert len(came) == 1 + len(behind)
+
+
+def test_a_record_of_many_damaged_frames_names_all_groups_once() -> None:
+    """protocol 2.1, 3.5: it would be larger than a frame may be, and the process would end at each commit."""
+    box = Outbox("g", Random(1), version="1")
+    box.journal = JOURNAL
+    steps = tuple(GroupStep(Group(f"sensor-{n}", "", (), 0), leaves=(Leaf("g", 1),)) for n in range(200))
+    for _ in range(2):  # the numbers of the first epoch are not known any more, as after a start
+        box.draw()
+        box.open(Step(steps))
+        box.pending.add(box.epoch, box.seq, 300)
+        box.seq += 300
+    box.former = (0, box.encoder)
+    box.drop(500, damaged({}, *range(600)))
+    (record,) = box.take_replaced()
+    assert len(encode(record)) < 10_000
 
 
 def test_of_a_damaged_frame_that_moves_to_a_new_journal_the_late_rows_are_declared() -> None:

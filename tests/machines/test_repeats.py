@@ -20,7 +20,7 @@ from edge_agent.machines.downlink.losses.repeats import cut
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
-from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
+from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender, leaving
 from tests.support.machines.simulated_host import S
 
 QUERY = Query("q", 1, "s", Tumbling(5 * S), (Aggregate("count", "count"),), lateness_us=0)
@@ -364,6 +364,21 @@ def test_a_gateway_that_lost_its_spool_on_the_way_to_another_parent_is_not_await
     assert tree.found[20] == tree.found[30] == (1, True)
     lost = [(gap.nodes, gap.end_us) for _, gap in tree.root.decider.gaps if gap.reason == loss_records.PAST_LOST]
     assert lost == [(("x",), 17 * S + 1)]
+
+
+@pytest.mark.parametrize("left_first", [False, True])
+def test_a_gateway_that_lost_its_spool_behind_its_own_leave_is_not_awaited_for_ever(left_first: bool) -> None:
+    """protocol 1.2, 1.5: its `leave` waits here for a frame before it, until another parent has listed the gateway."""
+    tree, old, new = Tree(), Sender("x", QUERY), Sender("n", QUERY, leaves=("z",))
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10, node="x")
+    tree.hear(new.birth(), rows(new, 5, upto=10), now=10, node="n")
+    leave = replace(leaving(old), members=(Members(0, leaves=(Leaf("x", 1),)),))
+    again = replace(rows(new, 0, upto=15), members=(Members(0, leaves=(Leaf("x", 2),)),))
+    for frame, node in ((leave, "x"), (again, "n")) if left_first else ((again, "n"), (leave, "x")):
+        tree.hear(frame, now=16, node=node)
+    tree.hear(rows(new, 10, 20, 30, upto=40), now=40, node="n")
+    assert not tree.found[10][1]
+    assert tree.found[20] == tree.found[30] == (1, True)
 
 
 def test_what_a_gateway_that_lost_its_spool_on_the_way_reads_again_is_not_complete_however_old_it_is() -> None:

@@ -155,7 +155,7 @@ class Group(_Hashed):
 
     @property
     def plain(self) -> tuple[object, ...]:
-        """Its values as texts, numbers and tuples of texts, made once: each commit of a node stores groups."""
+        """Its values as plain ones (texts, numbers, a list), made once: each commit of a node stores groups."""
         try:
             return self._plain
         except AttributeError:

@@ -261,7 +261,6 @@ class ChildFrames:
         losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
         unlisted.damaged(effect, came, frame.gaps)
         elsewhere = self.children.change(effect.node, changes)
-        losses += tuple(loss_records.strayed(memberships, changes, received_us))
         losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
         for child, own in ((effect.node, changes), *elsewhere):
             losses += tuple(loss_records.left_retired(self.children, child, own, received_us))
@@ -270,6 +269,7 @@ class ChildFrames:
             self._promise(effect.node, group, part, received_us, anew=anew)
         if frame.leave is not None:
             self._left(effect, frame.leave)
+        losses += tuple(loss_records.strayed(memberships, changes, received_us))
         return Applied(effect, dictionary, losses)
 
     def _dictionary(self, key: EpochKey) -> EpochDictionary:

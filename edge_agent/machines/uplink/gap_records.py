@@ -150,8 +150,8 @@ def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_g
         for gap in frame.gaps:
             if gap.reason == QUOTA and gap.groups:
                 _add(losses, (gap.groups, False), gap.start_us, gap.end_us, gap.readings)
-            elif gap.reason != QUOTA:
-                kept.append(replace(gap, run=0))
+            elif gap.reason != QUOTA and not (gap.readings < 0 and replace(gap, run=0) in kept):
+                kept.append(replace(gap, run=0))  # of damaged frames each names all groups
     run = sum(map(covers, frames))
     lost = [
         Gap(of, loss.start_us, loss.end_us, loss.readings, (), QUOTA, 0, "") for (of, _), loss in losses.items()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from edge_agent.algebra.frame import LOST, NEVER_US, Birth, Frame, Gap, Leaf, Receipt
+from edge_agent.algebra.frame import LOST, NEVER_US, Birth, Define, Frame, Gap, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import Note
@@ -442,11 +442,11 @@ class Outbox(FrameQueue):
         self.lost_frames += 1
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
 
-    def _in_place_of(self, epoch: int, seq: int) -> Frame:
-        """The gap record that replaces a damaged frame."""
+    def _in_place_of(self, epoch: int, seq: int, *, defines: bool = True) -> Frame:
+        """The gap record that replaces a damaged frame. defines: it states the numbers of its epoch, if known."""
         gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1, "sha256")
         known = self.encoder if epoch == self.epoch else self.former[1] if epoch == self.former[0] else None
-        stated = [] if known is None else known.definitions(epoch, seq)
+        stated = [] if known is None or not defines else known.definitions(epoch, seq)
         define = stated[0].define if len(stated) == 1 else None
         birth, born = None, self._born.get(epoch)
         if seq == 0 and born is not None:
@@ -463,7 +463,8 @@ class Outbox(FrameQueue):
         unread = set[FrameKey]()
         run = gap_records.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load, unread), count)
         if run:
-            records = [self._record_of(run)]
+            record = self._record_of(run)
+            records = [self._defining(record) if any((f.epoch, f.seq) in unread for f in run) else record]
             for seq in range(run[0].seq + 1, run[-1].seq + gap_records.covers(run[-1])):
                 if (run[0].epoch, seq) in self.pending:  # frames that an earlier record replaced are gone already
                     del self.pending[run[0].epoch, seq]
@@ -485,8 +486,16 @@ class Outbox(FrameQueue):
             return load(*key)
         except (PortError, WireError):  # damaged on the disk: a birth stays, of any other all is declared lost
             unread.add(key)
-            frame = self._in_place_of(*key)
+            frame = self._in_place_of(*key, defines=False)
             return replace(frame, gaps=tuple(replace(gap, detail="") for gap in frame.gaps))
+
+    def _defining(self, record: Frame) -> Frame:
+        """A record that defines the numbers of its epoch again, once for all damaged frames in it (2.4)."""
+        said, define = record.define or Define(), self._in_place_of(record.epoch, record.seq).define
+        if define is None:
+            return record
+        whole = replace(record, define=replace(define, queries=said.queries, sensors=said.sensors))
+        return whole if gap_records.size_bytes(whole) <= self.frame_bytes * 3 // 4 else record
 
     def _record_of(self, frames: list[Frame]) -> Frame:
         known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(frames[0].epoch)
