@@ -100,6 +100,27 @@ def test_a_revision_that_was_published_keeps_its_last_windows_when_the_next_one_
         assert WIDE.key in decider.decide(BEGIN_US + 22 * S).groups[WIDE.group].serving
 
 
+def test_a_published_text_that_a_child_gave_second_has_no_bound() -> None:
+    """It replaced the first text, and was still that of the child."""
+    known = KnownDefinitions(overlap=UNPUBLISHED_OVERLAP)
+    for text in (canonical_query(sliding("24h", "2s")), canonical_query(WIDE)):
+        known.add(text, "a")
+    known.publish(of(WIDE))
+    assert known.serves("a", ("a",), Serving("q", 1), BEGIN_US)
+
+
+def test_a_published_text_has_no_bound_after_an_upgrade() -> None:
+    """Earlier versions left it with the child that gave it before it was published."""
+    root = root_of()
+    fed(root, Sender("a", WIDE), 3)
+    root.decider.published([of(WIDE)])
+    root.step(BEGIN_US + 4 * S)
+    state = root.decider.snapshot(lambda frame: frame)
+    again = Decider(JOURNAL, GRACE, overlap=UNPUBLISHED_OVERLAP)
+    again.restore({**state, "senders": [["a"], [], []]}, lambda frame: frame)
+    assert WIDE.key in again.decide(BEGIN_US + 5 * S).groups[WIDE.group].serving
+
+
 def test_a_restart_changes_nothing() -> None:
     root = root_of()
     fed(root, Sender("a", WIDE), 3)

@@ -155,8 +155,8 @@ class KnownDefinitions:
             self.texts.add(found.text)
             self._text[key] = found.text
             self.corrected.append(found.text)
-        elif found.text:
-            self.texts.release(found.text)
+        if found.text:
+            self.texts.release(found.text)  # a child may have given it too
         gone = ((query, of[0]) for (_, query), of in self._claims.items() if query not in self._published)
         over = {found.query} | {query for query, revision in gone if not self._too_wide(QueryKey(query, revision))}
         self._claims = {claim: of for claim, of in self._claims.items() if claim[1] not in over}
