@@ -44,7 +44,7 @@ class DurableTables:
                 if number > noted[table.name]:
                     commit = _commit(folder, number)
                     with suppress(ValueError):  # not text, or cut short: torn_commits.py has looked at it
-                        foreign_commits.check(place, table, commit, commit.read_text().splitlines())
+                        foreign_commits.check(place, table, commit, _lines(commit))
         self._note()
 
     def sync(self) -> None:
@@ -57,7 +57,7 @@ class DurableTables:
             name, folder = table.name, self._folders[table.name]
             number = self._next[name]
             while (commit := _commit(folder, number)).exists():
-                lines = commit.read_text().splitlines()
+                lines = _lines(commit)
                 foreign_commits.check(self._place, table, commit, lines)
                 _sync_commit(folder, commit, lines)
                 if number == 0:  # a new table: the note must not outlive its folder
@@ -75,6 +75,11 @@ class DurableTables:
 
 def _commit(folder: Path, number: int) -> Path:
     return folder / LOG / f"{number:020d}.json"
+
+
+def _lines(commit: Path) -> list[str]:
+    """The actions of a commit. Statistics in them have values of the data, perhaps with other ends of lines."""
+    return commit.read_text("utf-8").split("\n")
 
 
 def _sync_commit(folder: Path, commit: Path, lines: Iterable[str]) -> None:

@@ -87,7 +87,7 @@ def staleness(tables: Path, names: Iterable[str]) -> list[float]:
     folder = tables / RESULTS
     for log in sorted((folder / "_delta_log").glob("*.json")):
         committed_s = log.stat().st_mtime
-        for line in log.read_text().splitlines():
+        for line in filter(None, log.read_text("utf-8").split("\n")):
             added = json.loads(line).get("add")
             if added is None or not added.get("dataChange", True):
                 continue

@@ -287,6 +287,25 @@ def test_a_damaged_commit_is_not_judged_here(tmp_path: Path, content: bytes) -> 
     assert noted(place) == {tables.MESSAGES.name: 2}
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+def test_a_key_with_an_end_of_a_line_hides_no_commit_and_ends_no_batch(tmp_path: Path, end: str) -> None:
+    """Delta writes it as it is, in the least and greatest key of a file: the line was cut there."""
+    place = Place(str(tmp_path))
+    others(place, tables.POSITIONS, 0, REMOVED)
+    durable = DurableTables(place)
+    added: dict[str, object] = {"add": {"path": "a.parquet", "dataChange": True, "stats": f"site={end}"}}
+    log = Path(place.path(tables.POSITIONS)) / "_delta_log"
+    for number, mark in enumerate((MARK, ""), 1):
+        others(place, tables.POSITIONS, number, added, mark=mark)
+        commit = log / f"{number:020d}.json"
+        commit.write_text(commit.read_text().replace(json.dumps(end)[1:-1], end), "utf-8")
+        if mark:
+            durable.sync()
+    for noticed in (durable.sync, lambda: DurableTables(place)):
+        with pytest.raises(PortError, match=r"version 2 of the table .*positions was not written by a root"):
+            noticed()
+
+
 def test_commits_of_a_version_without_a_mark_are_not_taken_for_those_of_others(tmp_path: Path) -> None:
     """Its note may lag behind the tables, as after a kill."""
     place = Place(str(tmp_path))
