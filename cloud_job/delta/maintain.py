@@ -117,7 +117,11 @@ def _alone(spark: SparkSession, place: Place) -> Iterator[Callable[[], None]]:
                 "to it"
             )
 
-    files, lock = hadoop(spark, f"{place.root}/{LOCK}")
+    try:
+        files, lock = hadoop(spark, f"{place.root}/{LOCK}")
+    except Exception:  # no JVM here, or not for us, as with Spark Connect
+        yield check
+        return
     _take(files, lock, f"{place.root}/{LOCK}")
     try:
         yield check
@@ -144,8 +148,13 @@ def _take(files: Any, lock: Any, name: str) -> None:
                 f"{holder.get('since', '?')}, says {name}; if that process has ended, delete this file"
             ) from err
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        out.write(bytearray(json.dumps({"host": host, "process": os.getpid(), "since": since}).encode()))
-        out.close()
+        try:
+            out.write(bytearray(json.dumps({"host": host, "process": os.getpid(), "since": since}).encode()))
+            out.close()  # a store like S3 refuses the file only here
+        except Exception as err:
+            with suppress(Exception):
+                files.delete(lock, False)
+            raise PortError(f"cannot create {name}: {(str(err).splitlines() or [''])[0][:200]}") from err
         return
     raise PortError(f"another headwater maintain has begun at the same time, says {name}")
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -111,6 +112,24 @@ def test_a_store_that_takes_no_file_is_named(store: Store) -> None:
     store.full = True
     with pytest.raises(PortError, match=f"cannot create {LOCK}"), alone():
         pass
+
+
+def test_a_store_that_refuses_the_file_when_it_is_closed_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 does; it gave a traceback, and left a file without content, for which every later call was refused."""
+    closed = mock.Mock(side_effect=RuntimeError("An error occurred while calling o1.close.\n: AccessDenied"))
+    monkeypatch.setattr(Opened, "close", closed)
+    with pytest.raises(PortError, match=f"cannot create {LOCK}"), alone():
+        pass
+    assert not store.files
+
+
+def test_a_session_without_access_to_files_has_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with Spark Connect."""
+    monkeypatch.setattr(maintain, "_decided", lambda _spark, _place: 7)
+    with alone() as check:
+        check()
 
 
 def test_a_root_that_has_written_ends_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
