@@ -154,7 +154,6 @@ GROWS: dict[type, dict[str, str]] = {
         "_receipts": COMMIT,
         "_after": COMMIT,
         "_gaps": COMMIT,
-        "_retired": ITSELF,
         "_sensors": "merger.MOST_TEXTS for each gateway, `beyond_bounds`",
         "_child_keys": LINES,
         "_spooled_hints": GROUPS,
