@@ -109,15 +109,15 @@ class Lookup:
         return i > 0 and self.owners[i - 1][1] == owner
 
 
-def few(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch] | None:
-    """The batches as a list; None if they have more rows than `most`, or are too large, found out without computing all
-    of them.
+def few(batches: Iterable[pa.RecordBatch], most: int, most_bytes: int = MOST_ROW_BYTES) -> list[pa.RecordBatch] | None:
+    """The batches as a list; None if they have more rows or bytes than these, found out without computing all of
+    them.
     """
     found: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:
         rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
-        if rows > most or size_bytes > MOST_ROW_BYTES:
+        if rows > most or size_bytes > most_bytes:
             return None
         found.append(batch)
     return found

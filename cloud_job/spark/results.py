@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud_job.delta import driver_rows, tables
-from cloud_job.ingest.decode import MOST_ROWS, READ, Lookup, Reader, few, windows_of
+from cloud_job.ingest.decode import MOST_ROW_BYTES, MOST_ROWS, READ, Lookup, Reader, few, windows_of
 from cloud_job.spark.native import lower, plan
 from edge_agent.root.decision.window_ranges import join
 from edge_agent.root.decision.work import WindowRange, Work
@@ -60,7 +60,8 @@ def results_of(
 
     parts: columns READ of all parts that overlap the spans.
     """
-    batches = few(windows_of(lookup)(iter(parts.to_batches())), MOST_ROWS)
+    rows, size_bytes = (sum(getattr(batch, each) for batch in formed) for each in ("num_rows", "nbytes"))
+    batches = few(windows_of(lookup)(iter(parts.to_batches())), MOST_ROWS - rows, MOST_ROW_BYTES - size_bytes)
     if batches is None:
         return None
     return finished(local([*formed, *batches], spark, lookup.windows), work, lookup)

@@ -22,7 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cloud_job.delta.driver_rows import arrow
-from cloud_job.ingest.decode import MOST_ROWS, READ, Counted, Lookup, Reader, batch_of, counted, few, same
+from cloud_job.ingest.decode import (
+    MOST_ROW_BYTES,
+    MOST_ROWS,
+    READ,
+    Counted,
+    Lookup,
+    Reader,
+    batch_of,
+    counted,
+    few,
+    same,
+)
 from cloud_job.spark.recent_parts import MOST_ASKED_BYTES
 from cloud_job.spark.slice_cache_plan import CachedPlan
 from edge_agent import packages
@@ -190,18 +201,19 @@ class SliceCache:
         """
         formed: set[int] = set()
         made: list[pa.RecordBatch] = []
-        left = MOST_ROWS
+        left, left_bytes = MOST_ROWS, MOST_ROW_BYTES
         for number, span in enumerate(lookup.spans):
             plans = self._plans(span, lookup)
             if plans and all(self._held[i].from_us <= span.low_us for i in plans):
                 every = chain.from_iterable(
                     self._formed(number, span, order, self._held[identity], lookup) for identity, order in plans.items()
                 )
-                rows = few(every, left)
+                rows = few(every, left, left_bytes)
                 if rows is not None:
                     formed.add(number)
                     made += rows
                     left -= sum(batch.num_rows for batch in rows)
+                    left_bytes -= sum(batch.nbytes for batch in rows)
         return formed, made
 
     def _formed(

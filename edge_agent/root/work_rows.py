@@ -57,6 +57,9 @@ def windows_in_pieces(
     keys, place = np.unique(rows.key, return_inverse=True)
     windows, values = (np.bincount(place, each, len(keys)).astype(np.int64) for each in (many, load - many))
     windows = np.minimum(windows, highest - lowest + 1)
+    if values.any():  # the same few values may be in all rows of a key
+        here = windows + np.bincount(place, minlength=len(keys))
+        values = np.minimum(values, here * _distinct(rows, place, len(keys)))
     of_key = windows + values
     piece = (np.cumsum(of_key) // MOST_FORMED)[place]
 
@@ -82,6 +85,21 @@ def _values(rows: Partials) -> Ints:
         elif series.is_series(column):
             held += np.fromiter((len(cell.time_us) for cell in column.tolist()), np.int64, len(rows))
     return held
+
+
+def _distinct(rows: Partials, key: Ints, keys: int) -> Ints:
+    """How many values a window of each key holds at most: equal values are one in a multiset. key: of each row."""
+    most = np.zeros(keys, np.int64)
+    for column in rows.states.values():
+        if multisets.is_bags(column):
+            values = [cell.values for cell in column.tolist()]
+            of = np.repeat(key, [len(each) for each in values])
+            number = np.unique(np.concatenate(values), return_inverse=True)[1]
+            found, many = np.unique(of * len(number) + number), max(len(number), 1)
+            most += np.bincount(found // many, minlength=keys)
+        elif series.is_series(column):  # each has a time of its own
+            most += np.bincount(key, [len(cell.time_us) for cell in column.tolist()], keys).astype(np.int64)
+    return most
 
 
 def _in_steps(

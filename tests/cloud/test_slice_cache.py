@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -346,3 +347,15 @@ def test_without_a_long_window_nothing_is_kept() -> None:
     line.go(10)
     assert line.go(1) == {"decoded": 2, "formed": 0, "revised": 0}
     assert kept_plans(line.job.state, line.job.decider.decide(at(20)).groups) == {}
+
+
+def test_cached_rows_of_all_spans_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each span had a bound of bytes of its own: ten queries of sketches took ten times 128 MB on the driver."""
+    cache, lookup = SliceCache(), mock.Mock(spans=(mock.Mock(low_us=0),) * 10)
+    monkeypatch.setattr(slice_cache, "MOST_ROW_BYTES", 5_000)
+    monkeypatch.setattr(cache, "_held", {b"plan": mock.Mock(from_us=0)})
+    monkeypatch.setattr(cache, "_plans", lambda _span, _lookup: {b"plan": None})
+    batch = pa.RecordBatch.from_pydict({"cell": [b"x" * 2_000]})
+    monkeypatch.setattr(cache, "_formed", lambda *_: iter([batch]))
+    formed, made = cache.windows(lookup)
+    assert len(formed) == len(made) == 2
