@@ -355,6 +355,28 @@ def test_the_tier_above_drops_a_leaf_that_is_retired_two_tiers_below_it() -> Non
     assert membership.leaf_frontiers().keys() == {"h"}
 
 
+def test_the_tier_above_drops_the_leaves_of_a_region_that_is_retired_below_it() -> None:
+    """protocol 1.5: only the merger knew which leaves these are, and its birth lists them no longer."""
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(1), grace_us=60 * S))
+    host.accepted(NOW)
+    host.do(LowerLink(up=True), NOW)
+    above = NumpyRoot(UP, grace_us=60 * S)
+    for child in (Sender("low", QUERY, leaves=("g", "h")), Sender("near", QUERY, leaves=("i",))):
+        child.outbox.journal = host.machine.journal
+        host.do(Arrived(((child.node, child.birth(), None),)), NOW + S)
+    host.do(Tick(), NOW + 2 * S)
+    again = SimulatedHost(
+        Merger(NodeSettings("m"), Random(2), host.disk.restored(), host.disk.load, grace_us=60 * S), host.disk
+    )
+    again.do(Retire("low"), NOW + 3 * S)
+    again.accepted(NOW + 3 * S)
+    again.do(Tick(), NOW + 4 * S)
+    for frame, _ in again.disk.frames.values():
+        above.take("m", frame, NOW + 5 * S)
+    (membership,) = above.decider.parent.children.memberships.values()
+    assert membership.leaf_frontiers().keys() == {"i"}
+
+
 def test_a_gateway_that_was_retired_when_its_region_had_lost_its_spool_is_not_expected_above() -> None:
     """protocol 1.5, 3.7: the new journal has never heard it; the tier above keeps the list of the old one."""
     above, random = NumpyRoot(UP, grace_us=60 * S), Random(1)

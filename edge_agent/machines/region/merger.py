@@ -144,8 +144,8 @@ class Merger(Node):
             case Retire(node):
                 for group, membership in self.parent.children.memberships.items():
                     # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
-                    known = membership.members.get(node)
-                    self.sent.of(group).retired.update({node}, () if known is None else known.leaves)
+                    if node in membership.members:
+                        self.sent.of(group).retired.update(membership.members[node].leaves)
                 self._gaps += self.parent.retire(node, now_us)
             case _:
                 raise refuse(event, self.settings.node)
