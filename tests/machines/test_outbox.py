@@ -599,6 +599,17 @@ def test_a_damaged_frame_takes_no_place_among_those_in_flight_and_its_record_is_
     assert (box.take_replaced(), box.spooled) == ([], 0)
 
 
+def give_up(box: Outbox, epoch: int, frame: Frame) -> int:
+    """The parent receipts frame 2 but never frame 1, until that is given up. Returns the time [us]."""
+    now_us = 0
+    while not box.replaced:
+        now_us += 200 * S
+        for publish in box.publish(now_us):
+            box.sent(publish.epoch, publish.seq)
+        box.receipt(Receipt(epoch, 7, 1, ((2, 2),)), lambda _epoch, _seq: decoded(frame))
+    return now_us
+
+
 def test_the_record_of_a_frame_that_is_given_up_keeps_all_but_its_rows() -> None:
     """protocol 3.6: else the parent would expect a leaf that has gone, or not know a number."""
     box = opened()
@@ -607,12 +618,7 @@ def test_the_record_of_a_frame_that_is_given_up_keeps_all_but_its_rows() -> None
     box.put(step(release(["x"], [0])))
     box.marks()
     box.committed()
-    now_us = 0
-    while not box.replaced:
-        now_us += 200 * S
-        for publish in box.publish(now_us):
-            box.sent(publish.epoch, publish.seq)
-        box.receipt(Receipt(box.epoch, 7, 1, ((2, 2),)), lambda _epoch, _seq: decoded(frame))
+    give_up(box, box.epoch, frame)
     (record,) = box.take_replaced()
     kept = decoded(frame)
     assert frame.readings == 1
@@ -631,12 +637,7 @@ def test_a_frame_of_an_earlier_epoch_that_is_given_up_is_declared_for_all_groups
     box.open(Step(tuple(GroupStep(group, None, leaves=(Leaf("a", box.epoch),)) for group in (other, GROUP))))
     box.marks()
     box.committed()
-    now_us = 0
-    while not box.replaced:
-        now_us += 200 * S
-        for publish in box.publish(now_us):
-            box.sent(publish.epoch, publish.seq)
-        box.receipt(Receipt(old, 7, 1, ((2, 2),)), lambda _epoch, _seq: decoded(frame))
+    now_us = give_up(box, old, frame)
     (record,) = box.take_replaced()
     assert (record.epoch, record.seq, record.gaps[0].groups) == (old, 1, (other, GROUP))
     box.committed()

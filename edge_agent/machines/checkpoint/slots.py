@@ -370,16 +370,12 @@ class MovesState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipState:
-    """The members of one group. since, starts: stored in the slot AGREEMENT, None here. moves: None: no leaf moved.
-
-    history: the frontiers of the past, in the root's decision row; a merger's spool contains none, because they do not
-    count after a restart (docs/protocol.md 4.4), and each commit would write all of them.
-    """
+    """The members of one group. since, starts: stored in the slot AGREEMENT, None here. moves: None: no leaf moved."""
 
     published_us: int
     moved_us: int
     members: dict[str, MemberState]
-    history: list[tuple[int, int, str, int]]
+    history: list[tuple[int, int, str, int]]  # frontiers of the past; empty in a merger's spool (4.4)
     since: dict[QueryKey, int] | None
     starts: dict[QueryKey, int | None] | None = field(metadata={WRITTEN: "told"})
     moves: MovesState | None = None

@@ -132,6 +132,15 @@ class _Part:
         )
 
 
+def defining(record: Frame, define: Define | None, most_bytes: int) -> Frame:
+    """The record with all numbers of its epoch, if they are known and fit. define: without definition texts."""
+    if define is None:
+        return record
+    own = record.define or Define()
+    whole = replace(record, define=replace(define, queries=own.queries, sensors=own.sensors))
+    return whole if size_bytes(whole) <= most_bytes else record
+
+
 def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_groups: Collection[Group]) -> Frame:
     """The gap record for consecutive frames of an epoch that `may_go` allows, with the seq of the first.
 

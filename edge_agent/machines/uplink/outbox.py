@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from edge_agent.algebra.frame import LOST, NEVER_US, Birth, Define, Frame, Gap, Leaf, Receipt
+from edge_agent.algebra.frame import LOST, NEVER_US, Birth, Frame, Gap, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import Note
@@ -463,8 +463,10 @@ class Outbox(FrameQueue):
         unread = set[FrameKey]()
         run = gap_records.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load, unread), count)
         if run:
-            record = self._record_of(run)
-            records = [self._defining(record) if any((f.epoch, f.seq) in unread for f in run) else record]
+            records = [self._record_of(run)]
+            if any((frame.epoch, frame.seq) in unread for frame in run):  # they may have defined numbers (2.4)
+                define = self._in_place_of(run[0].epoch, run[0].seq).define
+                records = [gap_records.defining(records[0], define, self.frame_bytes * 3 // 4)]
             for seq in range(run[0].seq + 1, run[-1].seq + gap_records.covers(run[-1])):
                 if (run[0].epoch, seq) in self.pending:  # frames that an earlier record replaced are gone already
                     del self.pending[run[0].epoch, seq]
@@ -488,14 +490,6 @@ class Outbox(FrameQueue):
             unread.add(key)
             frame = self._in_place_of(*key, defines=False)
             return replace(frame, gaps=tuple(replace(gap, detail="") for gap in frame.gaps))
-
-    def _defining(self, record: Frame) -> Frame:
-        """A record that defines the numbers of its epoch again, once for all damaged frames in it (2.4)."""
-        said, define = record.define or Define(), self._in_place_of(record.epoch, record.seq).define
-        if define is None:
-            return record
-        whole = replace(record, define=replace(define, queries=said.queries, sensors=said.sensors))
-        return whole if gap_records.size_bytes(whole) <= self.frame_bytes * 3 // 4 else record
 
     def _record_of(self, frames: list[Frame]) -> Frame:
         known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(frames[0].epoch)
