@@ -52,7 +52,7 @@ Figures = Mapping[str, object]
 
 
 @dataclass(slots=True)
-class Step:
+class UpkeepStep:
     """A task repeated at an interval. act: returns figures for the log; None if there was nothing to do.
 
     after: the step is not due before a later batch than this.
@@ -75,7 +75,7 @@ class Upkeep:
         kept: Kept,
         every_us: int,
         clock: Callable[[], float] = time.monotonic,
-        steps: list[Step] | None = None,
+        steps: list[UpkeepStep] | None = None,
         note: Callable[[str, str], None] = lambda why, step: None,
     ) -> None:
         """every_us: shortest interval between two runs of a step. clock: seconds. steps: default `steps_of`. note: is
@@ -99,7 +99,7 @@ class Upkeep:
             ended_s = self._clock()
             self._pause_until_s = ended_s + SHARE * (ended_s - now_s)
 
-    def _do(self, step: Step, root: Job, now_s: float) -> None:
+    def _do(self, step: UpkeepStep, root: Job, now_s: float) -> None:
         log.debug("upkeep.step", extra={"step": step.name})
         try:
             found = step.act(root)
@@ -129,7 +129,7 @@ class Upkeep:
         else:
             log.info("upkeep.done", extra={"step": step.name, "took_s": took_s, "steps": self.done, **found})
 
-    def _declare(self, step: Step, root: Job, why: str) -> None:
+    def _declare(self, step: UpkeepStep, root: Job, why: str) -> None:
         """Write a row of 0 readings to ops.gaps, for users who see only the tables. At most one per step and day."""
         now_s = self._clock()
         if step.told_s is not None and now_s - step.told_s < TELL_S:
@@ -148,7 +148,7 @@ class Upkeep:
         step.told_s = now_s
 
 
-def steps_of(kept: Kept, every_us: int) -> list[Step]:
+def steps_of(kept: Kept, every_us: int) -> list[UpkeepStep]:
     """The steps of a root.
 
     Steps that delete rows run seldom, because a deletion also rewrites the other rows of the same files.
@@ -157,16 +157,16 @@ def steps_of(kept: Kept, every_us: int) -> list[Step]:
     hourly_s = max(every_us, min(HOUR_US, kept.versions_us // 4)) / 1e6
     daily_s = max(every_us, min(24 * HOUR_US, kept.ops_us // 32)) / 1e6
     steps = [
-        Step("expire", hourly_s, Expiry()),
-        Step("states", hourly_s, _silent(retention.states)),
-        Step("positions", hourly_s, WhenWritten(POSITIONS, retention.positions)),
-        Step("batches", daily_s, _silent(partial(retention.batches, kept=kept))),
-        Step("messages", daily_s, _silent(partial(retention.ops, kept=kept))),
-        Step("results", daily_s, _silent(partial(retention.results, kept=kept))),
+        UpkeepStep("expire", hourly_s, Expiry()),
+        UpkeepStep("states", hourly_s, _silent(retention.states)),
+        UpkeepStep("positions", hourly_s, WhenWritten(POSITIONS, retention.positions)),
+        UpkeepStep("batches", daily_s, _silent(partial(retention.batches, kept=kept))),
+        UpkeepStep("messages", daily_s, _silent(partial(retention.ops, kept=kept))),
+        UpkeepStep("results", daily_s, _silent(partial(retention.results, kept=kept))),
     ]
     for table in TABLES:
-        steps.append(Step(f"compact {table.name}", every_s, Compaction(table, kept)))
-        steps.append(Step(f"clean {table.name}", hourly_s, Cleaning(table, kept)))
+        steps.append(UpkeepStep(f"compact {table.name}", every_s, Compaction(table, kept)))
+        steps.append(UpkeepStep(f"clean {table.name}", hourly_s, Cleaning(table, kept)))
     return steps
 
 

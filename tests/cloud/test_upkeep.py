@@ -17,7 +17,7 @@ from py4j.protocol import Py4JNetworkError
 from cloud_job.audit.root_book import root_book
 from cloud_job.delta import driver_rows, log_files, retention, tables, upkeep, vacuum
 from cloud_job.delta.retention import Kept
-from cloud_job.delta.upkeep import Cleaning, Compaction, Expiry, Step, Upkeep, WhenWritten
+from cloud_job.delta.upkeep import Cleaning, Compaction, Expiry, Upkeep, UpkeepStep, WhenWritten
 from cloud_job.spark.job import Job
 from cloud_job.spark_session import LOCAL_CONF
 from edge_agent.algebra.frame import Members
@@ -383,7 +383,7 @@ def test_a_step_that_fails_is_tried_again_later_and_the_line_goes_on(roots: Call
 
     noted: list[tuple[str, str]] = []
     kept = upkeep.Upkeep(
-        Kept(1, 1), 10 * SECOND, lambda: clock[0], [Step("bad", 10.0, fails)], lambda *found: noted.append(found)
+        Kept(1, 1), 10 * SECOND, lambda: clock[0], [UpkeepStep("bad", 10.0, fails)], lambda *found: noted.append(found)
     )
     for second in range(300):
         clock[0] = float(second)
@@ -429,7 +429,7 @@ def test_a_step_without_a_jvm_ends_the_root(roots: Callable[..., Roots], error: 
     def fails(_root: object) -> None:
         raise error
 
-    kept = upkeep.Upkeep(Kept(1, 1), 10 * SECOND, lambda: clock[0], [Step("bad", 10.0, fails)])
+    kept = upkeep.Upkeep(Kept(1, 1), 10 * SECOND, lambda: clock[0], [UpkeepStep("bad", 10.0, fails)])
     clock[0] = 10.0
     with pytest.raises(type(error)):
         kept.between(root.job)
@@ -448,7 +448,9 @@ def test_a_step_that_is_done_in_part_goes_on_after_the_pause_and_holds_up_no_oth
     def other(_root: object) -> None:
         done.append(("other", clock[0]))
 
-    keep = Upkeep(Kept(1, 1), SECOND, lambda: clock[0], [Step("part", 100.0, part), Step("other", 8.0, other)])
+    keep = Upkeep(
+        Kept(1, 1), SECOND, lambda: clock[0], [UpkeepStep("part", 100.0, part), UpkeepStep("other", 8.0, other)]
+    )
     for second in range(30):
         clock[0] = max(clock[0], float(second))
         keep.between(root.job)
@@ -464,8 +466,8 @@ def test_a_step_whose_rest_is_due_after_another_batch_waits_for_it(roots: Callab
     root, clock = born(roots, child), [0.0]
     root.take(tick(at(100)), one(child, 0, 1), one(child, 99, 100))
     expiry = Expiry()
-    other = Step("other", 3600.0, lambda _root: None)
-    keep = Upkeep(Kept(DAY_US, DAY_US), SECOND, lambda: clock[0], [Step("expire", 3600.0, expiry), other])
+    other = UpkeepStep("other", 3600.0, lambda _root: None)
+    keep = Upkeep(Kept(DAY_US, DAY_US), SECOND, lambda: clock[0], [UpkeepStep("expire", 3600.0, expiry), other])
     other.due_s = 9.5
     for second in range(2, 10):
         clock[0] = float(second)

@@ -9,7 +9,7 @@ import pytest
 
 from cloud_job.delta import driver_rows
 from cloud_job.delta.retention import Kept
-from cloud_job.delta.upkeep import MOST_RETRY_S, RETRY_S, TELL_S, Step, Upkeep
+from cloud_job.delta.upkeep import MOST_RETRY_S, RETRY_S, TELL_S, Upkeep, UpkeepStep
 
 
 def fails(_: object) -> None:
@@ -22,7 +22,7 @@ class Failing:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.told, self.pauses_s = 0.0, 0, list[float]()
         monkeypatch.setattr(driver_rows, "rows", lambda *_: None)
-        self.step = Step("clean", 1.0, fails)
+        self.step = UpkeepStep("clean", 1.0, fails)
         self.upkeep = Upkeep(Kept(1, 1), 1_000_000, lambda: self.now_s, [self.step])
         place = SimpleNamespace(append=self._append)
         state = SimpleNamespace(number=1)
