@@ -2,7 +2,8 @@
 
 A root works on landing files, with every step of upkeep due each second and all that may be deleted due at once. It,
 its JVM, or both are killed with -9, mostly within a step, and started again. Then every row is compared with the
-readings. Exit code 1 when one is missing, too many, different or there twice, or the books do not balance.
+readings. Exit code 1 when one is missing, too many, different or there twice, or the books do not balance. Two roots,
+each with files and tables of its own, share the kills: one alone waits most of the time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -358,17 +360,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run it and print what is left; folders and log stay where something is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.root_kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=55)
-    parser.add_argument("--minutes", type=float, default=60.0, help="no further kill after so many (60)")
+    parser.add_argument("--minutes", type=float, default=120.0, help="no further kill after so many (120)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--roots", type=int, default=2, help="that share the kills, side by side (2)")
     args = parser.parse_args(argv)
-    folder = Path(tempfile.mkdtemp(prefix="headwater-kills-"))
-    outcome = Killed(folder, args.seed).run(args.kills, args.minutes)
-    if outcome.exact:
-        shutil.rmtree(folder)
-    else:
-        print(f"kills: folders and log: {folder}")
-    print(outcome.summary())
-    return 0 if outcome.exact else 1
+    kills = [args.kills // args.roots + (i < args.kills % args.roots) for i in range(args.roots)]
+    folders = [Path(tempfile.mkdtemp(prefix="headwater-kills-")) for _ in kills]
+    with ThreadPoolExecutor(args.roots) as pool:
+        roots = [Killed(folder, args.seed + i) for i, folder in enumerate(folders)]
+        outcomes = list(pool.map(lambda root, count: root.run(count, args.minutes), roots, kills))
+    for folder, outcome in zip(folders, outcomes, strict=True):
+        if outcome.exact:
+            shutil.rmtree(folder)
+        else:
+            print(f"kills: folders and log: {folder}")
+        print(outcome.summary())
+    return 0 if all(outcome.exact for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":
