@@ -3,11 +3,6 @@
 tables               columns with their meaning, paths, creation, appends
 driver_rows          column types for Spark and Arrow, rows made on the driver
 table_folders        whether a folder has a table, what a cut creation leaves there, names of files of commits
-durable              makes the files of tables durable
-durable_versions     notes which version of each table is durable
-deleted_tables       refuses tables of which one was deleted
-foreign_commits      notices commits of somebody else that change rows
-torn_commits         renames commits that a power cut has damaged
 lease                allows one writer at a time
 upkeep               the steps that keep the tables small while the root runs, and when they are due
 expiring             finds the readings that no result can need any more
@@ -17,4 +12,5 @@ log_files            deletes old commits of a table's log
 maintain             maintains the tables once, while no root runs
 late_and_quarantine  rows of ops.late and ops.quarantine
 plugin_failures      failures of installed functions, in ops.gaps
+integrity/           keeps the tables whole: power cuts, deleted tables, changes by others
 """

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from cloud_job.delta.durable import LOG
-from cloud_job.delta.torn_commits import LOOKED_AT
+from cloud_job.delta.integrity.durable import LOG
+from cloud_job.delta.integrity.torn_commits import LOOKED_AT
 
 DIGITS: Final = 20  # length of a version number in a file name
 MOST: Final = 10_000  # versions that one call looks at

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from cloud_job.delta.durable import sync_path
+from cloud_job.delta.integrity.durable import sync_path
 from cloud_job.ingest.intake import Intake, LeftOut, RecordError
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.possible_work import REASON, jvm_has_died, raise_if_of_the_world, text_of

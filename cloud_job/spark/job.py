@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta import driver_rows, tables, torn_commits
-from cloud_job.delta.deleted_tables import check_whole
-from cloud_job.delta.durable import DurableTables
+from cloud_job.delta import driver_rows, tables
+from cloud_job.delta.integrity import torn_commits
+from cloud_job.delta.integrity.deleted_tables import check_whole
+from cloud_job.delta.integrity.durable import DurableTables
 from cloud_job.delta.late_and_quarantine import late, parts_of, quarantined
 from cloud_job.delta.lease import Lease
 from cloud_job.delta.plugin_failures import PluginFailures

@@ -51,7 +51,7 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.parents import NodeSettings, Parents
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds, exceeds_plans
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder, KeysExhausted, exceeds, exceeds_plans
 from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox

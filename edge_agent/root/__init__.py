@@ -1,6 +1,7 @@
 """The root without I/O: what Spark (cloud_job/) and numpy share.
 
 completeness         which frames took effect, and how complete every group is: `Decider`
+agreed_servings      which windows each group serves; leaves_behind: leaves behind the frontier of their group
 bounds               limits on the state that children can make the root keep
 lost_frames          frames that the lander received but no landing file contains
 elapsed_time         how much time has passed, whatever the lander's clock says

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
@@ -26,7 +26,9 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import bounds, revision_handover
+from edge_agent.root.agreed_servings import AgreedServings
 from edge_agent.root.elapsed_time import ElapsedTime
+from edge_agent.root.leaves_behind import CaughtUp, LeavesBehind
 from edge_agent.root.lost_frames import LostFrames
 
 ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
@@ -84,7 +86,7 @@ class Decision:
     now_us: int
     effects: tuple[Effect, ...]
     groups: Mapping[Group, GroupView]
-    caught_up: Mapping[tuple[Group, str], tuple[int, int]]
+    caught_up: CaughtUp
     gaps: tuple[tuple[str, Gap], ...]
     queries: tuple[str, ...]
     sensors: tuple[str, ...]
@@ -106,19 +108,18 @@ class Decider:
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []
         self.alarms: dict[str, tuple[str, int]] = {}  # child -> text for the operator, and when it was noticed
-        self._serving: dict[Group, dict[QueryKey, Serving]] = {}
-        self._over_us: dict[Group, int] = {}  # servings that ended before this time are forgotten for good
-        self._behind: dict[Group, dict[str, int]] = {}
+        self.behind = LeavesBehind()
         self.lost_frames = LostFrames(self.parent.inbox)
         self._clock_steps = ClockSteps()  # of the lander
         self._elapsed = ElapsedTime()
         self.parent.known = self._texts = KnownDefinitions(overlap=overlap)
+        self.servings = AgreedServings(self.parent, self._texts)
         self._sensor_texts = TextShares(bounds.MOST_SENSORS)
         self.parent.defined = self._defined
         self._new_queries: list[str] = []
         self._corrected: list[str] = []
         self._new_sensors: list[str] = []
-        self.beyond_bounds = dict.fromkeys(("servings", "leaves", "sensors", "gaps"), 0)  # since the process started
+        self.beyond_bounds = dict.fromkeys(("sensors", "gaps"), 0)  # since the process started
         self._reported_beyond: dict[str, int] = {}
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> bool:
@@ -213,55 +214,19 @@ class Decider:
 
     def decide(self, now_us: int) -> Decision:
         """Decide what may close now. now_us: time of the lander's last tick (8.1), not of the driver; may step back."""
-        self._elapsed.look(now_us)
-        for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
-            self._note(node, self.parent.settle(node, lost, now_us))
-        for node, applied in self.parent.look(now_us):
-            self._note(node, (applied,))
-        self._raise_alarms(now_us)
-        passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}
-        for family in self.parent.children.memberships.values():
+        self._settle(now_us)
+        children, families = self.parent.children, self.parent.children.memberships
+        passed = {group: family.published_us for group, family in families.items()}
+        for family in families.values():
             family.list_last()  # what the frontiers of leaves that have gone close is decided before the group ends
-        self.parent.children.advance_frontiers(now_us)
-        unheard = tuple(sorted(self.parent.children.unheard()))
-        groups: dict[Group, GroupView] = {}
-        caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
-        families = self.parent.children.memberships
+        children.advance_frontiers(now_us)
+        unheard = tuple(sorted(children.unheard()))
         frontiers = {group: family.published_us for group, family in families.items()}
-        stated = {
-            group: {
-                key: serving
-                for key, serving in servings.items()
-                if self._texts.fits(key, group) and not self._let_go(group, families[group], serving)
-            }
-            for group, servings in self.parent.servings(now_us).items()
+        before = self.servings.of
+        self.servings.agree(passed, now_us)
+        groups = {
+            group: self._view(group, family, frontiers[group], unheard, now_us) for group, family in families.items()
         }
-        before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
-        for group, held in self._serving.items():
-            for key in [key for key in held if not self._texts.fits(key, group)]:
-                del held[key]  # the operator has published a definition of another window, filter or key since (6.5)
-            for key in bounds.surplus(held, stated.get(group, {})):
-                del held[key]
-                self.beyond_bounds["servings"] += 1
-        for group, family in families.items():
-            leaves, least = family.leaf_times()
-            if unheard and not group.node:
-                leaves, least = (times.also(dict.fromkeys(unheard, NEVER_US)) for times in (leaves, least))
-            behind = leaves.below(frontiers[group])
-            self._note_behind(group, leaves, behind, caught_up)
-            groups[group] = GroupView(
-                frontiers[group],
-                leaves,
-                dict(self._serving[group]),
-                family.begins(),
-                family.hints(),
-                least,
-                family.registers(),
-                self.parent.children.stuck(group, now_us),
-                unheard,
-                ends=family.ends(),
-                why=self._why(family, behind, [n for n in unheard if n in leaves], frontiers[group], now_us),
-            )
         self._new_gaps += [
             (child, Gap((), 0, 0, -1, (child,), f"quarantined: {why}")) for child, why in self._texts.overdue(now_us)
         ]
@@ -269,45 +234,65 @@ class Decider:
             now_us,
             tuple(self._effects),
             groups,
-            caught_up,
+            self.behind.take_caught_up(),
             tuple(self._new_gaps),
             tuple(self._new_queries),
             tuple(self._new_sensors),
             tuple(group for group, family in families.items() if family.gone),
-            revision_handover.narrowed(before, self._serving, frontiers),
+            revision_handover.narrowed(before, self.servings.of, frontiers),
             tuple(self._corrected),
         )
-        self._corrected = []
+        self._begin_next(decision)
+        return decision
+
+    def _settle(self, now_us: int) -> None:
+        """Settle frames that are lost or have waited too long, and raise the alarms of their children."""
+        self._elapsed.look(now_us)
+        for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
+            self._note(node, self.parent.settle(node, lost, now_us))
+        for node, applied in self.parent.look(now_us):
+            self._note(node, (applied,))
+        self._raise_alarms(now_us)
+
+    def _view(
+        self, group: Group, family: GroupMembership, frontier_us: int, unheard: tuple[str, ...], now_us: int
+    ) -> GroupView:
+        """How complete a group is now. unheard: as in GroupView."""
+        leaves, least = family.leaf_times()
+        if unheard and not group.node:
+            leaves, least = (times.also(dict.fromkeys(unheard, NEVER_US)) for times in (leaves, least))
+        behind = leaves.below(frontier_us)
+        self.behind.look(group, leaves, behind)
+        return GroupView(
+            frontier_us,
+            leaves,
+            dict(self.servings.of[group]),
+            family.begins(),
+            family.hints(),
+            least,
+            family.registers(),
+            self.parent.children.stuck(group, now_us),
+            unheard,
+            ends=family.ends(),
+            why=self._why(family, behind, [n for n in unheard if n in leaves], frontier_us, now_us),
+        )
+
+    def _begin_next(self, decision: Decision) -> None:
+        """Clear what the decision contains, and forget the groups that ended with it."""
+        families = self.parent.children.memberships
         for family in families.values():
             family.moves.reports.clear()  # the root has no parent to send them to
             family.drop_last()
         for group in decision.ended:
-            del families[group], self._serving[group]
-            self._behind.pop(group, None)
-            self._over_us.pop(group, None)
+            del families[group]
+            self.servings.forget_group(group)
+            self.behind.forget_group(group)
         self.gaps += self._new_gaps
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
+        self._corrected = []
         inbox = self.parent.inbox
         for noted in (inbox.changed, inbox.ended.changed, inbox.waiting.changed, self.parent.changed_dictionaries):
             noted.clear()  # for a spool with slots, which the root does not have
-        return decision
-
-    def _let_go(self, group: Group, family: GroupMembership, serving: Serving) -> bool:
-        """Whether a serving stated by a child ended so long ago that the root has forgotten it."""
-        over = serving.key not in self._serving.get(group, {}) and self._end_us(serving) < self._over_us.get(
-            group, NEVER_US
-        )
-        if over:
-            family.forget(serving.key)
-        return over
-
-    def _end_us(self, serving: Serving) -> int:
-        """The time by which every row of the serving ends; FAR_US: it has no end."""
-        _, until_us, end_us = serving.bounds_us
-        if until_us < -NEVER_US:
-            reach_us = self._texts.reach_us(serving.key)
-            end_us = min(end_us, until_us + (MAX_HORIZON_US if reach_us is None else reach_us))
-        return end_us
 
     def let_go(
         self, decision: Decision, horizon_us: int, waits: Callable[[QueryPlace, int], bool]
@@ -316,36 +301,21 @@ class Decider:
 
         waits: whether rows of a query, whose serving ended at that time, are still to be written.
         """
-        out = []
-        for group, held in self._serving.items():
-            frontier_us = decision.groups[group].frontier_us
-            over_us = max(frontier_us - 2 * horizon_us, self._over_us.get(group, NEVER_US))
-            if frontier_us > NEVER_US:
-                self._over_us[group] = over_us
-            for key, serving in [*held.items()]:
-                end_us = self._end_us(serving)
-                if end_us < over_us and not waits(QueryPlace(*key, group.node), end_us):
-                    del held[key]
-                    self.parent.children.memberships[group].forget(key)
-                    out.append((group, key))
-        return out
+        frontiers = {group: view.frontier_us for group, view in decision.groups.items()}
+        return self.servings.let_go(frontiers, horizon_us, waits)
 
     def forget_texts(self, known: Iterable[QueryKey]) -> list[QueryKey]:
         """Forget those of the given definitions that no child and no future row can name. Returns their keys."""
-        served = set().union(*(held.keys() for held in self._serving.values()))
+        served = set().union(*(held.keys() for held in self.servings.of.values()))
         return self.parent.forget_texts(key for key in known if key not in served)
 
     def serves(self, group: Group, key: QueryKey) -> bool | None:
         """Whether a group serves a query's revision; None: not yet agreed, but a member states it."""
-        if key in self._serving.get(group, {}):
-            return True
-        family = self.parent.children.memberships.get(group)
-        stated = family is not None and family.serves(key) and self._texts.fits(key, group)
-        return None if stated else False
+        return self.servings.serves(group, key)
 
     def start_us(self, group: Group, key: QueryKey) -> int | None:
         """The first window start that may give a row of a query that the group serves; None: any start."""
-        return self._serving[group][key].start_from_us
+        return self.servings.of[group][key].start_from_us
 
     def _why(
         self,
@@ -406,38 +376,19 @@ class Decider:
 
     def take_beyond(self) -> dict[str, int]:
         """Counts of what exceeded a bound since the last call, by kind of bound."""
-        counts = {**self.beyond_bounds, **self.parent.children.forgotten(), "epochs": self.parent.inbox.forgotten}
+        own = {"servings": self.servings.surplus, "leaves": self.behind.dropped, "epochs": self.parent.inbox.forgotten}
+        counts = {**self.beyond_bounds, **self.parent.children.forgotten(), **own}
         new = {what: many - self._reported_beyond.get(what, 0) for what, many in counts.items()}
         self._reported_beyond = counts
         return {what: many for what, many in new.items() if many}
-
-    def _note_behind(
-        self,
-        group: Group,
-        leaves: LeafTimes,
-        behind: Mapping[str, int],
-        caught_up: dict[tuple[Group, str], tuple[int, int]],
-    ) -> None:
-        gone: dict[str, int] = {}  # leaves that left the group behind its frontier; they may return
-        for leaf, before_us in self._behind.get(group, {}).items():
-            own_us = behind.get(leaf)
-            if own_us is None and leaf not in leaves:
-                gone[leaf] = before_us
-                continue
-            own_us = leaves[leaf] if own_us is None else own_us
-            if own_us > before_us:
-                caught_up[group, leaf] = (before_us, own_us)
-        kept = bounds.newest(gone, bounds.MOST_GONE)
-        self.beyond_bounds["leaves"] += len(gone) - len(kept)
-        self._behind[group] = {**kept, **behind}
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """The state that the next decision needs, as plain values. Call it right after `decide`."""
         return {
             "parent": self.parent.snapshot(pack),
             "gaps": encode(self.gaps),
-            "serving": encode([(group, list(servings.values())) for group, servings in self._serving.items()]),
-            "behind": encode([(of, leaf, us) for of, leaves in self._behind.items() for leaf, us in leaves.items()]),
+            **self.servings.snapshot(),
+            "behind": self.behind.snapshot(),
             "texts": list(self._texts.texts),
             "held": list(self._texts.held),
             "unnamed": encode(sorted(self._texts.unnamed)),
@@ -449,21 +400,18 @@ class Decider:
             "clock_steps": self._clock_steps.snapshot(),
             "elapsed": self._elapsed.snapshot(),
             "alarms": [[node, *alarm] for node, alarm in self.alarms.items()],
-            "over": encode(list(self._over_us.items())),
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         """Continue from the result of `snapshot`. Call it on a new Decider."""
         self.parent.restore(state["parent"], unpack)
         self.gaps = decode(list[tuple[str, Gap]], state["gaps"])
-        serving = decode(dict[Group, list[Serving]], state["serving"])
-        self._serving = {group: {each.key: each for each in servings} for group, servings in serving.items()}
-        behind = decode(list[tuple[Group, str, int]], state["behind"])
-        for group, leaf, frontier_us in behind:
-            self._behind.setdefault(group, {})[leaf] = frontier_us
+        self.behind.restore(state["behind"])
         published = map(Publication.of_plain, state.get("published", ()))  # not in states of older versions
         texts, overlap = [*state["texts"], *state.get("held", ())], self._texts.overlap
         self.parent.known = self._texts = KnownDefinitions(texts, published, overlap)
+        self.servings = AgreedServings(self.parent, self._texts)
+        self.servings.restore(state)
         self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
         self._texts.claimed(state.get("claims", ()))  # not in states of older versions
         sensors = state.get("sensor_texts", state["texts"])  # older versions kept both in "texts"
@@ -479,4 +427,3 @@ class Decider:
         self.parent.ahead_us = self._clock_steps.ahead_us
         self._elapsed = ElapsedTime.restore(state.get("elapsed", ()))  # likewise
         self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}
-        self._over_us = dict(decode(list[tuple[Group, int]], state["over"])) if "over" in state else {}

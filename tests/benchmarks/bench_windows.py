@@ -12,7 +12,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.slicing.slicer import Slicer
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.step import GroupStep, Step, halves
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record

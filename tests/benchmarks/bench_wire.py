@@ -16,7 +16,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.slicing.slicer import Slicer
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.wire import frames, readings
 from tests.benchmarks.bench import bench, record

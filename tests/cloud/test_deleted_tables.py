@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cloud_job.delta import durable_versions, tables
-from cloud_job.delta.deleted_tables import check_whole
+from cloud_job.delta import tables
+from cloud_job.delta.integrity import durable_versions
+from cloud_job.delta.integrity.deleted_tables import check_whole
 from cloud_job.delta.tables import FIRST, TABLES, Place, Table, exists, quoted_parts
 from edge_agent.errors import PortError
 
@@ -57,7 +58,7 @@ def test_a_table_that_the_note_does_not_name_is_of_a_later_version(
     place = folders(tmp_path)
     durable_versions.write(place, {table.name: 0 for table in TABLES if table is not tables.SENSORS})
     shutil.rmtree(place.path(tables.SENSORS))
-    monkeypatch.setattr("cloud_job.delta.deleted_tables.FIRST", FIRST - {tables.SENSORS.name})
+    monkeypatch.setattr("cloud_job.delta.integrity.deleted_tables.FIRST", FIRST - {tables.SENSORS.name})
     check_whole(spark_with("ops/batches"), place)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud_job.delta import driver_rows, durable_versions, tables, torn_commits
-from cloud_job.delta.durable import DurableTables
+from cloud_job.delta import driver_rows, tables
+from cloud_job.delta.integrity import durable_versions, torn_commits
+from cloud_job.delta.integrity.durable import DurableTables
 from cloud_job.delta.tables import Place
 from cloud_job.spark_session import MARK
 from edge_agent.errors import PortError

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from cloud_job import spark_session, warmup
-from cloud_job.delta import torn_commits
+from cloud_job.delta.integrity import torn_commits
 from cloud_job.delta.lease import LOCK, Lease
 from cloud_job.delta.tables import Place, place
 from cloud_job.delta.upkeep import Upkeep

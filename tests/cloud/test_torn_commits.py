@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cloud_job.delta import durable_versions, tables
+from cloud_job.delta import tables
+from cloud_job.delta.integrity import durable_versions
+from cloud_job.delta.integrity.torn_commits import HEADER, MAGIC, repair
 from cloud_job.delta.lease import Lease
 from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import Place
-from cloud_job.delta.torn_commits import HEADER, MAGIC, repair
 from edge_agent.errors import PortError
 
 Damage = Callable[[Path], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 
@@ -10,24 +9,16 @@ from edge_agent.config import topics
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Link, Messages
 from edge_agent.ports.waiter import Waiter
+from tests.support.processes.background import Background
 
 
-class Ears:
+class Ears(Background):
     """A thread that listens until the end of its block. spoken: node -> monotonic times of its messages, ascending."""
 
     def __init__(self, urls: Iterable[str]) -> None:
+        super().__init__()
         self.spoken: dict[str, list[float]] = {}
         self._connections = [Connection(Link(url, "test-ears", backoff_s=(0.05, 0.2))) for url in urls]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Ears:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(10)
 
     def _run(self) -> None:
         waiter = Waiter()

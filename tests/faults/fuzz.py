@@ -14,7 +14,6 @@ import random
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +35,7 @@ from tests.faults.landed_root import LandedRoot
 from tests.faults.soak import MB
 from tests.faults.storm import DRAIN_S, LONGEST_START_S, Outcome, compare, settled
 from tests.faults.tree import SECOND, Plan, Tree
+from tests.support.processes.background import Background
 
 SMALL: Final = Plan(regions=1, gateways=1, keys=40, tick_s=1.0, rhythm="200ms")
 EACH_S: Final = 0.1
@@ -67,26 +67,17 @@ TEXTS: Final = (
 )
 
 
-class Attacker:
+class Attacker(Background):
     """Publishes to brokers of a tree, in a thread of its own."""
 
     def __init__(self, tree: Tree, seed: int) -> None:
+        super().__init__()
         self.sent = 0
         self.last: deque[tuple[float, str, bytes]] = deque(maxlen=KEPT)  # time, topic, payload
         self.real: dict[str, list[bytes]] = {}  # of each kind of topic, payloads heard
         self._chance = random.Random(seed)
         self._children = [*tree.gateways, *tree.mergers]
         self._links = [Connection(Link(broker.url, "test-attacker")) for broker in tree.brokers]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Attacker:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(20)
 
     def _run(self) -> None:
         waiter = Waiter()

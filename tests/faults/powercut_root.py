@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 
 from cloud_job.audit.root_book import root_book
 from cloud_job.delta import tables
-from cloud_job.delta.torn_commits import repair
+from cloud_job.delta.integrity.torn_commits import repair
 from edge_agent.config import topics
 from edge_agent.wire import frames, landing
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick

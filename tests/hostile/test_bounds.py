@@ -48,7 +48,9 @@ from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.region.sent_upward import SentUpward
 from edge_agent.machines.uplink.late_sendings import LateSendings
+from edge_agent.root.agreed_servings import AgreedServings
 from edge_agent.root.completeness import Decider
+from edge_agent.root.leaves_behind import LeavesBehind
 from edge_agent.runtime.region import heard
 from edge_agent.wire import frames
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted
@@ -166,9 +168,6 @@ GROWS: dict[type, dict[str, str]] = {
         "gaps": "bounds.MOST_GAPS and MOST_UNDATED, `beyond_bounds`",
         "alarms": OWN_ID,
         "beyond_bounds": ITSELF,
-        "_serving": "bounds.MOST_SERVED of each group beside those that somebody serves, `beyond_bounds`",
-        "_behind": "bounds.MOST_GONE of each group beside those that somebody lists, `beyond_bounds`",
-        "_over_us": "one of each group that is served",
         "_sensor_texts": "bounds.MOST_SENSORS for each gateway, `beyond_bounds`",
         "_reported_beyond": ITSELF,
         "_effects": COMMIT,
@@ -176,6 +175,14 @@ GROWS: dict[type, dict[str, str]] = {
         "_new_queries": COMMIT,
         "_new_sensors": COMMIT,
         "_corrected": COMMIT,
+    },
+    AgreedServings: {
+        "of": "bounds.MOST_SERVED of each group beside those that somebody serves, `beyond_bounds`",
+        "_over_us": "one of each group that is served",
+    },
+    LeavesBehind: {
+        "of": "bounds.MOST_GONE of each group beside those that somebody lists, `beyond_bounds`",
+        "_caught_up": COMMIT,
     },
     TextShares: {"of": "its `most` for each gateway below a child, `beyond_bounds`", "_used": OWN_ID},
     KnownDefinitions: {
@@ -217,6 +224,8 @@ def made(of: type) -> Any:
             return Children(60 * S)
         case "Decider":
             return Decider(1, 60 * S)
+        case "AgreedServings":
+            return AgreedServings(ChildFrames(1, 60 * S), KnownDefinitions())
         case "LateSendings":
             return LateSendings({})
         case "Merger":

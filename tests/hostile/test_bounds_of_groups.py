@@ -302,6 +302,6 @@ def test_what_a_child_tells_the_root_is_bounded_and_said() -> None:
             decision = decider.decide(at_us)
             assert len(decision.groups[GROUP].serving) <= 6
         assert len(decider._sensor_texts) == 3 * 5, "for two gateways, and one that comes"
-        assert len(decider._behind[GROUP]) <= 6
+        assert len(decider.behind.of[GROUP]) <= 6
         assert decider.take_beyond() == {"servings": 24, "sensors": 15, "leaves": 24}
         assert decider.take_beyond() == {}

@@ -9,7 +9,7 @@ from edge_agent.algebra.frame import DAMAGED, Define, Frame, Gap, GroupPart, Lea
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.losses.bad_messages import MOST_REASON_BYTES
-from edge_agent.machines.uplink import size_bounds
+from edge_agent.machines.uplink.encoding import size_bounds
 from edge_agent.wire import definitions, frames, members
 from edge_agent.wire.cbor import dumps
 from edge_agent.wire.frames import MAX_GROUP_BYTES, MAX_ITEM_BYTES

@@ -14,7 +14,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink import room
 from edge_agent.machines.region import partial_store
-from edge_agent.machines.uplink import epoch_encoder
+from edge_agent.machines.uplink.encoding import epoch_encoder
 from edge_agent.wire import fields, frames
 from tests.hostile.fed_region import COUNTED, NOW_US, Region, S
 

@@ -96,7 +96,7 @@ def test_a_definition_of_another_type_of_window_ends_the_rows_of_the_one_before(
     root.take("bad", bad.send(piece, frontier_us=now_us), now_us)
     after = root.step(now_us)
     assert not [row for row in after if not row.withdrawn and row.start >= BEGIN_US + 80 * S]
-    assert not root.decider._serving[first.group]
+    assert not root.decider.servings.of[first.group]
     assert root.decider.serves(first.group, first.key) is False, "though its gateway says so: its rows expire"
     assert any(gap.detail == CONTRADICTED or gap.reason == LOST for _, gap in root.decider.gaps)
     good = Sender("good", then)
@@ -105,7 +105,7 @@ def test_a_definition_of_another_type_of_window_ends_the_rows_of_the_one_before(
         piece = (BEGIN_US + n * S, BEGIN_US + n * S + S, "", 3.0)
         root.take("good", good.send(piece, frontier_us=BEGIN_US + (n + 1) * S), BEGIN_US + (n + 1) * S)
         root.step(BEGIN_US + (n + 1) * S)
-    assert then.key in root.decider._serving[then.group]
+    assert then.key in root.decider.servings.of[then.group]
     kept = (root.state.pending, root.state.sessions.tracks, root.state.markers.windows)
     assert [len(each) for each in kept] == [0, then.window.type == "session", then.window.type == "punctuation"]
 

@@ -23,7 +23,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.region import overfull
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
 from tests.support.effort import examples

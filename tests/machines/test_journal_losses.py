@@ -35,7 +35,7 @@ from edge_agent.machines.events import (
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink import journal_change
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.journal_change import Numbers, in_doubt, moved
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.ports.spool import DamagedError

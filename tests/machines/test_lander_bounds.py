@@ -9,12 +9,12 @@ import pytest
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, earliest_start
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
-from edge_agent.machines.downlink.epochs import landed_ranges
+from edge_agent.machines.downlink.epochs import frames_ahead, landed_ranges
+from edge_agent.machines.downlink.epochs.frames_ahead import SETTLED_US
 from edge_agent.machines.downlink.epochs.landed_ranges import LAST_SEQ, LandedRanges
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.events import Tick
 from edge_agent.machines.lander import (
-    SETTLED_US,
     Land,
     Landed,
     Lander,
@@ -32,9 +32,9 @@ def gap(run: int) -> Gap:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "MOST_FRAMES", 5)
-    monkeypatch.setattr(rules, "MOST_BYTES", 10_000)
-    monkeypatch.setattr(rules, "MOST_EPOCHS", 3)
+    monkeypatch.setattr(frames_ahead, "MOST_FRAMES", 5)
+    monkeypatch.setattr(frames_ahead, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(frames_ahead, "MOST_EPOCHS", 3)
 
 
 def test_frames_ahead_of_a_hole_land_within_a_bound_and_all_do_once_it_is_closed() -> None:

@@ -24,8 +24,8 @@ from edge_agent.algebra.query.group_cut import BY_TIME, SessionCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
-from edge_agent.machines.uplink import frame_packer
-from edge_agent.machines.uplink.frame_packer import FramePacker
+from edge_agent.machines.uplink.encoding import frame_packer
+from edge_agent.machines.uplink.encoding.frame_packer import FramePacker
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 from edge_agent.wire.frames import decode, encode, encode_heartbeat

@@ -31,8 +31,8 @@ from edge_agent.machines.events import Arrived, Beat, LowerLink, Receipted, Send
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink import gap_records
+from edge_agent.machines.uplink.encoding.stated_exceptions import StatedExceptions
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.stated_exceptions import StatedExceptions
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 from tests.support.machines.scripted_child import SUM, Sender

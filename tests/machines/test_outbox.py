@@ -12,7 +12,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS
 from edge_agent.machines.uplink.outbox import KEPT_JOURNALS, OLD_RECEIPTS, Outbox
 from edge_agent.machines.uplink.pending_frames import POISON_TRIES, RESEND_US

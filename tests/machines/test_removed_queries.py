@@ -28,7 +28,7 @@ def removed(kept: Window | Session, other: Window | Session) -> tuple[NumpyRoot,
     here.queries = queries[:1]
     for n in range(1, 45):
         goes_on(root, here, T0 + n * 100 * S)
-    served = {key.query for held in root.decider._serving.values() for key in held}
+    served = {key.query for held in root.decider.servings.of.values() for key in held}
     assert served == {"kept"}
     return root, here, away, T0 + 44 * 100 * S
 

@@ -161,7 +161,7 @@ def test_rows_that_a_put_off_revision_needs_are_needed_however_far_the_frontier_
     assert needed_us(group, plan, root.decider, root.state) == 40 * S - 1
     assert [(row.start, row.values["sum"]) for row in root.step(70 * S)] == [(40 * S, 6.0)]
     assert needed_us(group, plan, root.decider, root.state) == (300 - 100 - 10) * S
-    root.decider._serving[group].clear()  # the query is stated and not agreed yet
+    root.decider.servings.of[group].clear()  # the query is stated and not agreed yet
     assert needed_us(group, plan, root.decider, root.state) is None
 
 

@@ -14,8 +14,8 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.uplink.encoding.session_hints import SessionHints
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.session_hints import SessionHints
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows, only_rows, without_promise
 from edge_agent.wire.frames import encode
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from edge_agent.machines.gateway.group_state import GroupState
 from edge_agent.machines.slicing.key_index import FEW_KEYS
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 
 TURN_US: Final = 20_000_000  # if most keys have no reading in a turn, all are forgotten and numbered again on return
 FEW_FRAMES: Final = 100  # with more unreceipted frames no new epoch begins: the parent is probably away

@@ -16,7 +16,7 @@ from edge_agent.algebra.frame import Frame, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import FormerLineState
 from edge_agent.machines.events import Publish
-from edge_agent.machines.uplink.frame_packer import FramePacker
+from edge_agent.machines.uplink.encoding.frame_packer import FramePacker
 from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, PendingFrames
 
 LAST_GROUP: Final = 2**16 - 1  # group numbers in leave frames count down from here, because the epoch's count up from 0

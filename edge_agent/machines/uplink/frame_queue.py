@@ -34,8 +34,8 @@ from edge_agent.algebra.frame import (
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import BirthState, LateExtentState, OutboxState
 from edge_agent.machines.events import Publish, Relieve, SpooledFrame
-from edge_agent.machines.uplink import promises
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.encoding import promises
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import FormerLines
 from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE, Numbers
 from edge_agent.machines.uplink.late_extents import LateExtents

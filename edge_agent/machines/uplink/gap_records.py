@@ -14,8 +14,8 @@ from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US, Define, ExcludedLeaf, Frame, Gap, GroupPart, Section
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.uplink import promises
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.encoding import promises
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 
 QUOTA: Final = "quota"  # reason of the record
 MOST_FRAMES: Final = 500  # most frames of one run, because each is read and decoded while the node waits

@@ -12,7 +12,7 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.slicing.slicer import Slicer
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.wire import frames
 

@@ -11,16 +11,19 @@ import threading
 import time
 from typing import Final
 
+from tests.support.processes.background import Background
+
 PIECE_BYTES: Final = 65_536
 
 
-class Proxy:
+class Proxy(Background):
     """Passes every connection on to a port. A thread of its own, from `with` on.
 
     delay_s: added to each piece in each direction. connections: how many were accepted.
     """
 
     def __init__(self, to_port: int) -> None:
+        super().__init__()
         self.to_port, self.delay_s, self.connections = to_port, 0.0, 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -32,16 +35,9 @@ class Proxy:
         self._order = itertools.count()
         self._orders: list[str] = []
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Proxy:
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(10)
+        super().__exit__()
         self._listener.close()
         self._selector.close()
 

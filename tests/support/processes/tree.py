@@ -22,6 +22,7 @@ from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.runtime.region import heard
 from edge_agent.wire import receipts
+from tests.support.processes.background import Background
 from tests.support.waiting import eventually
 
 RowKey = tuple[str, str, str, int]
@@ -54,10 +55,11 @@ def region(name: str, folder: Path, broker: str, parent: str, lower: str | None 
     return Node("merge", name, folder, f'[node]\nid = "{name}"\nrole = "region"\n{uplink}{below}\n{spool}')
 
 
-class Top:
+class Top(Background):
     """A plain-Python root in a thread, with receipts at once: it is never killed, so memory is durable enough."""
 
     def __init__(self, broker: str | Link, name: str = "root", grace_us: int = 60_000_000) -> None:
+        super().__init__()
         self.name = name
         self.root = NumpyRoot(4711, grace_us=grace_us)
         self.rows: dict[RowKey, Row] = {}
@@ -66,19 +68,9 @@ class Top:
         self.quarantined: list[str] = []
         self._numberer = RevisionNumberer(300_000)
         self._lock = threading.Lock()
-        self._over = threading.Event()
         self._connection = Connection(broker if isinstance(broker, Link) else Link(broker, name, backoff_s=(0.1, 0.5)))
         filters = [topics.frames_of_children(name), topics.state(), *topics.definitions_below()]
         self._connection.subscribe(dict.fromkeys(filters, 1))
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Top:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(10)
 
     def _run(self) -> None:
         waiter, clock, connection = Waiter(), SystemClock(), self._connection

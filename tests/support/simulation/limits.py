@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, Birth, Frame
-from edge_agent.machines.uplink import promises
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
+from edge_agent.machines.uplink.encoding import promises
+from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.step import Step
 from tests.support.simulation.failpoints import Faults
 

@@ -113,7 +113,7 @@ class CountedFleet(Fleet):
         out = central_computer.results((self.queries[0], self.queries[2]), readings)
         taken: Counter[str] = Counter()
         for query in (self.queries[1], self.altered):
-            serving = self.root.decider._serving.get(query.group, {}).get(query.key)
+            serving = self.root.decider.servings.of.get(query.group, {}).get(query.key)
             low, high = (-math.inf, math.inf) if serving is None else _within(serving)
             own = [r for r in readings if serving is not None and low <= r.time_us < high]
             families = self.root.decider.parent.children.memberships

@@ -2,7 +2,8 @@
 
 - epoch_frames: which frames of an epoch took effect, which wait, and which belong to another line
 - child_epochs: all epochs of all children; ended_epochs: ended epochs, with one number each
-- received_seqs: received sequence numbers; landed_ranges: those of a lander, with a bound
+- received_seqs: received sequence numbers; landed_ranges: those of a lander, with a bound; frames_ahead: frames that a
+  lander received and the root cannot apply yet
 - waiting_frames: counts and limits waiting frames
 - counting: which rows of a line count
 - epoch_dictionary: the meaning of an epoch's numbers; definitions_ahead: definitions in frames that wait

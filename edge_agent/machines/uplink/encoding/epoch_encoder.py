@@ -23,11 +23,11 @@ from edge_agent.algebra.partials.sessions import NO_HINT
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import NumbersState
-from edge_agent.machines.uplink import promises
-from edge_agent.machines.uplink.frame_packer import FramePacker
-from edge_agent.machines.uplink.promises import REGISTER_BYTES
-from edge_agent.machines.uplink.session_hints import Registers, SessionHints
-from edge_agent.machines.uplink.stated_exceptions import StatedExceptions, with_exceptions
+from edge_agent.machines.uplink.encoding import promises
+from edge_agent.machines.uplink.encoding.frame_packer import FramePacker
+from edge_agent.machines.uplink.encoding.promises import REGISTER_BYTES
+from edge_agent.machines.uplink.encoding.session_hints import Registers, SessionHints
+from edge_agent.machines.uplink.encoding.stated_exceptions import StatedExceptions, with_exceptions
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
 MAX_PLANS: Final = 2**16  # of an epoch, as of its keys; a child may have named so many (docs/protocol.md 2.4)

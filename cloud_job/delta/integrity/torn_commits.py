@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from cloud_job.delta import durable_versions
-from cloud_job.delta.durable import sync_path
+from cloud_job.delta.integrity import durable_versions
+from cloud_job.delta.integrity.durable import sync_path
 from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import TABLES, Place, Table
 from edge_agent.errors import PortError

@@ -25,7 +25,7 @@ from edge_agent.algebra.frame import (
 from edge_agent.algebra.partials import row_splitting
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.uplink import size_bounds
+from edge_agent.machines.uplink.encoding import size_bounds
 
 LISTED_BYTES: Final = 104  # usual largest size of a leaf with its exception, or of a serving range
 

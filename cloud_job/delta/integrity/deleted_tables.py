@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloud_job.delta import durable_versions
+from cloud_job.delta.integrity import durable_versions
 from cloud_job.delta.tables import BATCHES, FIRST, RESULTS, TABLES, Place, Table, exists
 from edge_agent.errors import PortError
 

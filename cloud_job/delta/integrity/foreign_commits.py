@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cloud_job.delta import durable_versions
+from cloud_job.delta.integrity import durable_versions
 from cloud_job.delta.tables import BATCHES, MESSAGES, POSITIONS, RESULTS, Place, Table
 from cloud_job.spark_session import MARK
 from edge_agent.errors import PortError

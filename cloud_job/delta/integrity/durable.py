@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from cloud_job.delta import durable_versions, foreign_commits
+from cloud_job.delta.integrity import durable_versions, foreign_commits
 from cloud_job.delta.table_folders import vector_of
 from cloud_job.delta.tables import TABLES, Place
 

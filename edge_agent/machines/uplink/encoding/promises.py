@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 
 from edge_agent.algebra.frame import ExcludedLeaf, Gap, GroupPart, Members, Serving
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.uplink import size_bounds
-from edge_agent.machines.uplink.session_hints import Registers
-from edge_agent.machines.uplink.stated_exceptions import ExceptionChanges, StatedExceptions
+from edge_agent.machines.uplink.encoding import size_bounds
+from edge_agent.machines.uplink.encoding.session_hints import Registers
+from edge_agent.machines.uplink.encoding.stated_exceptions import ExceptionChanges, StatedExceptions
 from edge_agent.machines.uplink.step import GroupStep, Step
 
 T = TypeVar("T")
