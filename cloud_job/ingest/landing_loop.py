@@ -42,8 +42,9 @@ class LandingLoop:
         between: Callable[[], None] = lambda: None,
     ) -> None:
         """once: stop when the files that exist at the start are read. trigger_us: shortest interval between the starts
-        of two micro-batches. max_bytes: no file is added to a batch of this size. most_files: how many files the next batch may have; None: any number. between: called after each batch, and
-        about every POLL_S while there are no files; it may take some seconds.
+        of two micro-batches. max_bytes: no file is added to a batch of this size. most_files: how many files the next
+        batch may have; None: any number. between: called after each batch, and about every POLL_S while there are no
+        files; it may take some seconds.
 
         Raises: PortError if the landing folder cannot be listed.
         """
