@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +23,7 @@ from cloud_job.delta.expiring import expiring
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.table_folders import hadoop
 from cloud_job.delta.tables import BATCHES, MESSAGES, TABLES, Place, Table, exists
+from cloud_job.spark import state_log
 from cloud_job.spark.job import Job, JobSettings
 from edge_agent.errors import PortError
 
@@ -70,6 +71,7 @@ def maintain(
             root.open()  # carries out the last decision: results that are not written yet need their readings
         try:
             if not place.guarded and root.state.number >= 0:
+                _take_horizon(root)
                 expire(root, say)
             retention.positions(root)
             root.committed("upkeep")
@@ -79,6 +81,15 @@ def maintain(
         finally:
             root.close()
     return done
+
+
+def _take_horizon(root: Job) -> None:
+    """Give a run the correction horizon of the root that wrote the tables: no settings say it here.
+
+    Rows of groups without members stay for two horizons, for members that return.
+    """
+    last = root.place.read(root.spark, BATCHES).where(f"number = {root.state.number}").select("state").collect()
+    root.state.limits = replace(root.state.limits, horizon_us=state_log.horizon_us(bytes(last[0]["state"])))
 
 
 def expire(root: Job, say: Callable[[str], None]) -> None:
