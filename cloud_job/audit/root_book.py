@@ -24,6 +24,7 @@ NEVER_TAKEN: Final = (BEGAN, "stopped", "a function failed")  # reasons of gaps:
 SHOWN: Final = 5  # at most so many rows that occur twice are named in the report
 MOST_PARTS: Final = 2_000_000  # of which one pass looks for those that occur twice: some 200 MB
 MESSAGES: Final = "bronze.messages"
+WIDE: Final = "decimal(38, 0)"  # of sums: the engine lets a sum of integers beyond 64 bits begin again at -2^63
 APPLIED: Final = {"node": str, "epoch": int, "low": int, "high": int}
 OWNERS: Final = {"owner": str, "first": int, "until": int}
 TOOK_EFFECT: Final = (
@@ -48,10 +49,15 @@ def root_book(folder: str, name: str = "root") -> RootBook:
         for node, line in inbox.lines().items()
     }
     stored, doubled, uncounted = _stored(folder, state)
-    late = _select(folder, "ops.late", "select coalesce(sum(readings), 0) as n from t")
     gaps = _select(folder, "ops.gaps", "select reason, -sum(readings) as n from t where readings < 0 group by reason")
     unknown = {row["reason"]: row["n"] for row in gaps.to_pylist() if row["reason"] not in NEVER_TAKEN}
-    return RootBook(name, lines, state.readings, stored, doubled, uncounted, int(late["n"][0].as_py()), unknown)
+    return RootBook(name, lines, state.readings, stored, doubled, uncounted, _late(folder), unknown)
+
+
+def _late(folder: str) -> int:
+    """The readings in ops.late."""
+    sql = f"select sum(cast(readings as {WIDE})) as n from t"  # noqa: S608 - our own name
+    return int(_select(folder, "ops.late", sql)["n"][0].as_py() or 0)
 
 
 def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, ...], int]:
@@ -67,11 +73,12 @@ def _stored(folder: str, state: RootState) -> tuple[dict[str, int], tuple[str, .
     with _engine(folder, state) as engine:
         counts = _asked(
             engine,
-            "select node, sum(greatest(had, 0)) as had, sum(case when had < 0 then 1 else 0 end) as unknown, "  # noqa: S608
+            f"select node, sum(cast(greatest(had, 0) as {WIDE})) as had, "  # noqa: S608
+            "sum(case when had < 0 then 1 else 0 end) as unknown, "
             f"count(*) as parts from (select t.node, {readings} as had {TOOK_EFFECT}) as taken group by node",
         ).to_pylist()
         for row in counts:
-            stored[row["node"]], uncounted = row["had"], uncounted + row["unknown"]
+            stored[row["node"]], uncounted = int(row["had"]), uncounted + row["unknown"]
         passes = -(-sum(row["parts"] for row in counts) // MOST_PARTS)
         for number in range(passes):  # the engine keeps the parts of one pass in memory
             twice = _asked(

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cloud_job.delta import retention, upkeep
@@ -22,6 +23,7 @@ from cloud_job.delta.expiring import expiring
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.table_folders import hadoop
 from cloud_job.delta.tables import BATCHES, MESSAGES, TABLES, Place, Table, exists
+from cloud_job.spark import state_log
 from cloud_job.spark.job import Job, JobSettings
 from edge_agent.errors import PortError
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 LOCK: Final = ".maintain.lock"
 MOST_BYTES: Final = 1_000  # of this file
+BEGAN: Final = 19  # field of /proc/PID/stat with the time of the start, counted after the name. Source: proc(5)
+_held: Final[set[str]] = set()  # the locks that calls in this process hold
 KEPT_HOURS: Final = 7 * 24  # how long old versions stay, for readers that have begun and for time travel
 
 
@@ -49,22 +53,25 @@ def maintain(
     keep_hours: int = KEPT_HOURS,
     *,
     tables: Sequence[Table] = TABLES,
+    warn: Callable[[str], None] | None = None,
 ) -> list[Done]:
     """Delete expired readings, then compact and vacuum these tables, as the root that owns them.
 
-    say: receives one line of text per step. keep_hours: versions younger than this stay.
+    say: receives one line of text per step. keep_hours: versions younger than this stay. warn: receives what the
+    operator has to look at; default `say`.
     Raises: PortError if a root or another call of this is running: Delta's log is safe with one process only in a
     folder, and in a store like S3. At a URI, a root is noticed when it writes.
     """
     root = Job(spark, place, JobSettings(landing=""))
     done = []
-    with _alone(spark, place) as check:
+    with _alone(spark, place, warn or say) as check:
         if place.guarded:
             say("readings stay: a root on another machine may need them")
         else:
             root.open()  # carries out the last decision: results that are not written yet need their readings
         try:
             if not place.guarded and root.state.number >= 0:
+                _take_horizon(root)
                 expire(root, say)
             retention.positions(root)
             root.committed("upkeep")
@@ -74,6 +81,15 @@ def maintain(
         finally:
             root.close()
     return done
+
+
+def _take_horizon(root: Job) -> None:
+    """Give a run the correction horizon of the root that wrote the tables: no settings say it here.
+
+    Rows of groups without members stay for two horizons, for members that return.
+    """
+    last = root.place.read(root.spark, BATCHES).where(f"number = {root.state.number}").select("state").collect()
+    root.state.limits = replace(root.state.limits, horizon_us=state_log.horizon_us(bytes(last[0]["state"])))
 
 
 def expire(root: Job, say: Callable[[str], None]) -> None:
@@ -100,7 +116,7 @@ def _compacted(root: Job, table: Table, say: Callable[[str], None], keep_hours: 
 
 
 @contextmanager
-def _alone(spark: SparkSession, place: Place) -> Iterator[Callable[[], None]]:
+def _alone(spark: SparkSession, place: Place, warn: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Hold the lock of the tables at a URI. Yields a check whether a root has written since.
 
     Nothing is locked where the tables are a folder or in a catalog. Raises: PortError, from the check too.
@@ -120,19 +136,25 @@ def _alone(spark: SparkSession, place: Place) -> Iterator[Callable[[], None]]:
     try:
         files, lock = hadoop(spark, f"{place.root}/{LOCK}")
     except Exception:  # no JVM here, or not for us, as with Spark Connect
+        warn(
+            f"no lock is held at {place.root}, because this Spark session has no access to its files: make sure that "
+            "no other headwater maintain runs"
+        )
         yield check
         return
-    _take(files, lock, f"{place.root}/{LOCK}")
+    name = f"{place.root}/{LOCK}"
+    _take(files, lock, name)
+    _held.add(name)
     try:
         yield check
     finally:
+        _held.discard(name)
         with suppress(Exception):  # the line of the next call says what to do
             files.delete(lock, False)
 
 
 def _take(files: Any, lock: Any, name: str) -> None:
     """files, lock: see `hadoop`. Raises: PortError if somebody has the lock, or the store does not take the file."""
-    host = socket.gethostname()
     for _ in range(2):
         try:
             out = files.create(lock, False)
@@ -140,7 +162,7 @@ def _take(files: Any, lock: Any, name: str) -> None:
             holder = _holder(files, lock)
             if holder is None:
                 raise PortError(f"cannot create {name}: {(str(err).splitlines() or [''])[0][:200]}") from err
-            if holder.get("host") == host and _ended(holder.get("process")):
+            if _ended(holder, name):
                 files.delete(lock, False)
                 continue
             raise PortError(
@@ -149,7 +171,7 @@ def _take(files: Any, lock: Any, name: str) -> None:
             ) from err
         since = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            out.write(bytearray(json.dumps({"host": host, "process": os.getpid(), "since": since}).encode()))
+            out.write(bytearray(json.dumps({**_this_process(), "since": since}).encode()))
             out.close()  # a store like S3 refuses the file only here
         except Exception as err:
             with suppress(Exception):
@@ -173,17 +195,62 @@ def _holder(files: Any, lock: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {}
 
 
-def _ended(process: object) -> bool:
-    """Whether a process of this machine is gone."""
-    if not isinstance(process, int) or process <= 0:
+def _this_process() -> dict[str, object]:
+    """This process, as the lock names it. A text is '' if this system does not say it, as without /proc.
+
+    Process ids are given again, and many machines have one name. So the ids of the machine, of its last start and of
+    the container's processes stand with them, and when the process began.
+    """
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "began": _began(os.getpid()),
+        "machine": _line(Path("/etc/machine-id")),
+        "boot": _line(Path("/proc/sys/kernel/random/boot_id")),
+        "namespace": _link(Path("/proc/self/ns/pid")),
+    }
+
+
+def _ended(holder: Mapping[str, Any], name: str) -> bool:
+    """Whether the process that holds a lock has certainly ended: only one of this machine can be looked up."""
+    own, process = _this_process(), holder.get("process")
+    same = {field for field, value in own.items() if value and holder.get(field) == value}
+    if "boot" not in same:
+        return {"host", "machine"} <= same and bool(own["boot"] and holder.get("boot"))  # it was started again since
+    if "namespace" not in same or not isinstance(process, int) or process <= 0:
         return False
+    if {"process", "began"} <= same:
+        return name not in _held  # this process could not delete it
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
+    except (OSError, OverflowError):
+        pass
+    began = _began(process)
+    return began > 0 and began != holder.get("began")
+
+
+def _began(process: int) -> int:
+    """When a process began, in ticks since the machine's last start; 0 if it is not known."""
+    fields = _line(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()  # its name may have blanks and brackets
+    return int(fields[BEGAN]) if len(fields) > BEGAN else 0
+
+
+def _line(path: Path) -> str:
+    """The first line of a file; '' if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").partition("\n")[0].strip()
     except OSError:
-        return False
-    return False
+        return ""
+
+
+def _link(path: Path) -> str:
+    """Where a link points to; '' if it cannot be read."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
 
 
 def _decided(spark: SparkSession, place: Place) -> int:

@@ -38,16 +38,18 @@ class LandingLoop:
         once: bool = False,
         trigger_us: int = 1_000_000,
         max_bytes: int = MAX_BYTES,
+        most_files: Callable[[], int | None] = lambda: None,
         between: Callable[[], None] = lambda: None,
     ) -> None:
         """once: stop when the files that exist at the start are read. trigger_us: shortest interval between the starts
-        of two micro-batches. max_bytes: no file is added to a batch of this size. between: called after each batch, and
-        about every POLL_S while there are no files; it may take some seconds.
+        of two micro-batches. max_bytes: no file is added to a batch of this size. most_files: how many files the next
+        batch may have; None: any number. between: called after each batch, and about every POLL_S while there are no
+        files; it may take some seconds.
 
         Raises: PortError if the landing folder cannot be listed.
         """
         self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
-        self._between = between
+        self._most_files, self._between = most_files, between
         self.folder = _folder(job.settings.landing)
         self._span_us = max(job.settings.limits.horizon_us // PER_HORIZON, LEAST_SPAN_US)
         self._stopping = threading.Event()
@@ -87,9 +89,9 @@ class LandingLoop:
         names: None for all new files. Returns the number of files read.
         """
         files: list[tuple[str, bytes]] = []
-        left, begin_us = self.max_bytes, None
+        left, begin_us, most = self.max_bytes, None, self._most_files()
         for name in self._names() if names is None else names:
-            if files and left <= 0:
+            if (files and left <= 0) or len(files) == most:
                 break
             content = self._content(name)
             now_us = tick_us(content)

@@ -9,8 +9,9 @@ If a batch raises, the run of the job ends and another run begins from the last 
 - If a decision was written and cannot be carried out, its parts that raise are left out (possible_work.py).
 - If the cause is outside the data (a disk, a store, a network, a cluster, the JVM), the process ends and systemd
   starts it again.
-- After a start that was killed, files are processed one by one. If five starts in a row were killed during one file, or
-  ended because the JVM did, that file is moved to the folder `aside`.
+- After a start that was killed, files are processed one by one, and after some good ones in batches that grow: what
+  waits after a long outage would take hours else. If five starts in a row were killed during one file, or ended because
+  the JVM did, that file is moved to the folder `aside`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ log = logging.getLogger("headwater.root")
 PAUSES_S: Final = (0.5, 2.0)  # between the three tries of a batch of several files, and of one file
 MOST_OF_TOPIC: Final = 5  # failing records of one topic; with more, all its records are left out of the batch
 MOST_IN_A_ROW: Final = 3  # whole files left out in a row; with more, the cause is not in the files
+ONE_BY_ONE: Final = 8  # files that change a table, after a start that was killed; then as many at once as were good
 ASIDE: Final = "aside"  # subfolder of the landing folder
 FATAL: Final = "several starts in a row were killed while it was processed"
 Note = Callable[[str, str], None]
@@ -61,10 +63,23 @@ class BatchGuard:
         self._make, self._note, self._starts = make, note, starts
         self.job = self._begun()
         self._in_a_row = 0
+        self._fatal = "" if starts is None else starts.fatal
+        self._good = 0  # files that this start has processed with care, up to a decision
 
     @property
     def settings(self) -> JobSettings:
         return self.job.settings
+
+    @property
+    def most_files(self) -> int | None:
+        """How many files the next batch may have; None: any number.
+
+        Only files with a decision count: all others are the first again after a start. So the first file of a larger
+        batch that is killed is processed alone then, and only the file that is the cause is named in five starts.
+        """
+        if self._starts is None or not (self._starts.careful or self._fatal):
+            return None
+        return 1 if self._good < ONE_BY_ONE else self._good
 
     def took(self, name: str) -> bool:
         """Whether the last decision names a landing file."""
@@ -78,23 +93,32 @@ class BatchGuard:
 
     def process(self, files: Iterable[File]) -> None:
         """Process one batch like `Job.process`. Raises: errors outside the data, and errors that every file causes."""
-        found = list(files)
-        starts = self._starts
-        if starts is None or not (starts.careful or starts.fatal):
-            self._process(found)
-            return
-        for name, content in found:
-            if name == starts.fatal:
-                self._move_aside(name, f"{name}: {FATAL}")
+        rest = list(files)
+        while rest:
+            most, starts = self.most_files, self._starts
+            if most is None or starts is None:
+                self._process(rest)
+                return
+            fatal = next((at for at, (name, _) in enumerate(rest[:most]) if name == self._fatal), None)
+            if fatal == 0:
+                self._move_aside(self._fatal, f"{self._fatal}: {FATAL}")
+                self._fatal, rest = "", rest[1:]
                 continue
-            starts.handling(name)
-            try:
-                self._process([(name, content)])
-            except Exception as err:
-                if not jvm_has_died(err):  # the process ends by itself: it was not killed, and not with this file
-                    starts.handling("")
-                raise
-            starts.handling("")
+            files, rest = rest[: fatal or most], rest[fatal or most :]
+            self._carefully(files, starts)
+
+    def _carefully(self, files: list[File], starts: Starts) -> None:
+        """Process a batch, and record the name of its first file while it lasts."""
+        decided = self.job.state.number
+        starts.handling(files[0][0])
+        try:
+            self._process(files)
+        except Exception as err:
+            if not jvm_has_died(err):  # the process ends by itself: it was not killed, and not with this file
+                starts.handling("")
+            raise
+        starts.handling("")
+        self._good += len(files) if self.job.state.number > decided else 0
 
     def _process(self, found: list[File]) -> None:
         error = self._tried(found)

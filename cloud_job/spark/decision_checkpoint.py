@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, fields, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Extent, Frame, GroupPart, Plan, Section
+from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Extent, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.partial import NOTHING
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
@@ -55,6 +55,14 @@ def loads(
     return decider, _restored(plain["ledger"], limits), parts
 
 
+def horizon_us(content: bytes) -> int:
+    """The correction horizon of the root that wrote a state; of an older version, which does not say it, the longest.
+
+    content: from `dumps`.
+    """
+    return int(snapshot.loads(zlib.decompress(content))["ledger"].get("horizon", MAX_HORIZON_US))
+
+
 def _bare_part(part: Part) -> list[object]:
     """A part as plain values, without its body, which is in bronze.messages."""
     found = list(astuple(part))
@@ -99,6 +107,7 @@ def _sections(heads: list[Any]) -> tuple[Section, ...]:
 
 def _state(state: RootState) -> dict[str, object]:
     return {
+        "horizon": state.limits.horizon_us,
         "number": state.number,
         "decided": state.decided_us,
         "queries": [[*key, text] for key, text in state.queries.items()],

@@ -163,6 +163,11 @@ def base_of(state: bytes, number: int) -> int:
     return int(_decode(state)["base"]) if state.startswith(MARK) else number
 
 
+def horizon_us(state: bytes) -> int:
+    """The correction horizon of the root that wrote a row. state: column of the row. Raises: WireError."""
+    return int(_decode(state)["rules"][1]) if state.startswith(MARK) else decision_checkpoint.horizon_us(state)
+
+
 def _decode(state: bytes) -> dict[str, Any]:
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(state[len(MARK) :]))
     if plain["version"] != VERSION:

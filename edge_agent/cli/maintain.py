@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     os.umask(0o077)  # as in the root: tables contain readings, which are for this user only
     spark = spark_session.start("headwater-maintain")
     try:
-        found = maintain(spark, tables.place(folder), _print_progress, args.keep_hours)
+        found = maintain(spark, tables.place(folder), _print_progress, args.keep_hours, warn=_warn)
     finally:
         spark_session.stop(spark)
     for done in found:
@@ -81,6 +81,10 @@ def _refuse_others(folder: str) -> None:
                 f"{each} belongs to user {name}, whose root could not read the files of another user; "
                 f"run: sudo -u {shlex.quote(name)} headwater maintain --tables {shlex.quote(folder)}"
             )
+
+
+def _warn(line: str) -> None:
+    print(f"headwater: {line}", file=sys.stderr)
 
 
 def _print_progress(line: str) -> None:

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
-from edge_agent.cli.support.message_rendering import MessageRenderer, line
+from edge_agent.cli.support.message_rendering import MessageRenderer, line, shortened
 from edge_agent.cli.support.option_values import count, seconds
 from edge_agent.config.topics import PREFIX
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", action="store_true", help="print every row of partials as well")
     parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
     parser.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
-    parser.add_argument("--json", action="store_true", help="one JSON object per message")
+    parser.add_argument("--json", action="store_true", help="one JSON object per message, whole")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -59,7 +59,8 @@ def main(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(fields, ensure_ascii=False))
         else:
-            print(f"{datetime.now().astimezone():%H:%M:%S}  {line(fields)}")
+            text = line(fields) if args.rows else shortened(line(fields))
+            print(f"{datetime.now().astimezone():%H:%M:%S}  {text}")
         sys.stdout.flush()
         if left is not None and (left := left - 1) <= 0:
             break

@@ -107,17 +107,23 @@ def _serve(settings: Settings, place: Place, spark: SparkSession, begin_s: float
     upkeep = Upkeep(kept_of(settings.root), settings.root.upkeep_us, note=report.upkeep_failed)
     # a folder of this machine may be no use to the executors of a cluster
     between = _between(guard, upkeep, None if once or place.guarded else partial(warm, spark))
-    loop = LandingLoop(guard, once=once, trigger_us=settings.root.trigger_us, between=between)
+    loop = LandingLoop(
+        guard,
+        once=once,
+        trigger_us=settings.root.trigger_us,
+        most_files=lambda: guard.most_files,
+        between=between,
+    )
     after_s = round(time.monotonic() - begin_s, 1)
     logging.getLogger("headwater.root").info("root.ready", extra={"tables": place.root, "after_s": after_s})
     systemd = ServiceManager()
     systemd.ready()
-    settled = False
+    ready_s, settled = time.monotonic(), False  # a start alone may take longer than SETTLED_S
 
     def alive() -> None:
         nonlocal settled
         systemd.alive()
-        if not settled and time.monotonic() - begin_s > SETTLED_S:
+        if not settled and time.monotonic() - ready_s > SETTLED_S:
             settled = True
             starts.settled()
 

@@ -14,7 +14,7 @@ from edge_agent.wire import landing
 
 log = logging.getLogger("headwater.lander")
 
-MOST_DIGITS: Final = 20  # a longer number in a file's name is not a time
+MOST_STAMP: Final = 9 * 10**16  # in the year 4821: a larger number in a file's name is not a lander's, nor sorts as one
 
 
 class LandingFolder:
@@ -50,7 +50,8 @@ class LandingFolder:
 def _stamp(path: Path) -> int:
     """The time in the name of a landing file, in microseconds; 0 for any other file name."""
     head = path.name.partition("-")[0]
-    return int(head) if head.isdecimal() and len(head) < MOST_DIGITS else 0
+    digits = head.isdecimal() and len(head) <= len(str(MOST_STAMP))
+    return int(head) if digits and int(head) < MOST_STAMP else 0
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -392,7 +392,7 @@ class Decider:
             "texts": list(self._texts.texts),
             "held": list(self._texts.held),
             "unnamed": encode(sorted(self._texts.unnamed)),
-            "published": [each.plain() for each in self._texts.published()],
+            "published": [each.plain() for each in self._texts.publications()],
             "claims": self._texts.claims(),
             "sensor_texts": list(self._sensor_texts),
             "senders": [list(texts.of.values()) for texts in (*self._texts.shares, self._sensor_texts)],
@@ -419,7 +419,7 @@ class Decider:
         of = (state["texts"], state.get("held", ()), sensors)
         for number, senders in enumerate(state.get("senders", ())):  # not in states of older versions
             (*self._texts.shares, self._sensor_texts)[number].assign(zip(of[number], senders, strict=True))
-        for each in self._texts.published():  # in states of older versions a published text may be that of a child
+        for each in self._texts.publications():  # in states of older versions a published text may be that of a child
             self._texts.texts.release(each.text or "")
         self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # not in states of older versions

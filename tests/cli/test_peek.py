@@ -29,9 +29,10 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import hll, kll, theta
+from edge_agent.cli import peek
 from edge_agent.cli.main import main
 from edge_agent.cli.peek import KINDS
-from edge_agent.cli.support.message_rendering import SHOWN_BYTES, MessageRenderer, clock, line
+from edge_agent.cli.support.message_rendering import SHOWN, SHOWN_BYTES, MessageRenderer, clock, line
 from edge_agent.config import topics
 from edge_agent.wire import frames, receipts
 
@@ -201,3 +202,20 @@ def test_nothing_in_a_frame_controls_the_terminal() -> None:
     for text in (line(fields), json.dumps(fields, ensure_ascii=False)):
         assert text.isprintable()
         assert "hw OK  all fine" in text
+
+
+def test_a_long_line_ends_with_how_to_see_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The state of a region of 10 000 gateways is 900 kB: it was one line."""
+    content = json.dumps({f"press-{n}": "silent" for n in range(20_000)})
+    message = (topics.state("press-1"), content.encode(), 1, True)
+    monkeypatch.setattr(peek, "listen", lambda *_: iter([message]))
+    texts = {}
+    for option in ("", "--rows", "--json"):
+        assert main(["peek", *([option] if option else [])]) == 0
+        texts[option] = capsys.readouterr().out.strip()
+    begin, _, rest = texts[""].partition(" … ")
+    assert len(begin) < SHOWN + 20
+    assert rest == f"{len(texts['--rows']) - len(begin)} more characters; --json prints them all"
+    assert json.loads(texts["--json"])["content"] == json.loads(content)

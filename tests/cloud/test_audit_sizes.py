@@ -56,6 +56,19 @@ def test_the_rows_of_a_large_table_are_not_read(tmp_path: Path, monkeypatch: pyt
     assert max(read) <= root_book.SHOWN
 
 
+def test_readings_that_a_child_makes_up_are_counted_as_they_are(tmp_path: Path) -> None:
+    """Their sum began again at -2^63: the books of the whole tree did not balance by a number without a meaning."""
+    rows = [part("gw-1", seq, readings=2**62) for seq in range(3)]
+    late = [{"node": "gw-1", "source": "s", "key": "", "start": 0, "end": 1, "readings": 2**62, "reason": ""}] * 3
+    folder = written(tmp_path, rows)
+    assert root_book._stored(folder, STATE)[0] == {"gw-1": 3 * 2**62}
+    content = pa.Table.from_pylist([{**row, "batch": 1} for row in late], schema=driver_rows.arrow_schema(tables.LATE))
+    write_deltalake(Place(folder).path(tables.LATE), content)
+    assert root_book._late(folder) == 3 * 2**62
+    write_deltalake(Place(folder).path(tables.LATE), content.slice(0, 0), mode="overwrite")
+    assert root_book._late(folder) == 0
+
+
 def test_tables_without_a_frame_that_took_effect_have_no_readings(tmp_path: Path) -> None:
     folder = written(tmp_path, [part("gw-1", 1)])
     for state in (SimpleNamespace(applied={}, owners=[]), SimpleNamespace(applied={}, owners=[(0, "a")])):

@@ -295,6 +295,47 @@ def test_a_file_that_starts_were_killed_with_is_moved_aside(root: Root) -> None:
     assert guard.took(last[0])
 
 
+def test_after_some_good_files_a_killed_start_takes_several_at_once_again(root: Root) -> None:
+    """All that waited after a long outage came one by one, within one turn of the loop."""
+    starts = OftenKilled("")
+    guard = BatchGuard(root.run, root.note, starts)
+    sizes, names = list[int](), list[str]()
+    waiting = [root.births(), *(root.second(n) for n in range(99))]
+    while waiting:
+        most = guard.most_files
+        assert most is not None
+        files, waiting = waiting[:most], waiting[most:]
+        guard.process(files)
+        sizes.append(len(files))
+        names.append(files[0][0])
+    assert sizes == [1] * batch_guard.ONE_BY_ONE + [8, 16, 32, 36]
+    assert starts.named == [name for first in names for name in (first, "")]
+    starts.careful = False
+    assert guard.most_files is None, "a minute has passed"
+
+
+def test_files_without_a_decision_are_one_by_one_at_each_start(root: Root) -> None:
+    """Else the first file of a larger batch would be the same at each start, and be moved aside for another one."""
+    root.guard.process([root.births()])
+    guard = BatchGuard(root.run, root.note, OftenKilled(""))
+    guard.process([root.file(tick(START + n)) for n in range(1, 20)])
+    assert guard.job.idle
+    assert guard.most_files == 1
+
+
+def test_a_fatal_file_within_a_batch_is_found_and_the_files_after_it_are_not_one_by_one_for_ever(root: Root) -> None:
+    before, fatal = [root.births(), *(root.second(n) for n in range(9))], root.second(9)
+    for name, content in (*before, fatal):
+        (root.folder / name).write_bytes(content)
+    starts = OftenKilled(fatal[0])
+    starts.careful = False  # the process has run for a minute
+    guard = BatchGuard(root.run, root.note, starts)
+    guard.process([*before, fatal, root.second(10)])
+    assert (root.folder / batch_guard.ASIDE / fatal[0]).exists()
+    assert guard.most_files is None
+    assert len(root.kept.batches) == len(before) - 1 + 2, "one batch of two files, and one each for the last two"
+
+
 def test_starts_that_end_at_a_full_disk_were_not_killed_with_a_file(root: Root) -> None:
     root.guard.process([root.births()])
     file, full = root.second(0), "java.io.IOException: No space left on device"

@@ -49,6 +49,7 @@ def test_all_of_a_root_s_state_comes_back() -> None:
     )
     content = decision_checkpoint.dumps(Decider(1, 60), known, {})
     _, again, _ = decision_checkpoint.loads(content, known.limits, 60)
+    assert decision_checkpoint.horizon_us(content) == 100
     empty = RootState(known.limits)
     for name in {field.name for field in fields(RootState)} - COMPUTED - {"limits"}:
         assert getattr(known, name) != getattr(empty, name), name

@@ -78,6 +78,16 @@ def test_a_batch_spans_a_quarter_of_the_horizon_so_that_no_reading_becomes_too_l
     assert [len(batch) for batch in job.batches] == [3, 3, 1, 2]
 
 
+def test_a_batch_has_no_more_files_than_the_guard_allows(tmp_path: Path) -> None:
+    """After a start that was killed. Between two batches the loop answers to systemd, and stops if it is told to."""
+    job, alive = TakingJob(str(tmp_path)), list[int]()
+    land(tmp_path, *(f"{n}.cborseq" for n in range(7)))
+    allowed = iter([1, 1, 2, None])
+    loop(job, once=True, most_files=lambda: next(allowed, None)).run(lambda: alive.append(len(job.batches)))
+    assert [len(batch) for batch in job.batches] == [1, 1, 2, 3]
+    assert alive[:4] == [0, 1, 2, 3]
+
+
 def test_what_is_no_regular_file_is_left_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A folder or a link to nothing ended each start, and a pipe blocked the root for ever."""
     job = TakingJob(str(tmp_path))

@@ -10,23 +10,26 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloud_job.delta import maintain
 from cloud_job.delta.expiring import over
 from cloud_job.spark import decision_checkpoint, state_log
 from cloud_job.spark import job as job_module
 from cloud_job.spark.job import JobSettings
 from cloud_job.spark.state_log import AGAIN_S, BatchInput, Rules, StateLog
-from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.frame import MAX_HORIZON_US, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
@@ -41,7 +44,7 @@ from edge_agent.root.decision import ops_rows, root_state
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.session_tracker import OpenSessions, SessionDecisionView
 from edge_agent.root.decision.work import Islands, SessionKey, Work
-from edge_agent.wire import landing
+from edge_agent.wire import landing, snapshot
 from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick
 from tests.support.cloud.list_jobs import Kept, ListJob
 from tests.support.simulation.altered_fleets import AlteringFleet
@@ -53,6 +56,7 @@ from tests.support.simulation.root_host import RootHost
 from tests.support.simulation.world import Chaos
 
 CHILDREN = 4
+DAY_US = 86_400 * SECOND
 RULES = state_log.Rules(RootLimits(), 20 * SECOND)
 
 
@@ -191,6 +195,29 @@ def test_the_rules_of_the_run_that_decided_count_when_it_is_decided_again(tmp_pa
     for file in files[20:]:
         job.process([file])
     assert begun(tmp_path, kept, revise_every_us=0).state.number == job.state.number
+
+
+def test_each_row_says_the_horizon_of_the_root_that_wrote_it(tmp_path: Path) -> None:
+    kept = run(tmp_path, rounds(20, 5), set(), horizon_us=90 * DAY_US)
+    states = [row["state"] for row in kept.batches]
+    assert len({state.startswith(state_log.MARK) for state in states}) == 2, "whole states, and inputs"
+    assert {state_log.horizon_us(state) for state in states} == {90 * DAY_US}
+    plain = snapshot.loads(zlib.decompress(states[0]))
+    del plain["ledger"]["horizon"]
+    assert state_log.horizon_us(zlib.compress(snapshot.dumps(plain))) == MAX_HORIZON_US, "of an older version"
+
+
+def test_maintain_has_the_horizon_of_the_root_that_wrote_the_tables(tmp_path: Path) -> None:
+    """Protocol 8.4: it took the default, and deleted rows of former gateways that a root with a longer one keeps."""
+    kept = run(tmp_path, rounds(3, 5), set(), horizon_us=90 * DAY_US)
+    job = begun(tmp_path, kept)
+    rows, asked = mock.Mock(), list[str]()
+    rows.where = lambda where: asked.append(where) or rows  # type: ignore[func-returns-value]
+    rows.select.return_value.collect.return_value = [{"state": kept.batches[-1]["state"]}]
+    job.place = mock.Mock(read=lambda _spark, _table: rows)
+    maintain._take_horizon(job)
+    assert asked == ["number = 2"]
+    assert job.state.limits == RootLimits(horizon_us=90 * DAY_US)
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, 5), (5, None)])

@@ -348,5 +348,10 @@ def test_revisions_that_are_not_published_are_remembered_up_to_a_bound(monkeypat
     monkeypatch.setattr(known_definitions, "MOST_CLAIMS", 10)
     known = KnownDefinitions(published=(of(query(1)),))
     for n in range(100):
-        assert not known.serves(f"c{n}", (), Serving("q", 2), 0)
+        known.publish(of(replace(query(1), id=f"q{n}")))
+        assert not known.serves("c", (), Serving(f"q{n}", 2), 0)
     assert len(known.claims()) == 10
+    assert not known.serves("other", (), Serving("q", 2), 0)
+    assert [child for child, _ in known.overdue(PATIENCE_US)] == ["c"] * 10 + ["other"], "each child has its own share"
+    assert not known.serves("c", (), Serving("q0", 3), 0)
+    assert ["c", "q0", 3, -1] in known.claims(), "a claim that is known changes"

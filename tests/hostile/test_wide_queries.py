@@ -100,6 +100,53 @@ def test_a_revision_that_was_published_keeps_its_last_windows_when_the_next_one_
         assert WIDE.key in decider.decide(BEGIN_US + 22 * S).groups[WIDE.group].serving
 
 
+def test_an_earlier_revision_has_its_rows_also_if_its_frames_come_after_the_next_was_published() -> None:
+    """A gateway that was offline while both were published; its rows never came."""
+    root = root_of()
+    root.decider.published([of(WIDE)])
+    root.decider.published([of(sliding("1h", "1s", 2))])
+    again = root_of(Decider(JOURNAL, GRACE, overlap=UNPUBLISHED_OVERLAP))
+    again.decider.restore(root.decider.snapshot(lambda frame: frame), lambda frame: frame)
+    for each in (root, again):
+        assert len(fed(each, Sender("a", WIDE))) == 20
+        assert not each.decider.gaps
+
+
+def test_an_earlier_revision_that_is_published_by_nobody_has_the_bound_still() -> None:
+    root = root_of()
+    root.decider.published([of(sliding("1h", "1s", 2))])
+    assert fed(root, Sender("a", WIDE)) == []
+
+
+def test_an_earlier_text_that_was_published_counts_and_not_that_of_a_child() -> None:
+    known = KnownDefinitions(overlap=UNPUBLISHED_OVERLAP)
+    for each in (WIDE, sliding("1h", "1s", 2)):
+        known.publish(of(each))
+    assert known.add(canonical_query(sliding("24h", "2s")), "a") == canonical_query(WIDE)
+    assert known.fits(WIDE.key, WIDE.group)
+
+
+def test_earlier_publications_are_remembered_up_to_a_bound_and_not_after_the_query_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(known_definitions, "MOST_EARLIER", 10)
+    monkeypatch.setattr(known_definitions, "MOST_REMOVED", 1)
+    known = KnownDefinitions(overlap=UNPUBLISHED_OVERLAP)
+    for revision in range(1, 50):
+        known.publish(of(sliding("24h", "1s", revision)))
+    assert [each.revision for each in known.publications()] == [*range(39, 50)]
+    for name in ("q", "other"):
+        known.publish(known_definitions.Publication("", name, 50, ""))
+    assert [each.query for each in known.publications()] == ["other"], "else a start would publish q again"
+
+
+def test_narrow_publications_are_not_remembered() -> None:
+    known = KnownDefinitions(overlap=UNPUBLISHED_OVERLAP)
+    for revision in (1, 2):
+        known.publish(of(sliding("1h", "1s", revision)))
+    assert known.publications() == known.published()
+
+
 def test_a_published_text_that_a_child_gave_second_has_no_bound() -> None:
     """It replaced the first text, and was still that of the child."""
     known = KnownDefinitions(overlap=UNPUBLISHED_OVERLAP)

@@ -54,6 +54,19 @@ def test_a_full_disk_takes_no_part_of_a_file(tmp_path: Path) -> None:
         assert folder.write(2, RECORDS).read_bytes() == b"".join(RECORDS)
 
 
+@pytest.mark.parametrize("digits", [16, 17, 18, 19, 20, 6])
+def test_files_sort_in_the_order_of_writing_whatever_else_is_named_like_one(tmp_path: Path, digits: int) -> None:
+    """Protocol 3.2: beside a file of 19 nines the names had 20 digits: two starts gave the same one, and once that file
+    was gone later names sorted before these.
+    """
+    other, now_us = tmp_path / f"{'9' * digits}-0-0{landing.SUFFIX}", 1_795_000_000_000_000
+    other.touch()
+    written = [LandingFolder(tmp_path).write(now_us, RECORDS).name for _ in range(2)]
+    other.unlink()
+    written.append(LandingFolder(tmp_path).write(now_us, RECORDS).name)
+    assert written == sorted(set(written))
+
+
 def test_a_slot_of_a_journal_is_deleted_by_none(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "root")
     journal.keep("received/", {"gw-1/5": [7, []], "gw-1/6": [8, []]})

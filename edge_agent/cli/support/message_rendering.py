@@ -18,6 +18,7 @@ from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 
 MOST_PUBLISHED: Final = 6 * 10**16  # as microseconds: the years 69 to 3871; dates end some millennia later
+SHOWN: Final = 4_000  # characters of a line: some screens
 SHOWN_BYTES: Final = 48  # bytes shown of a message that cannot be decoded
 
 
@@ -254,6 +255,12 @@ def _printable(value: object) -> object:
 def listed(names: list[str], most: int) -> str:
     """The first `most` names and the number of the others: a, b, c and 4 more."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def shortened(text: str) -> str:
+    """A line for a terminal: its begin, and how to see the rest."""
+    left = len(text) - SHOWN
+    return text if left <= 0 else f"{text[:SHOWN]} … {left} more characters; --json prints them all"
 
 
 def line(fields: dict[str, Any]) -> str:

@@ -25,12 +25,14 @@ from edge_agent.config.definitions.definitions import canonical_query, parse_def
 from edge_agent.config.in_force.rejection import revision_in
 from edge_agent.errors import ConfigError
 
+Claims = dict[str, tuple[int, int]]  # query -> (revision, since; -1: reported)
 OF_STATES: Final = ("slice", "window", "session")  # kinds of plans whose rows contain states of functions
 PUBLISHED: Final = "published"
 MOST_KNOWN: Final = 10_000  # cached answers of `contradicts`, and as many of `fits`
 MOST_TEXTS: Final = 20_000  # unpublished texts of a child, for each gateway below it: a large one has 10 000 queries
 MOST_HELD: Final = 1_000  # likewise, texts that wait until their revision is published
-MOST_CLAIMS: Final = 1_000  # most unpublished revisions that are remembered for a report
+MOST_CLAIMS: Final = 1_000  # unpublished revisions of a child that are remembered for a report
+MOST_EARLIER: Final = 1_000  # wide revisions that were published before newer ones: frames may come long after
 MOST_REMOVED: Final = 1_000  # removed queries that are remembered: a gateway that was offline may still serve them
 PATIENCE_US: Final = 10_000_000  # before a report: a child may get a definition earlier than its parent
 AHEAD_US: Final = 300_000_000  # as for frontiers (docs/protocol.md 4.4)
@@ -123,10 +125,11 @@ class KnownDefinitions:
         self._fits: dict[tuple[QueryKey, Group], bool] = {}
         self._wide: dict[QueryKey, int] = {}  # see `_too_wide`
         self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> newest
+        self._earlier: dict[QueryKey, Publication] = {}  # wide revisions that newer ones have replaced
         self._removed: dict[str, None] = {}  # removed queries, the latest last
         self._held: dict[str, QueryKey] = {}  # waiting text -> its revision, which is not published yet
         self._waiting = TextShares(MOST_HELD)  # the texts of `_held`
-        self._claims: dict[tuple[str, str], tuple[int, int]] = {}  # (child, query) -> (revision, since; -1: reported)
+        self._claims: dict[str, Claims] = {}  # by child
         for each in published:
             self.publish(each)
         for text in texts:
@@ -144,6 +147,8 @@ class KnownDefinitions:
             return False
         if found == known:
             return False
+        if known is not None and known.text:
+            self._remember_wide(known)
         of_query[found.node] = found
         self._forget_removed(found)
         key = QueryKey(found.query, found.revision)
@@ -157,9 +162,12 @@ class KnownDefinitions:
             self.corrected.append(found.text)
         if found.text:
             self.texts.release(found.text)  # a child may have given it too
-        gone = ((query, of[0]) for (_, query), of in self._claims.items() if query not in self._published)
-        over = {found.query} | {query for query, revision in gone if not self._too_wide(QueryKey(query, revision))}
-        self._claims = {claim: of for claim, of in self._claims.items() if claim[1] not in over}
+        claimed = {QueryKey(query, of[0]) for claims in self._claims.values() for query, of in claims.items()}
+        gone = {key for key in claimed if key.query not in self._published}
+        over = {found.query} | {key.query for key in gone if not self._too_wide(key)}
+        for claims in self._claims.values():
+            for query in over & claims.keys():
+                del claims[query]
         for text in [text for text, held in self._held.items() if held.query == found.query and not self._ahead(held)]:
             child = self._waiting.of[text]
             del self._held[text]
@@ -167,6 +175,14 @@ class KnownDefinitions:
             if taken := self.add(text, child):
                 self.released.append(taken)
         return True
+
+    def _remember_wide(self, known: Publication) -> None:
+        """Remember a publication that a newer one replaces, so that its windows are never taken for too many."""
+        key = QueryKey(known.query, known.revision)
+        if self._width(key):
+            self._earlier[key] = known
+            for oldest in [*self._earlier][:-MOST_EARLIER]:
+                del self._earlier[oldest]
 
     def _forget_removed(self, found: Publication) -> None:
         """If the query is removed on all topics, remember it among the latest MOST_REMOVED; forget older ones."""
@@ -176,6 +192,7 @@ class KnownDefinitions:
         self._removed[found.query] = None
         for query in [*self._removed][:-MOST_REMOVED]:
             del self._removed[query], self._published[query]
+            self._earlier = {key: each for key, each in self._earlier.items() if key.query != query}
 
     def _changed(self) -> None:
         self._answers.clear()
@@ -184,8 +201,12 @@ class KnownDefinitions:
         self.version += 1
 
     def published(self) -> list[Publication]:
-        """All publications."""
+        """The newest publications."""
         return [found for of_query in self._published.values() for found in of_query.values()]
+
+    def publications(self) -> list[Publication]:
+        """What another instance needs for the same answers: those of wide revisions that newer ones replaced, too."""
+        return [*self._earlier.values(), *self.published()]
 
     @property
     def shares(self) -> tuple[TextShares, TextShares]:
@@ -203,11 +224,11 @@ class KnownDefinitions:
         return of_query is not None and key.revision > max(each.revision for each in of_query.values())
 
     def _content(self, key: QueryKey) -> str | None:
-        """The published text of a revision; None if there is none."""
+        """The text of a revision that is published, or that was and is wide; None if there is none."""
         for each in self._published.get(key.query, {}).values():
             if each.revision == key.revision and each.text:
                 return each.text
-        return None
+        return self._earlier[key].text if key in self._earlier else None
 
     # --- texts of frames -------------------------------------------------------------------------------------------
 
@@ -296,28 +317,30 @@ class KnownDefinitions:
         return serving.start_from_us is None or serving.start_from_us <= begin_us
 
     def _claim(self, child: str, key: QueryKey, now_us: int) -> None:
-        revision, since_us = self._claims.get((child, key.query), (-1, now_us))
-        if revision != key.revision and len(self._claims) < MOST_CLAIMS:
-            self._claims[child, key.query] = (key.revision, since_us)
+        claims = self._claims.setdefault(child, {})
+        revision, since_us = claims.get(key.query, (-1, now_us))
+        if revision != key.revision and (key.query in claims or len(claims) < MOST_CLAIMS):
+            claims[key.query] = (key.revision, since_us)
 
     def claims(self) -> list[list[object]]:
         """The unpublished revisions that children serve, as plain values for `claimed`."""
-        return [[*claim, *of] for claim, of in self._claims.items()]
+        return [[child, query, *of] for child, claims in self._claims.items() for query, of in claims.items()]
 
     def claimed(self, claims: Iterable[Sequence[Any]]) -> None:
         """Continue from the result of `claims`, so that each is reported once and in time also after a start."""
-        self._claims = {
-            (str(child), str(query)): (int(revision), int(since_us)) for child, query, revision, since_us in claims
-        }
+        self._claims = {}
+        for child, query, revision, since_us in claims:
+            self._claims.setdefault(str(child), {})[str(query)] = (int(revision), int(since_us))
 
     def overdue(self, now_us: int) -> list[tuple[str, str]]:
         """Returns (child, why) for revisions that a child serves and that were not published in time; each once."""
         out = []
-        for (child, query), (revision, since_us) in self._claims.items():
-            if since_us >= 0 and not 0 <= now_us - since_us < PATIENCE_US:
-                self._claims[child, query] = (revision, -1)
-                if why := self._why_claimed(QueryKey(query, revision)):
-                    out.append((child, why))
+        for child, claims in self._claims.items():
+            for query, (revision, since_us) in claims.items():
+                if since_us >= 0 and not 0 <= now_us - since_us < PATIENCE_US:
+                    claims[query] = (revision, -1)
+                    if why := self._why_claimed(QueryKey(query, revision)):
+                        out.append((child, why))
         return out
 
     def _why_claimed(self, key: QueryKey) -> str:
@@ -359,10 +382,14 @@ class KnownDefinitions:
         if wide is None:
             if len(self._wide) >= MOST_KNOWN:
                 self._wide.clear()
-            query = self._query(key) if self.texts.of.get(self._text.get(key, "")) else None
-            many = 0 if query is None else overlap(query.window)
-            wide = self._wide[key] = many if many > self.overlap else 0
+            wide = self._wide[key] = self._width(key) if self.texts.of.get(self._text.get(key, "")) else 0
         return wide
+
+    def _width(self, key: QueryKey) -> int:
+        """In how many windows a reading would be, if an unpublished query may not have so many; else 0."""
+        query = None if self.overlap is None else self._query(key)
+        many = 0 if query is None else overlap(query.window)
+        return many if self.overlap is not None and many > self.overlap else 0
 
     def contradicts(self, group: Group, plan: Plan) -> str:
         """How a plan contradicts the definitions of its queries; '' if it does not.
