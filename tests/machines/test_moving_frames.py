@@ -170,6 +170,8 @@ def test_frames_of_the_epoch_before_a_rebirth_move_too() -> None:
     spooled = [frame for frame, _ in host.disk.frames.values()]
     assert sum(gap.readings for gap in gaps(spooled) if gap.reason == IN_DOUBT and gap.readings > 0) == sent
     assert readings(spooled) == 16 - sent
+    book = host.machine.book()
+    assert (book["sent"], book["lost"]) == (16 - sent, sent), "protocol 9.1: what moved counts once"
 
 
 def test_frames_of_an_epoch_whose_birth_was_published_are_in_doubt_if_nothing_defines_its_numbers() -> None:
@@ -191,4 +193,6 @@ def test_frames_of_an_epoch_whose_birth_was_published_are_in_doubt_if_nothing_de
     host.do(Tick(), T0 + 30 * S)
     spooled = [frame for frame, _ in host.disk.frames.values()]
     assert sum(max(gap.readings, 0) for gap in gaps(spooled) if gap.reason == IN_DOUBT) == before > 0
+    book = host.machine.book()
+    assert (book["sent"], book["lost"]) == (readings(spooled), before), "protocol 9.1: each once"
     assert not [gap for gap in gaps(spooled) if gap.reason == DAMAGED]
