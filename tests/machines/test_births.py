@@ -136,6 +136,25 @@ def test_more_open_keys_than_an_epoch_numbers_leave_in_several_epochs(query: Que
     assert host.machine.outbox.withheld == frozenset()
 
 
+def test_all_frames_of_a_flush_name_the_last_one_before_it_in_their_own_epoch() -> None:
+    """protocol 1.3: also in the further epochs of a flush with more keys than one numbers."""
+    host = started(None, T0, SUMS, JOURNAL, max_keys=5)
+    for second in range(0, 50, 10):  # the epoch has more frames than those of its birth
+        push(host, T0 + second * S, [0])
+        host.do(Tick(), T0 + second * S)
+    push(host, T0 + 50 * S, range(9))
+    host.do(Tick(), T0 + 51 * S)
+    host = started(host.disk, T0 + 52 * S, SUMS, JOURNAL, max_keys=5)
+    host.do(Tick(), T0 + 53 * S)
+    frames, last = spooled(host), dict[int, int]()
+    for frame in frames:
+        if frame.flush is None:
+            last[frame.epoch] = frame.seq
+        else:
+            assert frame.flush.after == last[frame.epoch]
+    assert len({frame.epoch for frame in frames if frame.flush is not None and frame.readings}) > 1
+
+
 def test_a_group_with_more_open_sessions_than_an_epoch_numbers_promises_nothing_until_there_are_fewer() -> None:
     """protocol 2.4, 5.2: each needs a register; a promise without would end them."""
     host = started(None, T0, VISITS, JOURNAL, max_keys=5)

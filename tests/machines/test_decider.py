@@ -72,6 +72,33 @@ def test_a_time_without_a_lander_is_no_silence_of_a_child() -> None:
     assert root.silent
 
 
+def test_after_a_step_back_of_the_lander_s_clock_a_child_is_silent_as_soon_as_before() -> None:
+    """protocol 4.4, 8.1"""
+    root = Root()
+    root.run(10)
+    root.passes(-HOUR)
+    root.run(GRACE // S - 11)
+    assert not root.silent
+    root.run(2)
+    assert root.silent
+
+
+def test_what_was_noticed_of_a_child_is_an_alarm_of_that_time_and_what_was_refused_is_counted_once() -> None:
+    """protocol 1.4, 8.1: an alarm ends a day later, however long its child speaks on."""
+    root = Root()
+    inbox = root.decider.parent.inbox
+    for noticed in ("rivals", "restored"):
+        inbox.rivals |= {"a": (1, 2)} if noticed == "rivals" else {}
+        inbox.restored |= {"a"} if noticed == "restored" else set()
+        root.promises(root.now_us)
+        since_us = root.now_us
+        root.run(5)
+        root.promises(root.now_us)
+        assert root.decider.alarms["a"][1] == since_us
+    root.decider.beyond_bounds["gaps"] += 3
+    assert [root.decider.take_beyond(), root.decider.take_beyond()] == [{"gaps": 3}, {}]
+
+
 def test_a_time_in_which_the_lander_had_no_broker_is_no_silence_of_a_child() -> None:
     """protocol 4.4"""
     root = Root()

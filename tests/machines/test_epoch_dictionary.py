@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from edge_agent.algebra.frame import Define, Frame, Plan
+from edge_agent.algebra.frame import Define, Frame, GroupPart, Plan
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.planner import plan as placed
-from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.query.query import Aggregate, Group, Query
+from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.config.definitions.definitions import parse_definition
 from edge_agent.errors import WireError
+from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.epochs import renumbering
 from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
+from tests.support.machines.scripted_child import JOURNAL, S, Sender
 
 WINDOWS: dict[str, dict[str, Any]] = {
     "tumbling": {"type": "tumbling", "length": "10s"},
@@ -95,3 +98,43 @@ def test_numbers_of_epochs_without_end_are_kept_of_a_few_and_found_anew(monkeypa
     for n, dictionary in enumerate([*dictionaries, *dictionaries]):
         assert numbers.maps(EpochKey("a", n % 6), dictionary)[0].tolist() == [n % 6, 0]
         assert len(numbers._maps) <= 2
+
+
+def without(define: Define | None, what: str) -> tuple[Define, Define]:
+    """(the section without the definitions of `what`, those alone)."""
+    assert define is not None
+    empty = {"keys": (define.keys[0], ()), "nodes": (define.nodes[0], ())}.get(what, ())
+    alone = Define(**{what: getattr(define, what)})
+    return replace(define, **{what: empty}), alone
+
+
+@pytest.mark.parametrize("what", ["keys", "nodes", "plans", "groups"])
+def test_a_frame_waits_for_any_number_that_a_later_frame_defines(what: str) -> None:
+    """protocol 2.4: it is not refused, whichever number is missing, and its rows count once that has come."""
+    query = Query("q", 1, "s", Tumbling(10 * S), (Aggregate("first", "first"),), lateness_us=0)
+    sender, parent = Sender("a", query), ChildFrames(JOURNAL, 60 * S)
+    birth, rows = sender.birth(), sender.send((0, 10 * S, "k=1", 1.0), frontier_us=10 * S)
+    if what == "groups":  # its members name the group, too
+        kept, alone = without(birth.define, what)
+        birth = replace(birth, define=kept)
+    else:
+        kept, alone = without(rows.define, what)
+        rows = replace(rows, define=kept)
+    came = [parent.take("a", frame, 0) for frame in (birth, rows, Frame(birth.epoch, rows.seq + 1, define=alone))]
+    assert [len(applied) for applied in came] == ([0, 0, 3] if what == "groups" else [1, 0, 2])
+    assert [each.effect.why for applied in came for each in applied if each.effect.frame is None] == []
+    assert parent.received == 1
+
+
+@pytest.mark.parametrize("part", [GroupPart(0, registers=((0, 5),)), GroupPart(7, 5)], ids=["register", "group"])
+def test_a_frame_without_rows_waits_for_its_numbers_too(part: GroupPart) -> None:
+    """protocol 2.4, 5.2"""
+    query = Query("q", 1, "s", Session(5 * S), (Aggregate("sum", "sum"),), by=("k",), lateness_us=0)
+    sender, parent = Sender("a", query), ChildFrames(JOURNAL, 60 * S)
+    birth = sender.birth(0)
+    frames = (
+        Frame(birth.epoch, birth.seq + 1, groups=(part,)),
+        Frame(*(birth.epoch, birth.seq + 2), define=Define(keys=(0, ("k=1",)), groups=((7, query.group),))),
+    )
+    assert [len(parent.take("a", frame, 0)) for frame in (birth, *frames)] == [1, 0, 2]
+    assert parent.inbox.receipt("a", birth.epoch).quarantined == ()

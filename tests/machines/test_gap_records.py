@@ -27,7 +27,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink.encoding import promises
 from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.encoding.stated_exceptions import StatedExceptions
-from edge_agent.machines.uplink.gap_records import MOST_BYTES, QUOTA, gap_of, oldest_run, record_of
+from edge_agent.machines.uplink.gap_records import MOST_BYTES, MOST_FRAMES, QUOTA, gap_of, oldest_run, record_of
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 
@@ -78,6 +78,13 @@ def test_a_record_defines_neighbouring_numbers_of_keys_only() -> None:
     """protocol 2.4: numbers that were defined in between again would be lost."""
     assert run(*defining(0, 1, 2)) == [1, 2, 3]
     assert run(*defining(3, 4, 0, 1)) == [1, 2]
+
+
+def test_a_record_stands_for_so_many_frames_as_the_node_may_wait_for() -> None:
+    """protocol 3.5: each is read and decoded while nothing else is done."""
+    many = seqs(*range(1, MOST_FRAMES + 20))
+    assert len(run(*many, count=10 * MOST_FRAMES)) == MOST_FRAMES + 1
+    assert len(run(*many, count=7)) == 8
 
 
 def test_a_record_is_far_smaller_than_a_frame() -> None:

@@ -64,13 +64,15 @@ def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
     assert family.exceptions_at(101 * S) == ()
 
 
-def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None:
+@pytest.mark.parametrize("nodes", ["ab", "ba", "bac", "cab"])
+def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out(nodes: str) -> None:
     """protocol 4.4: the others' minimum was past its present frontier one grace time ago."""
-    family = family_of("a", "b")
+    family = family_of(*nodes)
     family.member("b").promise(1 * S, 1 * S)
     published = NEVER_US
     for t in range(1, 63):
-        family.member("a").promise(t * S, t * S)
+        for node in sorted({*nodes} - {"b"}):
+            family.member(node).promise(t * S, t * S)
         published = family.advance_frontier(t * S, loud(family))
         if t < 62:
             assert published == 1 * S
@@ -90,6 +92,51 @@ def test_frontiers_between_pauses_of_the_parent_are_not_remembered_for_ever() ->
         family.member("a").promise(second * S, second * S)
         frontier_us = family.advance_frontier(second * S, loud(family))
     assert frontier_us == 1051 * S, "b was behind a minute ago"
+
+
+def test_of_frontiers_of_one_time_the_last_are_remembered() -> None:
+    """protocol 4.4: in a recording the time stands still while thousands of frames are read."""
+    family = family_of("a", "b")
+    for frontier in range(100):
+        for node in ("a", "b"):
+            family.member(node).promise(frontier * S, 10 * S)
+        family.advance_frontier(10 * S, loud(family))
+    assert [low_us for _, low_us, _, _ in family.snapshot().history] == [99 * S]
+
+
+def test_after_a_step_back_of_the_clock_a_member_that_lags_is_left_out_as_before() -> None:
+    """protocol 4.4: not only once the clock has caught up."""
+    family = family_of("a", "b")
+    for node, now_us in (("a", 998 * S), ("b", 999 * S), ("a", 1_000 * S)):
+        family.member(node).promise(now_us // 999, now_us)
+        family.advance_frontier(now_us, loud(family))
+    family.stepped_back(10 * S)
+    for t in range(10, 73):
+        family.member("a").promise(t * S, t * S)
+        published = family.advance_frontier(t * S, loud(family))
+    assert published == 72 * S
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_members_that_are_retired_one_after_the_other_the_highest_promise_is_the_group_s(order: str) -> None:
+    """protocol 1.5, 4.4: all rows up to it have come."""
+    family = family_of("a", "b")
+    for node, frontier in (("a", 30), ("b", 10)):
+        family.member(node).promise(frontier * S, 30 * S)
+    assert family.advance_frontier(30 * S, loud(family)) == 10 * S
+    for node in order:
+        family.retire(node)
+    assert family.list_last()
+    assert family.published_us == 30 * S
+
+
+def test_a_leaf_that_a_merger_lists_lives_elsewhere_also_after_a_restart() -> None:
+    """protocol 1.2, 1.4: its own line does not know that one."""
+    family = family_of("m")
+    family.change("m", Members(0, (Leaf("x", 1),)))
+    for each in (family, GroupMembership.restore(GRACE, family.snapshot())):
+        assert each.lives_elsewhere("x", Leaf("x", 5))
+        assert not each.lives_elsewhere("y", Leaf("y", 5))
 
 
 def test_a_frontier_far_in_the_future_is_left_out() -> None:

@@ -101,7 +101,7 @@ def test_a_child_of_which_frames_wait_keeps_its_epochs_when_it_is_retired() -> N
     assert not inbox.retire("a")
     assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1), (1, 2)]
     assert inbox.retire("a")
-    assert (inbox.current, inbox.epochs) == ({}, {})
+    assert (inbox.current, inbox.epochs, inbox.spoke_us) == ({}, {}, {})
 
 
 def test_a_birth_that_lists_many_epochs_does_not_make_its_parent_keep_them_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,3 +157,38 @@ def test_epochs_that_a_birth_names_do_not_end_lines_that_were_heard(monkeypatch:
     assert seqs(inbox, "a", lost_past(4, 50, 51)) == [(4, 0)]
     assert applied(inbox, Frame(3, 1)) == [(3, 1)]
     assert applied(inbox, Frame(2, 1)) == [(2, 1)]
+    assert (EpochKey("a", 1) in inbox.ended, inbox.forgotten) == (True, 1)
+
+
+def test_the_books_of_a_line_go_on_with_its_next_epoch_and_those_of_another_one_do_not() -> None:
+    """protocol 9.1: a spool from a copy counts from before the copy, so nothing can be compared with it."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+
+    def line(now_us: int, *messages: Frame) -> tuple[int, int | None, int]:
+        for message in messages:
+            inbox.take("a", message, now_us)
+        inbox.look("a", now_us + 60)
+        found = inbox.in_force("a")
+        assert found is not None
+        return inbox.current["a"], found.readings, found.refused
+
+    assert line(0, born(1)) == (1, 0, 0)
+    inbox.count("a", 5)
+    inbox.count("a", None)
+    assert line(100, born(2, (1, 0))) == (2, 5, 1)
+    assert line(200, born(9)) == (9, 0, 0)
+    inbox.count("a", 3)
+    assert line(300, Frame(9, 1), born(10, (9, 0))) == (10, None, 0)
+    inbox.count("a", 3)
+    assert line(400) == (10, None, 0)
+
+
+def test_a_child_waits_while_a_frame_of_it_does() -> None:
+    """protocol 1.2, 2.2"""
+    inbox = Inbox(JOURNAL)
+    frames = born(1), Frame(1, 2), Frame(1, 1), born(2, (1, 3)), Frame(1, 3)
+    waits = []
+    for frame in frames:
+        inbox.take("a", frame)
+        waits.append(inbox.waits("a"))
+    assert waits == [False, True, False, True, False]

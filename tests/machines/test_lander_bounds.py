@@ -73,11 +73,13 @@ def test_bytes_and_epochs_have_a_bound_of_each_child_alone() -> None:
     run.take(9, 2)
     run.take(10, 2)
     run.take(11, 2)  # the fourth epoch with a hole
+    run.take(8, 3)  # one more of an epoch that has one
     run.take(11, 0)
     run.take(11, 2, node="other")
     assert set(run.landed) == {
         *(("gw", 7, seq) for seq in range(4)),
         *(("gw", epoch, 2) for epoch in (8, 9, 10)),
+        ("gw", 8, 3),
         ("gw", 11, 0),
         ("other", 11, 2),
     }
@@ -309,6 +311,34 @@ def test_epochs_that_do_not_say_what_they_follow_have_a_bound_for_a_child_that_w
     assert run.born(9, None, node="other")
 
 
+def test_an_epoch_that_said_nothing_of_what_it_follows_counts_until_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 1.4, 2.2: a gateway that loses its spool now and then is not refused after years."""
+    monkeypatch.setattr(rules, "UNDER_WAY", 1)
+    monkeypatch.setattr(rules, "MOST_EPOCHS", 8)
+    run = Run()
+    for epoch in range(1, 30):
+        run.now_us += 3 * rules.LanderSettings().statement_us
+        assert run.born(epoch, None, held=())
+        for _ in range(3):
+            run.now_us += rules.LanderSettings().statement_us
+            run.do(Tick())
+    assert len(run.lander._ahead._lines) < 10
+
+
+def test_a_step_of_the_clock_neither_puts_off_nor_hastens_what_the_root_settles() -> None:
+    """protocol 1.3, 2.2: as at the root, only time in which the child spoke counts."""
+    run = Run()
+    run.take(7, 0, *range(2, 8))
+    for back in (False, True, False):
+        run.now_us -= 10 * SETTLED_US if back else 0
+        for _ in range(SETTLED_US // SECOND // 3 + 10):
+            run.take(7, 2)
+    run.take(7, *range(7, 20))
+    assert run.received["gw/7"] == [1, [[2, 19]]]
+
+
 def test_frames_ahead_of_a_hole_in_an_epoch_that_waits_no_longer_count_as_before() -> None:
     """protocol 2.2"""
     run = Run()
@@ -332,9 +362,14 @@ def test_a_birth_for_another_journal_or_of_a_child_that_declares_its_past_lost_w
     run.born(8, (7, 3))
     run.take(8, *range(1, 20))
     assert (len(seqs(run, 6)), len(seqs(run, 8))) == (20, 5)
+    assert run.born(7, None, node="other")
+    assert run.born(8, (7, 3), node="other")
     assert run.born(9, LOST)
     run.take(9, *range(1, 20), 25)
     assert len(seqs(run, 9)) == 21
+    run.take(7, 1, 2, 3)  # of the lost past, which ends nothing
+    assert run.lander._ahead._waits.keys() == {EpochKey("other", 8)}, "another child has lost nothing"
+    assert run.lander._ahead._awaited.keys() == {EpochKey("other", 7)}
 
 
 def test_what_an_earlier_run_received_and_did_not_note_holds_nobody_up() -> None:

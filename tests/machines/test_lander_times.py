@@ -35,10 +35,12 @@ class Folder:
 
     def do(self, event: LanderEvent, now_us: int) -> None:
         waiting: list[LanderAction] = self.lander.handle(event, now_us)
+        known = len(self.files)
         while waiting:
             action = waiting.pop(0)
             if isinstance(action, Land):
                 self.files.append(action)
+                assert len(self.files) <= known + 2, "a file without anything new"
                 self.received |= action.received
                 waiting += self.lander.handle(Landed(), now_us)
             elif isinstance(action, SendReceipt):
@@ -80,6 +82,29 @@ def test_a_file_is_written_early_when_much_has_come() -> None:
         known = len(folder.files)
         folder.take(7, *seqs, now_us=T0 + 1, size_bytes=size_bytes)
         assert len(folder.files) == known + 1
+        folder.take(7, len(seqs), now_us=T0 + 2)
+        assert len(folder.files) == known + 1, "what is in a file counts no longer"
+
+
+def test_a_heartbeat_is_in_one_file_and_its_epoch_in_no_statement_without_a_frame() -> None:
+    """protocol 3.2: a statement about an epoch of which nothing came would say that nothing of it was lost."""
+    folder = Folder()
+    folder.do(MessagesArrived((LanderMessage("gw", 99, None, "beat", 10),)), T0)
+    for i in range(1, 4):
+        folder.do(Tick(), T0 + i * SETTINGS.statement_us)
+    assert folder.landed == ["beat"]
+    assert folder.stated == []
+
+
+def test_a_duplicate_is_acknowledged_as_soon_as_a_new_frame() -> None:
+    """protocol 3.1: the broker holds back what is not acknowledged."""
+    folder = Folder()
+    folder.take(7, 0, now_us=T0)
+    folder.do(Tick(), T0 + S)
+    known = len(folder.files)
+    folder.do(MessagesArrived((LanderMessage("gw", 7, 0, (7, 0), 100, token=5),)), T0 + S + 1)
+    folder.do(Tick(), T0 + S + SETTINGS.flush_us)
+    assert len(folder.files) == known + 1
 
 
 def test_each_epoch_that_was_heard_is_in_two_statements_also_after_a_restart() -> None:
@@ -130,3 +155,7 @@ def test_a_frame_lands_once_while_its_child_or_the_broker_may_still_send_it(monk
         folder.take(epoch, 0, now_us=now_us + 6 * SETTINGS.statement_us)
     folder.do(Tick(), now_us + 7 * SETTINGS.statement_us)
     assert len(folder.landed) == known
+    folder.take(5, 0, now_us=now_us + 8 * SETTINGS.statement_us)  # forgotten; some broker had kept it
+    for i in range(1, 3):
+        folder.do(Tick(), now_us + 8 * SETTINGS.statement_us + i * S)
+    assert folder.received["gw/5"] == [1, []], "it is known again"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+import pytest
+
 from edge_agent.algebra.frame import DAMAGED, Frame, Leaf, Receipt
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.errors import PortError
 from edge_agent.machines.checkpoint.slots import LateExtentState
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.events import SpooledFrame
 from edge_agent.machines.uplink.late_extents import MOST, LateExtents
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step
@@ -141,8 +144,9 @@ def test_a_record_of_many_damaged_frames_names_all_groups_once() -> None:
     assert len(encode(record)) < 10_000
 
 
-def test_of_a_damaged_frame_that_moves_to_a_new_journal_the_late_rows_are_declared() -> None:
-    """protocol 3.6, 3.7, 9.1: also if the move takes several commits."""
+@pytest.mark.parametrize("restarted", [False, True])
+def test_of_a_damaged_frame_that_moves_to_a_new_journal_the_late_rows_are_declared(restarted: bool) -> None:
+    """protocol 3.6, 3.7, 9.1: also if the move takes several commits. restarted: after the first one."""
     sender, frames = unsent()
     box, load = sender.outbox, damaged(frames, 2)
     box.receipt(Receipt(0, JOURNAL + 1, 0), load)
@@ -151,6 +155,13 @@ def test_of_a_damaged_frame_that_moves_to_a_new_journal_the_late_rows_are_declar
     box.draw(anew=True)
     box.open(Step((GroupStep(QUERY.group, leaves=(Leaf("g", box.epoch),)),)))
     assert [(each.start_us, each.end_us) for each in box.snapshot().late] == [(30 * S, 40 * S)]
+    if restarted:
+        state, known = box.snapshot(), tuple(SpooledFrame(epoch, seq, False) for epoch, seq in (*frames, *box.pending))
+        again = Outbox("g", Random(2), version="1")
+        again.restore(state, box.encoder, known)
+        again.former = box.former  # as if the frames defined their numbers themselves
+        box = again
+        assert [(each.start_us, each.end_us) for each in box.snapshot().late] == [(30 * S, 40 * S)]
     moved = box.moved_steps(load, 10)
     found = {(gap.reason, gap.start_us, gap.end_us) for step in moved for gap in step.gaps}
     assert found == {(DAMAGED, 0, 0), (DAMAGED, 30 * S, 40 * S)}

@@ -15,6 +15,7 @@ from edge_agent.algebra.frame import (
     Receipt,
 )
 from edge_agent.machines.events import (
+    Command,
     Configured,
     LinkDown,
     LinkUp,
@@ -25,7 +26,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE
 from tests.support.machines.journal_changes import NEW, at_work, gaps, readings
-from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, SimulatedHost, gateway_host, read
+from tests.support.machines.simulated_host import QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
 
 
 @pytest.mark.parametrize("restarts", [1, 2])
@@ -116,12 +117,82 @@ def test_a_restart_goes_on_to_move_frames_and_none_is_lost(restarted: bool) -> N
 def test_frames_that_a_restart_finds_not_moved_yet_are_in_doubt_if_nothing_says_what_their_numbers_mean() -> None:
     """protocol 1.5, 3.7: as where those that define them again are damaged; they leave the spool."""
     host, old, seconds = many_unsent()
-    last = max((epoch, seq) for epoch, seq in host.disk.frames if epoch in old)
-    frame, marked = host.disk.frames[last]
-    assert frame.define is not None
-    host.disk.frames[last] = replace(frame, define=None), marked
+    undefine(host.disk, old)
     before = readings([frame for (epoch, _), (frame, _) in host.disk.frames.items() if epoch in old])
     again = started_again(host, seconds)
     assert not any(epoch in old for epoch, _ in host.disk.frames)
     lost = sum(max(gap.readings, 0) for gap in gaps(again.frames) if gap.reason == IN_DOUBT)
     assert lost == before > MOVED_AT_ONCE // 2
+    assert JOURNAL_LOST in {gap.reason for gap in gaps(again.frames)}, "a parent may have had more of the epoch before"
+
+
+def undefine(disk: Disk, epochs: set[int]) -> None:
+    """The last frame of these epochs says no longer what their numbers mean."""
+    last = max(key for key in disk.frames if key[0] in epochs)
+    frame, marked = disk.frames[last]
+    assert frame.define is not None
+    disk.frames[last] = replace(frame, define=None), marked
+
+
+def test_what_a_restart_finds_in_doubt_in_a_move_to_another_parent_is_no_loss_of_a_journal() -> None:
+    """protocol 1.5, 3.7: the former parent has what it counted; a record of more would mark windows since the start."""
+    host, seconds = gateway_host(settings=NodeSettings("a", parents=("A",))), MOVED_AT_ONCE + 30
+    host.accepted(T0)
+    for i in range(seconds):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+        if i == 5:
+            host.do(LinkDown(), T0 + i * S + S // 2)
+    old, settings = {epoch for epoch, _ in host.disk.frames}, NodeSettings("a", parents=("B",))
+    host = gateway_host(host.disk, T0 + seconds * S, settings=settings)
+    assert host.machine.outbox.leaving in old, "one commit does not move all"
+    undefine(host.disk, {host.machine.outbox.leaving})
+    again = gateway_host(host.disk, T0 + (seconds + 1) * S, settings=settings)
+    again.do(Tick(), T0 + (seconds + 3) * S)
+    reasons = {gap.reason for gap in gaps(again.frames)}
+    assert IN_DOUBT in reasons
+    assert JOURNAL_LOST not in reasons
+
+
+def test_frames_of_the_epoch_before_a_rebirth_move_too() -> None:
+    """protocol 3.7, 2.4: this process knows what their numbers mean."""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    sent = readings([frame for frame, marked in host.disk.frames.values() if marked])
+    for at in range(6, 16):
+        read(host, T0 + at * S, 1, T0 + at * S)
+        host.do(Tick(), T0 + at * S + S // 2)
+        if at == 10:
+            host.do(Command("rebirth"), T0 + at * S + S // 2)
+    assert len({epoch for epoch, _ in host.disk.frames}) == 2
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + 16 * S)
+    host.do(Tick(), T0 + 30 * S)
+    spooled = [frame for frame, _ in host.disk.frames.values()]
+    assert sum(gap.readings for gap in gaps(spooled) if gap.reason == IN_DOUBT and gap.readings > 0) == sent
+    assert readings(spooled) == 16 - sent
+    book = host.machine.book()
+    assert (book["sent"], book["lost"]) == (16 - sent, sent), "protocol 9.1: what moved counts once"
+
+
+def test_frames_of_an_epoch_whose_birth_was_published_are_in_doubt_if_nothing_defines_its_numbers() -> None:
+    """protocol 3.7: not taken for frames that were damaged, whose readings nobody knows."""
+    host = at_work(published=True)
+    host.do(LinkDown(), T0 + 6 * S)
+    for at in range(6, 10):
+        read(host, T0 + at * S, 1, T0 + at * S)
+        host.do(Tick(), T0 + at * S + S // 2)
+    (old,) = {epoch for epoch, _ in host.disk.frames}
+    for at in (10, 11):  # the first of these processes knows its numbers from its slots
+        host = gateway_host(host.disk, T0 + at * S)
+        host.do(Tick(), T0 + at * S + S // 2)
+    for key, (frame, marked) in host.disk.frames.items():
+        if key[0] == old and frame.flush is not None:
+            host.disk.frames[key] = replace(frame, define=None), marked
+    before = readings([frame for (epoch, _), (frame, _) in host.disk.frames.items() if epoch == old])
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + 12 * S)
+    host.do(Tick(), T0 + 30 * S)
+    spooled = [frame for frame, _ in host.disk.frames.values()]
+    assert sum(max(gap.readings, 0) for gap in gaps(spooled) if gap.reason == IN_DOUBT) == before > 0
+    book = host.machine.book()
+    assert (book["sent"], book["lost"]) == (readings(spooled), before), "protocol 9.1: each once"
+    assert not [gap for gap in gaps(spooled) if gap.reason == DAMAGED]

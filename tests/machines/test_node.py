@@ -18,6 +18,7 @@ from edge_agent.machines.events import (
     Command,
     Commit,
     Configured,
+    Damaged,
     Failed,
     LinkUp,
     Note,
@@ -101,6 +102,32 @@ def test_a_parent_that_quarantined_a_receipted_frame_is_told_everything_anew() -
     assert box.epoch != first
     birth = next(frame for frame in host.frames if frame.epoch == box.epoch)
     assert [leaf.node for members in birth.members for leaf in members.leaves] == ["a"]
+
+
+def test_a_damaged_frame_of_the_epoch_in_use_begins_another_one_and_that_of_an_earlier_one_does_not() -> None:
+    """protocol 2.4, 3.6: numbers of the epoch in use may be undefined for what follows."""
+    host = gateway_host()
+    host.accepted(T0)
+    read(host, T0, 5, T0)
+    host.do(Tick(), T0 + S)
+    first = host.machine.outbox.epoch
+    host = gateway_host(host.disk, T0 + 2 * S)
+    host.accepted(T0 + 2 * S)
+    host.do(Tick(), T0 + 3 * S)
+    second = host.machine.outbox.epoch
+    host.do(Damaged(first, 0), T0 + 4 * S)
+    host.do(Tick(), T0 + 5 * S)
+    assert host.machine.outbox.epoch == second != first
+    host.do(Damaged(second, 0), T0 + 6 * S)
+    host.do(Tick(), T0 + 7 * S)
+    assert host.machine.outbox.epoch != second
+
+
+def test_a_clock_that_is_a_little_behind_the_last_commit_puts_off_none() -> None:
+    """protocol 3.1: a second of slewing is no step, and nothing is kept in memory until it is over."""
+    host = gateway_host()
+    host.do(Tick(), T0 + 10 * S)
+    assert any(isinstance(each, Commit) for each in host.do(Tick(), T0 + 10 * S - S // 2))
 
 
 def test_a_backward_step_of_the_clock_begins_an_epoch() -> None:

@@ -13,7 +13,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder, KeysExhausted
-from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS
+from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS, FormerLine
 from edge_agent.machines.uplink.outbox import KEPT_JOURNALS, OLD_RECEIPTS, Outbox
 from edge_agent.machines.uplink.pending_frames import POISON_TRIES, RESEND_US
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
@@ -371,6 +371,38 @@ def test_a_leaf_that_has_moved_since_a_merger_moved_is_listed_with_its_own_move(
     assert box.as_moved(GROUP, Leaf("x", 1)) == Leaf("x", 1, 5)
     assert box.as_moved(GROUP, Leaf("x", 2, 9)) == Leaf("x", 2, 9)
     assert box.as_moved(GROUP, Leaf("y", 3)) == Leaf("y", 3)
+
+
+def test_a_loss_that_is_accepted_leaves_the_move_before_it_as_it_was() -> None:
+    """protocol 1.5: the leaves are listed with the epoch that the parent before has."""
+    box, listed = opened(), {GROUP: {"x": Leaf("x", 1)}}
+    for parent, epoch in (("A", 5), ("B", 6)):
+        box.former_lines.lines[parent] = FormerLine(epoch, (epoch, 3))
+    box.moved_from, box.lost_lines = (6, listed), ["A", "B"]
+    box.accept_loss("B", {}, {}, no_frame)
+    assert (box.moved_from, box.lost_lines) == ((5, listed), ["A"])
+    box.accept_loss("A", {}, {}, no_frame)
+    assert (box.moved_from, box.lost_lines) == ((0, {}), [])
+
+
+def test_a_parent_that_quarantines_what_it_has_receipted_asks_once_for_all_to_be_stated_again() -> None:
+    """protocol 2.4: numbers of this epoch may be undefined there; a frame that still waits is not receipted."""
+    box = opened()
+    box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    first = box.epoch
+    assert not box.asked_anew(Receipt(first, 7, 1, quarantined=(1,))), "it is on its way"
+    box.receipt(Receipt(first, 7, 2), no_frame)
+    assert not box.asked_anew(Receipt(first, 8, 2, quarantined=(0,))), "of another journal"
+    assert box.asked_anew(Receipt(first, 7, 2, quarantined=(0, 1)))
+    assert not box.asked_anew(Receipt(first, 7, 2, quarantined=(0, 1)))
+    box.draw()
+    box.open(Step())
+    box.marks()
+    assert not box.asked_anew(Receipt(first, 7, 2, quarantined=(0, 1))), "of an epoch that has ended"
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    assert box.asked_anew(Receipt(box.epoch, 7, 1, quarantined=(0,))), "seq 0 of the epoch before is another frame"
 
 
 def test_a_birth_names_the_flush_before_it() -> None:

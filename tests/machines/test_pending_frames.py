@@ -49,6 +49,9 @@ def test_they_are_the_frames_that_a_list_would_hold_in_its_order(steps: list[tup
         assert list(pending) == marked + unmarked
         assert len(pending) == len(marked) + len(unmarked)
         assert pending.epochs() == {epoch for epoch, _ in pending}
+        assert pending.unsent() == tuple(dict.fromkeys(epoch for epoch, _ in unmarked))
+        for epoch in range(10):
+            assert pending.highest(epoch) == max((s for of, s in pending if of == epoch), default=-1)
         assert all(key in pending for key in marked + unmarked)
 
 

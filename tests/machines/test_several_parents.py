@@ -307,6 +307,24 @@ def test_a_step_of_the_clock_is_no_time_in_which_a_parent_was_silent(by_us: int)
     assert site.box.parent == "B"  # the time before the step counts
 
 
+def test_an_epoch_that_comes_back_with_the_node_follows_what_its_first_parent_had() -> None:
+    """protocol 1.2, 1.5: nobody had a frame of it; another move must end the line behind the last one that counted."""
+    site = Site()
+    site.run(5)
+    site.answering = set()
+    site.run(130)
+    assert (site.box.parent, site.box.journal) == ("B", None)
+    end = site.box.former_lines.lines["A"].end
+    assert end is not None
+    site.answering = {"A"}
+    while site.box.parent != "A":
+        site.run(1)
+    epoch = site.box.epoch
+    stored = site.host.disk.frames[epoch, 0][0].birth
+    assert stored is not None
+    assert stored.predecessor == site.box.predecessor == site.box.snapshot().births[epoch].predecessor == end
+
+
 def test_a_step_of_the_clock_is_no_time_in_which_the_first_parent_answered() -> None:
     """protocol 1.5: a node returns to it when it has answered for some time."""
     site = Site()

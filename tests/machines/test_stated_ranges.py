@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given
@@ -70,3 +71,14 @@ def test_the_tier_above_has_after_each_step_what_the_merger_stated_one_by_one(
         assert not list(after.since(after))
         before = after
     assert list(before.all()) == list(one_by_one(before).values())
+
+
+def test_a_range_that_is_kept_for_a_query_stays_while_nothing_changes_and_is_withdrawn_with_its_last_server() -> None:
+    """protocol 6.3, 6.5: else the tier above would believe for ever that the query goes on here."""
+    served: Any = Membership({P})
+    unserved: Any = Membership(set())
+    without = StatedRanges()
+    kept, _ = without.without(StatedRanges({P: Serving(*P, 1)}), served)
+    again, withdrawn = without.without(replace(kept, begins=without.begins), served)
+    assert (again.kept, withdrawn) == ({P: Serving(*P, 1)}, [])
+    assert without.without(again, unserved) == (without, [Serving(*P, LATEST_US)])
