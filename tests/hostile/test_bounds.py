@@ -115,7 +115,7 @@ GROWS: dict[type, dict[str, str]] = {
         "unlisted": "of `leaves`",
         "unsaid": "of `leaves`, when its journal was lost",
         "anew": "of `unsaid`",
-        "older": "inbox.MOST_LOST",
+        "older": "inbox.MOST_LOST, and room.MOST_OLDER in all groups of a child, `beyond_bounds`",
         "moved": "of `leaves`",
         "unheeded": "of `serving`",
         "former": "of `serving` of a line before",

@@ -95,7 +95,12 @@ def test_what_a_gap_record_stands_for_is_dropped_in_order(monkeypatch: pytest.Mo
     for seq in reversed(range(2, 20)):
         seqs(inbox, "a", Frame(1, seq))
     real = inbox._drop
-    monkeypatch.setattr(inbox, "_drop", lambda key, frames, seq: (dropped.append(seq), real(key, frames, seq))[1])
+
+    def drop(key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
+        dropped.append(seq)
+        return real(key, frames, seq)
+
+    monkeypatch.setattr(inbox, "_drop", drop)
     seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", run=18),)))
     assert dropped == [1, *range(2, 19), 19]
     assert not inbox.waits("a")

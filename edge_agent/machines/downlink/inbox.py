@@ -66,6 +66,7 @@ class Inbox(ChildEpochs):
         self.rivals: dict[str, tuple[int, int]] = {}  # node -> epochs of its (waiting, first) line; the owner clears it
         self.restored: set[str] = set()  # nodes that continued from an older copy of their spool; the owner clears it
         self.refused = 0  # number of frames refused because of the bounds, since the process started
+        self.most_lost: Callable[[str], int] = lambda _node: MOST_LOST  # of a child, if fewer than MOST_LOST
         self._forgotten = 0  # number of epochs of older lines beyond the bound, since the process started
         self.waiting = WaitingFrames()
         self.spoke_us: dict[str, int] = {}  # node -> when its line in force was last heard
@@ -378,8 +379,8 @@ class Inbox(ChildEpochs):
         Births that wait continue to wait.
         """
         older = set(self.epochs[successor].held or ()) - self.ended.of.get(successor.node, {}).keys()
-        lines = self._lines[successor.node]
-        room = max(MOST_LOST - sum(frames.lost for frames in lines.values()), 0)
+        lines, most = self._lines[successor.node], min(self.most_lost(successor.node), MOST_LOST)
+        room = max(most - sum(frames.lost for frames in lines.values()), 0)
         for epoch in sorted(older - lines.keys())[:room]:  # a late birth of these must not count as a newer line
             self._open(EpochKey(successor.node, epoch), EpochFrames())
         for epoch, frames in list(self._lines[successor.node].items()):
@@ -393,7 +394,7 @@ class Inbox(ChildEpochs):
         for epoch in self._strays(successor.node):
             self._lines[successor.node][epoch].copied = True
         lost = [epoch for epoch, frames in self._lines[successor.node].items() if frames.lost]
-        for epoch in lost[:-MOST_LOST]:  # later frames of these are declared lost
+        for epoch in lost[:-most]:  # later frames of these are declared lost
             yield from self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
             self._forgotten += 1
 

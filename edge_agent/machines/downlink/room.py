@@ -27,6 +27,10 @@ MOST_SERVINGS: Final = 65_536  # queries of one child in one group; a large gate
 # Registers of one child in one group, of all epochs since its last frontier. An epoch has MAX_KEYS at most, and the one
 # after it states the same again.
 MOST_REGISTERS: Final = 4 * MAX_KEYS
+# Older lines of one child, counted in each of its groups, which know which rows of them count (`Member.older`). However
+# many groups it has, so many of its lines stay.
+MOST_OLDER: Final = 200_000
+FEWEST_LOST: Final = 16
 
 
 def check_room(
@@ -79,6 +83,12 @@ def _check_together(memberships: Memberships, node: str, new: set[Group]) -> Non
     most = MOST_TOGETHER + (RESERVED if len(own) + len(new) <= FEW else 0)
     if fresh and fresh + len(memberships) > most:
         raise WireError(f"more than {most} groups of all children together")
+
+
+def most_lost(memberships: Memberships, node: str) -> int:
+    """How many epochs of older lines of a child stay; the oldest of more end (see `Inbox`)."""
+    groups = sum(node in each.members for each in memberships.values())
+    return max(MOST_OLDER // max(groups, 1), FEWEST_LOST)
 
 
 def check_together(section: Section, plan: Plan, leaves: int) -> None:
