@@ -222,6 +222,26 @@ def test_leaves_that_moved_are_bounded_and_who_reports_most_forgets_first() -> N
         assert restored.leaf_frontiers() == family.leaf_frontiers()
 
 
+def test_older_lines_of_a_child_in_many_groups_have_a_bound_for_all_groups_together() -> None:
+    """protocol 1.2, 2.2: each birth without a past, of 60 bytes, made an entry in each group for each one before it."""
+    with mock.patch.multiple(room, MOST_OLDER=12, FEWEST_LOST=2, create=True):
+        region, groups = Region(), tuple(Group(f"s-{n}", "", (), 0, "revise") for n in range(3))
+        region.hears("good", region.birth("good", COUNTED))
+        for epoch in range(1, 20):
+            birth = Birth(epoch << 32, region.merger.journal, LOST, "1")
+            define = Define(keys=(0, ("",)), groups=tuple(enumerate(groups)), plans=((0, 0, COUNTED),))
+            members = tuple(Members(n, (Leaf("bad", epoch),), (), (Serving("q", 1),)) for n in range(3))
+            parts = tuple(GroupPart(n, NOW_US) for n in range(3))
+            region.hears("bad", Frame(epoch, 0, birth, define, members, parts))
+        region.hears("good", counted(1, 5))
+        region.goes_on("good")
+        memberships = region.merger.parent.children.memberships
+        older = {epoch for group in groups for epoch in memberships[group].members["bad"].older}
+        assert older == {15, 16, 17, 18}, "the newest"
+        assert region.merger.counters()["beyond_bounds"]["epochs"] == 14
+        assert region.readings() == 5
+
+
 def test_starts_agreed_for_revisions_that_nobody_serves_are_bounded() -> None:
     with mock.patch.object(serving_agreement, "MOST_AGREED", 40):
         family = GroupMembership(60 * S)

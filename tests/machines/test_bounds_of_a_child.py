@@ -42,6 +42,41 @@ def test_what_a_child_lists_in_many_frames_has_the_bound_of_one(what: str, monke
     room.check_room(memberships, "b", [(GROUP, naming(3, 4))])
 
 
+def test_queries_of_which_a_child_only_states_when_a_leaf_begins_count_as_those_that_it_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 2.2, 6.3: such a statement takes room of its own, until it is taken back."""
+    monkeypatch.setattr(room, "MOST_SERVINGS", 3)
+
+    def begins(*numbers: int, at_us: int | None = 5) -> Members:
+        return Members(0, (), (), tuple(Serving(f"q-{n}", 1, at_us, None, at_us, "a") for n in numbers))
+
+    membership = knowing("a", Members(0, (Leaf("a", 1),), (), (Serving("q-0", 1),)))
+    for some in (begins(0, 1), begins(2)):
+        room.check_room({GROUP: membership}, "a", [(GROUP, some)])
+        membership.change("a", some)
+    with pytest.raises(WireError, match="more than 3 queries"):
+        room.check_room({GROUP: membership}, "a", [(GROUP, begins(3))])
+    membership.change("a", begins(1, 2, at_us=None))
+    room.check_room({GROUP: membership}, "a", [(GROUP, begins(3, 4))])
+
+
+def test_registers_of_epochs_without_a_frontier_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.2, 2.2: those of an epoch stay in force until the next one promises; the same keys take no more."""
+    monkeypatch.setattr(room, "MOST_REGISTERS", 4)
+    member = (membership := knowing("a", Members(0, (Leaf("a", 1),)))).member("a")
+    for keys in (("k", "l"), ("k", "l")):
+        room.check_room({GROUP: membership}, "a", [], [(GROUP, GroupPart(0, registers=((0, 5), (1, 5))))])
+        member.begin(anew=False)
+        member.take_hints((), [(key, 5) for key in keys])
+    more = GroupPart(0, registers=((0, 5), (1, 5), (2, 5)))
+    with pytest.raises(WireError, match="more than 4 registers"):
+        room.check_room({GROUP: membership}, "a", [], [(GROUP, more)])
+    room.check_room({GROUP: membership}, "b", [], [(GROUP, more)])
+    member.begin(anew=True)
+    room.check_room({GROUP: membership}, "a", [], [(GROUP, more)])
+
+
 def test_groups_that_a_child_names_in_many_frames_have_the_bound_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """protocol 2.2: those of another child take none of its room."""
     monkeypatch.setattr(room, "MOST_GROUPS", 2)

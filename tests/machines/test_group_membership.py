@@ -190,6 +190,17 @@ def test_of_a_birth_with_a_lost_frame_the_ranges_of_single_leaves_hold_on_too() 
     assert (member.begins, member.ends) == (own, own)
 
 
+def test_what_another_frame_of_a_birth_says_holds_also_if_a_second_frame_of_it_is_lost() -> None:
+    """protocol 1.2: each lost frame of up to 65 536 took up all ranges from before the birth again."""
+    member = family_of("a").member("a")
+    member.change(Members(0, (Leaf("a", 1),), serving=(Serving("q", 1), Serving("r", 1))))
+    member.begin(anew=False)
+    member.keep_earlier()
+    member.change(Members(0, (), (), (Serving("q", 1, LATEST_US),)))
+    member.keep_earlier()
+    assert [*member.serving] == [("r", 1)]
+
+
 def test_a_register_of_the_epoch_before_bounds_its_key_until_the_new_epoch_promises() -> None:
     """protocol 1.2, 4.7, 5.1"""
     family = family_of("a")

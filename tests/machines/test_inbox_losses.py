@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from edge_agent.algebra.frame import LOST, Frame, Gap
@@ -10,6 +13,7 @@ from edge_agent.machines.downlink import inbox as inbox_module
 from edge_agent.machines.downlink.epochs.epoch_frames import (
     MOST_QUARANTINED,
     RECEIPT_QUARANTINED,
+    EpochFrames,
 )
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
@@ -55,6 +59,50 @@ def test_no_frame_waits_below_a_gap_record_that_stands_for_it() -> None:
     assert seqs(inbox, "a", born(1)) == [(1, 0)]
     assert [seqs(inbox, "a", Frame(1, seq)) for seq in (2, 3, 4)] == [[], [], []]
     assert seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", 3),))) == [(1, 1), (1, 4)]
+    assert not inbox.waits("a")
+
+
+class LookedAt(dict[int, Frame | BadFrame]):
+    """Frames that wait. looks: how many were gone through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for seq in super().__iter__():
+            self.looks += 1
+            yield seq
+
+
+@pytest.mark.parametrize("apart", [2, 500])
+def test_gap_records_that_wait_are_gone_through_once_when_the_frame_before_them_comes(apart: int) -> None:
+    """protocol 2.2, 3.5: 10 000 of a child held up its region for many seconds, or for each that came behind."""
+    inbox = Inbox(JOURNAL)
+    seqs(inbox, "a", born(1))
+    for n in range(100):
+        lost = Gap((GROUP,), 0, 1, 1, (), "quota", run=apart)
+        assert seqs(inbox, "a", Frame(1, 2 + n * apart, gaps=(lost,))) == []
+    frames = inbox.epochs[EpochKey("a", 1)]
+    frames.waiting = looked_at = LookedAt(frames.waiting)
+    assert len(seqs(inbox, "a", Frame(1, 1))) == 101
+    assert inbox.receipt("a", 1).upto == 2 + 100 * apart
+    assert looked_at.looks <= 200
+
+
+def test_what_a_gap_record_stands_for_is_dropped_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The highest of many waiting seqs is found by going through them, so it must not be dropped again and again."""
+    inbox, dropped = Inbox(JOURNAL), list[int]()
+    seqs(inbox, "a", born(1))
+    for seq in reversed(range(2, 20)):
+        seqs(inbox, "a", Frame(1, seq))
+    real = inbox._drop
+
+    def drop(key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
+        dropped.append(seq)
+        return real(key, frames, seq)
+
+    monkeypatch.setattr(inbox, "_drop", drop)
+    seqs(inbox, "a", Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 1, (), "quota", run=18),)))
+    assert dropped == [1, *range(2, 19), 19]
     assert not inbox.waits("a")
 
 
@@ -143,6 +191,33 @@ def test_a_line_that_nobody_heard_and_that_begins_without_a_past_is_no_copy() ->
     assert [(e.epoch, e.unheard, e.copied) for e in effects] == [(3, False, False), (2, True, False)]
     assert [(e.epoch, e.unheard, e.copied) for e in inbox.take("a", Frame(2, 1))] == [(2, True, False)]
     assert inbox.copies("a") == []
+
+
+class AskedFor(dict[int, EpochFrames]):
+    """The epochs of a child. asked: how often one of them was looked at by its number."""
+
+    asked = 0
+
+    def get(self, epoch: int, default: Any = None) -> Any:
+        self.asked += 1
+        return super().get(epoch, default)
+
+    def __getitem__(self, epoch: int) -> EpochFrames:
+        self.asked += 1
+        return super().__getitem__(epoch)
+
+
+def test_a_birth_without_a_past_looks_once_at_each_epoch_that_waits_however_long_their_line_is() -> None:
+    """protocol 1.2, 2.2: behind 1 000 births in a row, each such message cost its region a fifth of a second."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    for n in range(100):
+        assert seqs(inbox, "a", born(100 + n, (99 + n, 0) if n else (1, 5))) == []
+    inbox._lines["a"] = asked = AskedFor(inbox._lines["a"])
+    inbox.take("a", lost_past(2, *range(100, 200)))
+    assert asked.asked < 1_000
+    assert len(inbox.copies("a")) == 0, "they follow the line that was heard"
+    assert inbox.current == {"a": 2}
 
 
 def test_epochs_that_a_birth_names_do_not_end_lines_that_were_heard(monkeypatch: pytest.MonkeyPatch) -> None:

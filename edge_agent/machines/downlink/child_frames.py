@@ -50,7 +50,7 @@ from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.unlisted import Unseen
-from edge_agent.machines.downlink.room import check_markers, check_room, check_together
+from edge_agent.machines.downlink.room import check_markers, check_room, check_together, most_lost
 from edge_agent.machines.downlink.senders import Senders
 from edge_agent.machines.events import BadFrame
 
@@ -89,6 +89,7 @@ class ChildFrames:
         self.defined: Callable[[str, Iterable[str]], None] = self._defined
         self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
+        self.inbox.most_lost = partial(most_lost, self.children.memberships)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
         self.received = 0  # readings in all frames that took effect

@@ -66,6 +66,7 @@ class Inbox(ChildEpochs):
         self.rivals: dict[str, tuple[int, int]] = {}  # node -> epochs of its (waiting, first) line; the owner clears it
         self.restored: set[str] = set()  # nodes that continued from an older copy of their spool; the owner clears it
         self.refused = 0  # number of frames refused because of the bounds, since the process started
+        self.most_lost: Callable[[str], int] = lambda _node: MOST_LOST  # of a child, if fewer than MOST_LOST
         self._forgotten = 0  # number of epochs of older lines beyond the bound, since the process started
         self.waiting = WaitingFrames()
         self.spoke_us: dict[str, int] = {}  # node -> when its line in force was last heard
@@ -378,8 +379,8 @@ class Inbox(ChildEpochs):
         Births that wait continue to wait.
         """
         older = set(self.epochs[successor].held or ()) - self.ended.of.get(successor.node, {}).keys()
-        lines = self._lines[successor.node]
-        room = max(MOST_LOST - sum(frames.lost for frames in lines.values()), 0)
+        lines, most = self._lines[successor.node], min(self.most_lost(successor.node), MOST_LOST)
+        room = max(most - sum(frames.lost for frames in lines.values()), 0)
         for epoch in sorted(older - lines.keys())[:room]:  # a late birth of these must not count as a newer line
             self._open(EpochKey(successor.node, epoch), EpochFrames())
         for epoch, frames in list(self._lines[successor.node].items()):
@@ -390,15 +391,16 @@ class Inbox(ChildEpochs):
             self._change(key)
             if begun:  # frames of the others take effect after the birth
                 yield from self._apply_lost(key, frames)
-        for frames in self._lines[successor.node].values():
-            frames.copied = frames.copied or (frames.unheard and not self._continues(successor.node, frames))
+        for epoch in self._strays(successor.node):
+            self._lines[successor.node][epoch].copied = True
         lost = [epoch for epoch, frames in self._lines[successor.node].items() if frames.lost]
-        for epoch in lost[:-MOST_LOST]:  # later frames of these are declared lost
+        for epoch in lost[:-most]:  # later frames of these are declared lost
             yield from self._end(EpochKey(successor.node, epoch), self.epochs[EpochKey(successor.node, epoch)])
             self._forgotten += 1
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
         """Yield the waiting frames whose turn has come. force: do not let a frame with unknown numbers wait."""
+        ahead: list[int] | None = None
         while frames.applied.next in frames.waiting:
             message = frames.waiting[frames.applied.next]
             if isinstance(message, Frame) and not force and not self._explains(key, message, frames.ahead):
@@ -408,6 +410,9 @@ class Inbox(ChildEpochs):
             frames.blocked = False
             effect = self._effect(key, frames, frames.applied.next, stale=False)
             frames.applied.next += 1
+            if frames.applied.next > effect.seq + 1:  # sorted once: thousands of such records may wait
+                ahead = sorted(frames.waiting, reverse=True) if ahead is None else ahead
+                self._pass_over(key, frames, ahead)
             yield effect
 
     def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
@@ -430,21 +435,20 @@ class Inbox(ChildEpochs):
             if not why:
                 frames.note(message)
                 if not stale:  # a gap record may replace several frames that were never published (3.5)
-                    self._pass_over(key, frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
+                    frames.applied.next += run_of(message) - 1
                 return Effect(*key, seq, message, stale, copied=frames.copied, unheard=frames.unheard)
             since_us = _since(message, why)
         else:
             why, since_us = message.reason, message.since_us
             if not stale:
-                self._pass_over(key, frames, message.run - 1)
+                frames.applied.next += run_of(message) - 1
         frames.quarantine(seq)
         return Effect(*key, seq, None, stale, why, since_us=since_us)
 
-    def _pass_over(self, key: EpochKey, frames: EpochFrames, more: int) -> None:
-        """Skip the next `more` seqs, because the frame that takes effect replaces these frames too."""
-        if more > 0:
-            frames.applied.next += more
-            for covered in [s for s in frames.waiting if s <= frames.applied.next]:
+    def _pass_over(self, key: EpochKey, frames: EpochFrames, ahead: list[int]) -> None:
+        """Drop the waiting frames that the one which took effect replaced. ahead: what may wait, the first seq last."""
+        while ahead and ahead[-1] < frames.applied.next:
+            if (covered := ahead.pop()) in frames.waiting:
                 self._drop(key, frames, covered)
 
     # --- time -----------------------------------------------------------------------------------------------------

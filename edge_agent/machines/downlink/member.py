@@ -96,8 +96,10 @@ class Member:
                     later = since_us > serving.from_us
                     self.serving[key] = replace(serving, start_from_us=since_us) if later else serving
             elif serving.start_from_us is None:
-                self.begins.get(key, {}).pop(serving.node, None)
-                self.ends.get(key, {}).pop(serving.node, None)
+                for of in (self.begins, self.ends):
+                    of.get(key, {}).pop(serving.node, None)
+                    if key in of and not of[key]:
+                        del of[key]
             else:
                 self.begins.setdefault(key, {})[serving.node] = serving.start_from_us
                 if serving.end_until_us is not None:
@@ -180,9 +182,10 @@ class Member:
     def keep_earlier(self) -> None:
         """Keep what was stated before the present birth: a frame of the birth is lost, and may have stated it again.
 
-        Else the leaves would count as not serving their queries, or as having caught up.
+        Else the leaves would count as not serving their queries, or as having caught up. Thousands of frames of one
+        birth may be lost: the first says it for all.
         """
-        serving, begins, ends, exceptions = self._before
+        (serving, begins, ends, exceptions), self._before = self._before, ({}, {}, {}, {})
         self.serving = {**serving, **self.serving}
         self.begins, self.ends = {**begins, **self.begins}, {**ends, **self.ends}
         self.exceptions = {**exceptions, **self.exceptions}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge_agent.algebra.frame import LEAF_READINGS, GroupPart, Plan, Section
+from edge_agent.algebra.frame import LEAF_READINGS, MAX_KEYS, GroupPart, Plan, Section
 from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.partials.row_counts import claimed_together
 from edge_agent.algebra.punctuation.markers import is_marker_key
@@ -24,6 +24,13 @@ RESERVED: Final = 8_192  # beyond those, for children with at most FEW groups: o
 FEW: Final = 64
 MOST_LEAVES: Final = 200_000  # of one child in one group
 MOST_SERVINGS: Final = 65_536  # queries of one child in one group; a large gateway has 10 000
+# Registers of one child in one group, of all epochs since its last frontier. An epoch has MAX_KEYS at most, and the one
+# after it states the same again.
+MOST_REGISTERS: Final = 4 * MAX_KEYS
+# Older lines of one child, counted in each of its groups, which know which rows of them count (`Member.older`). However
+# many groups it has, so many of its lines stay.
+MOST_OLDER: Final = 200_000
+FEWEST_LOST: Final = 16
 
 
 def check_room(
@@ -44,8 +51,11 @@ def check_room(
         member = None if membership is None else membership.members.get(node)
         if member is None:
             new.add(group)
-        elif part.more:
+            continue
+        if part.more:
             _check_exceptions(member, part)
+        if part.registers:
+            _check_registers(member, part)
     for group, change in changes:
         membership = memberships.get(group)
         member = None if membership is None else membership.members.get(node)
@@ -53,8 +63,8 @@ def check_room(
         if member is not None:
             if len(leaves) + len(member.leaves) > MOST_LEAVES:
                 leaves |= member.leaves.keys()
-            if len(servings) + len(member.serving) > MOST_SERVINGS:
-                servings |= member.serving.keys()
+            if len(servings) + len(member.serving) + len(member.begins) > MOST_SERVINGS:
+                servings |= member.serving.keys() | member.begins.keys()
         if member is None:
             new.add(group)
         for found, most, what in ((leaves, MOST_LEAVES, "leaves"), (servings, MOST_SERVINGS, "queries")):
@@ -73,6 +83,12 @@ def _check_together(memberships: Memberships, node: str, new: set[Group]) -> Non
     most = MOST_TOGETHER + (RESERVED if len(own) + len(new) <= FEW else 0)
     if fresh and fresh + len(memberships) > most:
         raise WireError(f"more than {most} groups of all children together")
+
+
+def most_lost(memberships: Memberships, node: str) -> int:
+    """How many epochs of older lines of a child stay; the oldest of more end (see `Inbox`)."""
+    groups = sum(node in each.members for each in memberships.values())
+    return max(MOST_OLDER // max(groups, 1), FEWEST_LOST)
 
 
 def check_together(section: Section, plan: Plan, leaves: int) -> None:
@@ -99,6 +115,17 @@ def check_markers(section: Section, plan: Plan, keys: Sequence[str]) -> None:
     for number in distinct(section.pieces()[0]).tolist():
         if not is_marker_key(keys[number]):
             raise WireError(f"plan {section.plan}: marker rows under {keys[number][:80]!r}, a key no marker has")
+
+
+def _check_registers(member: Member, part: GroupPart) -> None:
+    """Refuse registers beyond the bound. Those of earlier epochs are in force until a frontier (1.2).
+
+    Raises: WireError.
+    """
+    if len(member.hints) + len(member.held) + len(part.registers) > MOST_REGISTERS:
+        known = member.hints.keys() | member.held.keys()
+        if len(known) + len(part.registers) > MOST_REGISTERS:
+            raise WireError(f"more than {MOST_REGISTERS} registers of one child in a group")
 
 
 def _check_exceptions(member: Member, part: GroupPart) -> None:

@@ -133,28 +133,40 @@ class ChildEpochs:
                 return not any(frames.missing(before[1]))
         return False
 
-    def _continues(self, node: str, frames: EpochFrames) -> bool:
-        """Whether an epoch without effect continues an epoch that took effect, through epochs that are known here.
+    def _strays(self, node: str) -> set[int]:
+        """Epochs without effect that continue none that took effect, through epochs known here: maybe of a copy.
 
-        If not, it may be of a copy of the spool.
+        A child decides how long such lines are, so each epoch is looked at once.
         """
-        seen = set[int]()
-        while frames.unheard:
-            if not frames.born:
-                return False
-            if not isinstance(frames.predecessor, tuple):
-                return True  # it begins a life of the node without a past
-            epoch, last = frames.predecessor
-            if EpochKey(node, epoch) in self.ended:
-                return self.ended.of[node][epoch] <= last + 1
-            before = self._lines[node].get(epoch)
-            if before is None or epoch in seen:
-                return False
-            if not before.unheard:
-                return before.applied.next <= last + 1
-            seen.add(epoch)
-            frames = before
-        return True
+        lines, known = self._lines[node], dict[int, bool]()  # epoch -> whether it continues one that took effect
+        for epoch in [epoch for epoch, frames in lines.items() if frames.unheard]:
+            at, passed = epoch, list[int]()
+            while at not in known:
+                passed.append(at)
+                known[at] = False  # of births that name each other
+                found = self._follows(node, lines[at])
+                if isinstance(found, bool):
+                    known[at] = found
+                    break
+                at = found.epoch
+            known.update(dict.fromkeys(passed, known[at]))
+        return {epoch for epoch, continues in known.items() if not continues}
+
+    def _follows(self, node: str, frames: EpochFrames) -> bool | EpochKey:
+        """Whether an epoch without effect continues one that took effect; the one to ask, if that has no effect too."""
+        if not frames.born:
+            return False
+        if not isinstance(frames.predecessor, tuple):
+            return True  # it begins a life of the node without a past
+        epoch, last = frames.predecessor
+        if EpochKey(node, epoch) in self.ended:
+            return self.ended.of[node][epoch] <= last + 1
+        before = self._lines[node].get(epoch)
+        if before is None:
+            return False
+        if not before.unheard:
+            return before.applied.next <= last + 1
+        return EpochKey(node, epoch)
 
     def receipt(self, node: str, epoch: int) -> Receipt:
         """The receipt for an epoch; if the epoch is unknown, an empty receipt, which names the journal (3.2, 3.7)."""
