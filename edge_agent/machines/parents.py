@@ -22,6 +22,7 @@ from edge_agent.algebra.frame import (
     Leaf,
     Receipt,
 )
+from edge_agent.algebra.gap_scope import has_times
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Action, Beat, Note
 from edge_agent.machines.uplink.late_sendings import LateSendings
@@ -181,8 +182,8 @@ class Parents(ABC):
         """
         known = self._reached() if gaps else {}
         for gap in gaps:
-            if gap.end_us > gap.start_us and gap.reason not in (BEGAN, JOURNAL_LOST):
-                for group in gap.groups:
+            if has_times(gap) and gap.reason not in (BEGAN, JOURNAL_LOST):
+                for group in gap.groups or known:
                     if group in known:
                         self._late.note(group, gap.start_us, gap.end_us)
 

@@ -208,7 +208,7 @@ class ChildFrames:
         if frame is None:  # its epoch may have ended, or be one too many: then nothing is kept of it
             return self._settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
         dictionary = self._dictionary(key)
-        came = frame
+        came = frame = loss_records.spread(self.children.memberships, effect.node, frame)
         if frame.gaps:
             gaps = self.senders.gaps(self.children.memberships, effect.node, frame)
             frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, gaps, received_us)))
