@@ -10,6 +10,8 @@ QUOTA: Final = "quota"  # reason of a record for frames that a full spool drops 
 POISON: Final = "poison"  # reason of a record for a frame that the parent never receipted (3.6)
 IN_PLACE: Final = frozenset((DAMAGED, QUOTA, POISON))  # reasons of records in the place of frames
 
+RETIRED: Final = "retired"  # reason of a record that declares no loss, but that its nodes are retired there (1.5)
+
 
 def of_all_groups(gap: Gap) -> bool:
     """Whether a record concerns all groups of its sender, because a frame has no room for their names."""

@@ -142,10 +142,7 @@ class Merger(Node):
             case LowerLink(up):
                 self.parent.children.link(now_us, up=up)
             case Retire(node):
-                for group, membership in self.parent.children.memberships.items():
-                    # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
-                    if node in membership.members:
-                        self.sent.of(group).retired.update(membership.members[node].leaves)
+                self.sent.retire(node, self.parent.children.memberships)
                 self._gaps += self.parent.retire(node, now_us)
             case _:
                 raise refuse(event, self.settings.node)
@@ -225,7 +222,8 @@ class Merger(Node):
                     hints=self.store.hints(group, membership.hints()),
                 )
             )
-        return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors))
+        self.sent.unstated.update(self.parent.children.retired)
+        return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), self.sent.take_retired())
 
     def _leaves(self, group: Group) -> dict[str, Leaf]:
         found = self.parent.children.memberships[group].leaves()
@@ -259,7 +257,7 @@ class Merger(Node):
     ) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self.sent.of(group)
         below = membership.hints() if group.cut.gap_us else {}
-        retired = before.retired_of(self.parent.children.retired)
+        retired = dict.fromkeys(sorted(before.retired))
         changes = bool(retired) or group in self.outbox.moved_from[1]
         if not changes and before.stays(membership, stated, frontier_us):  # as nearly always: nothing is made anew
             rows = self.store.flush(group) if early else self.store.release(group, frontier_us, below)
@@ -274,7 +272,6 @@ class Merger(Node):
             membership.exceptions_at(frontier_us),
             until_the_last_frame(before.exceptions, leaves, before.leaves),
             settled=not changes and membership.settled,
-            begun=True,
         )
         after.serving, over = after.serving.without(before.serving, membership) if leaves else (after.serving, [])
         reports = membership.moves.passed_on()
@@ -304,7 +301,7 @@ class Merger(Node):
         return Step(tuple(GroupStep(group, rows=rows) for group, rows in late if rows), gaps=self._losses())
 
     def _losses(self) -> tuple[Gap, ...]:
-        gaps, self._gaps, self.store.lost = (*self._gaps, *self.store.lost), [], []
+        gaps, self._gaps, self.store.lost = (*self.sent.take_retired(), *self._gaps, *self.store.lost), [], []
         return gaps
 
     def _withhold(self, step: Step) -> Step:
