@@ -121,7 +121,7 @@ class Parents(ABC):
         if line is None:
             return []
         self.outbox.draw(anew=True)
-        frames = self.outbox.leave(line, leaves)
+        frames = self.outbox.leave(line, leaves, self._retired)
         return frames + self.outbox.open(without_promise(self._birth_step(now_us)))
 
     def _accept_loss(self, only: str) -> list[Action]:
@@ -168,6 +168,11 @@ class Parents(ABC):
             return list(joined.frames)
         self.outbox.draw(anew=True)
         return [*joined.frames, *self.outbox.open(without_promise(self._birth_step(now_us)))]
+
+    @property
+    def _retired(self) -> Collection[str]:
+        """The nodes that configuration retires below this one."""
+        return ()
 
     @property
     def _is_leaf(self) -> bool:

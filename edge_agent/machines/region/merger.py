@@ -152,6 +152,10 @@ class Merger(Node):
     def alarms(self) -> Mapping[str, str]:
         return self._alarms.alarmed
 
+    @property
+    def _retired(self) -> set[str]:
+        return self.parent.children.retired
+
     def _owe(self, child: str, message: Any) -> None:
         """Owe a receipt: always for a frame; for a heartbeat only if it asks, or its epoch or birth is unknown here."""
         beat = not isinstance(message, (Frame, BadFrame))
@@ -257,8 +261,7 @@ class Merger(Node):
     ) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self.sent.of(group)
         below = membership.hints() if group.cut.gap_us else {}
-        retired = dict.fromkeys(sorted(before.retired))
-        changes = bool(retired) or group in self.outbox.moved_from[1]
+        changes = bool(before.retired) or group in self.outbox.moved_from[1]
         if not changes and before.stays(membership, stated, frontier_us):  # as nearly always: nothing is made anew
             rows = self.store.flush(group) if early else self.store.release(group, frontier_us, below)
             rose_to_us = frontier_us if frontier_us > before.frontier_us else None
@@ -277,7 +280,7 @@ class Merger(Node):
         reports = membership.moves.passed_on()
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
-        same = before.leaves == leaves
+        known = {} if before.leaves == leaves else before.leaves
         # open rows must leave no later than the report of a `leave` (1.5)
         rows = self.store.flush(group) if left or early else self.store.release(group, frontier_us, below)
         return GroupStep(
@@ -285,8 +288,8 @@ class Merger(Node):
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
             None if before.exceptions == after.exceptions == after.excepted and not left else after.exceptions,
-            () if same else tuple(leaf for name, leaf in leaves.items() if before.leaves.get(name) != leaf),
-            tuple(n for n in {**({} if same else before.leaves), **retired} if n not in leaves and n not in gone),
+            tuple(leaf for name, leaf in leaves.items() if before.leaves.get(name) != leaf),
+            tuple(n for n in {**known, **before.retired} if n not in leaves and n not in gone),
             (*after.serving.since(before.serving), *over),
             frontier_us,
             self.store.hints(group, below),

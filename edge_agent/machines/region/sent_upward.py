@@ -21,7 +21,7 @@ MOST_ENDED: Final = 20_000  # most groups without members whose promise is remem
 class SentGroup:
     """The last statements sent upward about one group. frontier_us: the promise of the last commit.
 
-    retired: leaves that the next step drops.
+    retired: leaves that the next step drops, in order.
     """
 
     frontier_us: int = NEVER_US
@@ -30,7 +30,7 @@ class SentGroup:
     exceptions: tuple[ExcludedLeaf, ...] = ()
     excepted: tuple[ExcludedLeaf, ...] = ()  # the exceptions until the last frame of the step under way (2.3)
     settled: bool = False  # leaves and ranges were made of no leaf that moves or that several members list
-    retired: set[str] = field(default_factory=set)
+    retired: dict[str, None] = field(default_factory=dict)
 
     def stays(self, membership: GroupMembership, stated: Mapping[QueryKey, Serving], frontier_us: int) -> bool:
         """Whether all but the frontier is sure to be as in the last step.
@@ -67,7 +67,7 @@ class SentUpward:
         self.unstated.add(node)
         for group, membership in memberships.items():
             if node in membership.members:
-                self.of(group).retired.update(membership.members[node].leaves)
+                self.of(group).retired.update(dict.fromkeys(sorted(membership.members[node].leaves)))
 
     def take_retired(self) -> tuple[Gap, ...]:
         """The record that names the nodes retired since the last call; () if there are none.

@@ -9,7 +9,7 @@ former_lines.py).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -170,8 +170,10 @@ class Outbox(FrameQueue):
                     journal = journal if birth is None else birth.journal or None
         return journal, None, staying
 
-    def leave(self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]]) -> list[Frame]:
-        """Make the frames that end a line, after the next epoch is drawn. leaves: of each group; see `leave_frames`.
+    def leave(
+        self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]], retired: Collection[str] = ()
+    ) -> list[Frame]:
+        """Make the frames that end a line, after the next epoch is drawn. leaves, retired: see `leave_frames`.
 
         Frames that define the numbers of those that move go before them.
         """
@@ -180,7 +182,8 @@ class Outbox(FrameQueue):
         back = self.former_lines.lines.get(self.parent)
         self.predecessor = None if back is None else back.end
         listed = {group: [self.as_moved(group, leaf) for leaf in each] for group, each in leaves.items()}
-        frames = list(leave_frames((line_end[0], line_end[1] + 1), self.epoch, listed, self.frame_bytes))
+        end = line_end[0], line_end[1] + 1
+        frames = list(leave_frames(end, self.epoch, listed, self.frame_bytes, retired))
         for frame in frames:
             line.pending.add(frame.epoch, frame.seq)
             self._uncommitted.append((frame.epoch, frame.seq))
