@@ -5,6 +5,7 @@
 - columns/: kinds of state columns
 - coverage: the leaves that the row of a window contains, and the missing ones
 - frame: the contents of frames, heartbeats and receipts
+- gap_scope: which groups a gap record concerns
 - leaf_times: a time for every leaf, stored compactly
 - partials/: readings and states as columns, in groups, stores and sessions
 - plugin_calls: guards calls of other packages

@@ -22,6 +22,7 @@ from edge_agent.algebra.frame import (
     Leaf,
     Receipt,
 )
+from edge_agent.algebra.gap_scope import has_times
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Action, Beat, Note
 from edge_agent.machines.uplink.late_sendings import LateSendings
@@ -120,7 +121,7 @@ class Parents(ABC):
         if line is None:
             return []
         self.outbox.draw(anew=True)
-        frames = self.outbox.leave(line, leaves)
+        frames = self.outbox.leave(line, leaves, self._retired)
         return frames + self.outbox.open(without_promise(self._birth_step(now_us)))
 
     def _accept_loss(self, only: str) -> list[Action]:
@@ -169,6 +170,11 @@ class Parents(ABC):
         return [*joined.frames, *self.outbox.open(without_promise(self._birth_step(now_us)))]
 
     @property
+    def _retired(self) -> Collection[str]:
+        """The nodes that configuration retires below this one."""
+        return ()
+
+    @property
     def _is_leaf(self) -> bool:
         """Whether all rows of this node are its own: it is a gateway."""
         names = {name for each in self._leaf_names().values() for name in each}
@@ -181,8 +187,8 @@ class Parents(ABC):
         """
         known = self._reached() if gaps else {}
         for gap in gaps:
-            if gap.end_us > gap.start_us and gap.reason not in (BEGAN, JOURNAL_LOST):
-                for group in gap.groups:
+            if has_times(gap) and gap.reason not in (BEGAN, JOURNAL_LOST):
+                for group in gap.groups or known:
                     if group in known:
                         self._late.note(group, gap.start_us, gap.end_us)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, MOST_SECTIONS, earliest_start
+from edge_agent.algebra.gap_scope import has_times
 from edge_agent.errors import WireError
 from edge_agent.wire import fields, members, sections
 from edge_agent.wire.cbor import loads
@@ -45,12 +46,12 @@ def _starts(body: list[Any]) -> Iterator[int]:
 
 
 def _of_gaps(extras: list[Any]) -> Iterator[int]:
-    """Starts of the gap records that can affect windows: those with a group and with a duration."""
+    """Starts of the gap records that say themselves which windows they affect."""
     mask = extras[0] if extras else None
     if type(mask) is not int or not mask & GAPS:
         return
     before = sum(bool(mask & bit) for bit in (BIRTH, DEFINE, MEMBERS))
     if len(extras) > 1 + before:
         for gap in members.gaps(extras[1 + before]):
-            if gap.groups and gap.end_us > gap.start_us:
+            if has_times(gap):
                 yield gap.start_us

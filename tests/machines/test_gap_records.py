@@ -21,13 +21,14 @@ from edge_agent.algebra.frame import (
     Plan,
     Serving,
 )
+from edge_agent.algebra.gap_scope import QUOTA
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink.encoding import promises
 from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.encoding.stated_exceptions import StatedExceptions
-from edge_agent.machines.uplink.gap_records import MOST_BYTES, MOST_FRAMES, QUOTA, gap_of, oldest_run, record_of
+from edge_agent.machines.uplink.gap_records import MOST_BYTES, MOST_FRAMES, gap_of, oldest_run, record_of
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 

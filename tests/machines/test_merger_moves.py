@@ -7,15 +7,17 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.events import Arrived, LinkDown, LowerLink, Tick
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.events import Arrived, LinkDown, LowerLink, Retire, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.step import GroupStep, Step
+from edge_agent.wire.frames import decode, encode
 from tests.support.machines.scripted_child import GRACE, SUM, Sender, journalled, leaving
-from tests.support.machines.simulated_host import T0, Disk, S, SimulatedHost
+from tests.support.machines.simulated_host import JOURNAL, T0, Disk, S, SimulatedHost
 
 
 def test_a_merger_that_moves_lists_in_the_leave_whose_leave_it_has_still_to_report() -> None:
@@ -34,6 +36,34 @@ def test_a_merger_that_moves_lists_in_the_leave_whose_leave_it_has_still_to_repo
     found = [(f.epoch == old, leaf) for f in after for each in f.members for leaf in each.leaves]
     assert [frame.leave is not None for frame in after if frame.epoch == old] == [True]
     assert found == [(True, Leaf("a", 1)), (False, Leaf("a", 1, old)), (False, Leaf("a", 99, one.outbox.epoch))]
+
+
+@pytest.mark.parametrize("others", [0, 3_000])
+def test_a_gateway_that_is_retired_where_its_region_moves_is_not_awaited_for_ever(others: int) -> None:
+    """protocol 1.5: the old parent reported that it had left with the region, and the new one never lists it."""
+    query, disk = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0), Disk()
+    host = SimulatedHost(
+        Merger(NodeSettings("m", parents=("r1",)), Random(2), disk.restored(), disk.load, grace_us=GRACE), disk
+    )
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    for name in ("g", "h"):
+        host.do(Arrived(((name, journalled(Sender(name, query).birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + 2 * S)
+    settings = NodeSettings("m", parents=("r2",))
+    again = SimulatedHost(Merger(settings, Random(3), disk.restored(), disk.load, grace_us=GRACE), disk)
+    for name in ("g", *(f"gateway-{n:05}" for n in range(others))):
+        again.machine.parent.retire(name, T0 + 3 * S) if name != "g" else again.do(Retire(name), T0 + 3 * S)
+    again.do(Tick(), T0 + 5 * S)
+    parent, left = ChildFrames(JOURNAL, GRACE), list[str]()
+    for frame, _ in disk.frames.values():
+        message = decode(encode(frame))
+        assert isinstance(message, Frame)
+        parent.take("m", message, T0 + 6 * S)
+        for membership in parent.children.memberships.values():
+            left += [report.node for _, report in membership.moves.passed_on()]
+    assert {*left} == {"h"}
+    assert membership.leaf_frontiers().keys() == set()
 
 
 @pytest.mark.parametrize("restarted", [False, True])

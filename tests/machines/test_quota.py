@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import DAMAGED, Frame, Gap, Receipt
+from edge_agent.algebra.gap_scope import QUOTA
 from edge_agent.machines.checkpoint.slots import LATE_SENT
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges, ReceivedSeqs
 from edge_agent.machines.events import Committed, LinkDown, LinkUp, Publish, Receipted, Sent, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
-from edge_agent.machines.uplink.gap_records import QUOTA
 from edge_agent.ports.spool import DamagedError
 from edge_agent.wire.frames import decode, encode
 from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, Disk, S, SimulatedHost, gateway_host, read

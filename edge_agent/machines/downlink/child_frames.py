@@ -209,13 +209,14 @@ class ChildFrames:
         if frame is None:  # its epoch may have ended, or be one too many: then nothing is kept of it
             return self._settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
         dictionary = self._dictionary(key)
-        came = frame
+        frame, retired = self.children.retired_below(effect.node, frame)
+        came = frame = loss_records.spread(self.children.memberships, effect.node, frame)
         if frame.gaps:
             gaps = self.senders.gaps(self.children.memberships, effect.node, frame)
             frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, gaps, received_us)))
             if effect.stale:
                 frame = replace(frame, gaps=tuple(map(loss_records.of_older_line, frame.gaps)))
-            effect = effect._replace(frame=frame)
+        effect = effect._replace(frame=frame)
         try:
             if frame.define is not None:
                 self._learn(key, frame)
@@ -224,7 +225,7 @@ class ChildFrames:
                 self.known.name(key for _, _, plan in frame.define.plans for key in plan.keys)
             self.known.name(serving.key for change in frame.members for serving in change.serving)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
-            changes = [(self._group(dictionary, change.group), change) for change in frame.members]
+            changes = [*retired, *((self._group(dictionary, change.group), change) for change in frame.members)]
             used = (group for group, _ in (*parts, *changes))
             self.senders.check(self.children.memberships, effect.node, frame, used)
             check_room(self.children.memberships, effect.node, changes, parts, numbered=self.inbox.bounded)

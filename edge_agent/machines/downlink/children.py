@@ -7,10 +7,11 @@ expected before it is first heard (4.5). A retired child is no longer expected (
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from edge_agent.algebra.frame import Members
+from edge_agent.algebra.frame import Frame, Members
+from edge_agent.algebra.gap_scope import RETIRED
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState, RetiredState
 from edge_agent.machines.downlink.group_membership import GroupMembership, MemberChanges
@@ -144,6 +145,21 @@ class Children:
         for group, change in changes:
             self.membership(group).change(node, change, new.setdefault(group, set()))
         return [each for group, leaves in dropped for each in self._listed_elsewhere(node, group, leaves)]
+
+    def retired_below(self, node: str, frame: Frame) -> tuple[Frame, MemberChanges]:
+        """Find the leaves that a child drops in all groups, because they are retired there (1.5).
+
+        Returns (the frame without the records that say so, sections that drop them).
+        """
+        names = {name for gap in frame.gaps if gap.reason == RETIRED for name in gap.nodes}
+        if not names:
+            return frame, []
+        dropped = []
+        for group, membership in self.memberships.items():
+            member = membership.members.get(node)
+            if member is not None and (own := names & member.leaves.keys()):
+                dropped.append((group, Members(0, (), tuple(sorted(own)))))
+        return replace(frame, gaps=tuple(gap for gap in frame.gaps if gap.reason != RETIRED)), dropped
 
     def _dropped(self, node: str, changes: MemberChanges) -> list[tuple[Group, list[RetiredLeaf]]]:
         """The leaves below a child that sections of it drop without a report of their leave."""

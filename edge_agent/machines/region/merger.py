@@ -142,10 +142,7 @@ class Merger(Node):
             case LowerLink(up):
                 self.parent.children.link(now_us, up=up)
             case Retire(node):
-                for group, membership in self.parent.children.memberships.items():
-                    # after a restart no birth lists these leaves, so the step must state that they are dropped (1.5)
-                    if node in membership.members:
-                        self.sent.of(group).retired.update(membership.members[node].leaves)
+                self.sent.retire(node, self.parent.children.memberships)
                 self._gaps += self.parent.retire(node, now_us)
             case _:
                 raise refuse(event, self.settings.node)
@@ -154,6 +151,10 @@ class Merger(Node):
     @property
     def alarms(self) -> Mapping[str, str]:
         return self._alarms.alarmed
+
+    @property
+    def _retired(self) -> set[str]:
+        return self.parent.children.retired
 
     def _owe(self, child: str, message: Any) -> None:
         """Owe a receipt: always for a frame; for a heartbeat only if it asks, or its epoch or birth is unknown here."""
@@ -225,7 +226,8 @@ class Merger(Node):
                     hints=self.store.hints(group, membership.hints()),
                 )
             )
-        return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors))
+        self.sent.unstated.update(self.parent.children.retired)
+        return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), self.sent.take_retired())
 
     def _leaves(self, group: Group) -> dict[str, Leaf]:
         found = self.parent.children.memberships[group].leaves()
@@ -259,8 +261,7 @@ class Merger(Node):
     ) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self.sent.of(group)
         below = membership.hints() if group.cut.gap_us else {}
-        retired = before.retired_of(self.parent.children.retired)
-        changes = bool(retired) or group in self.outbox.moved_from[1]
+        changes = bool(before.retired) or group in self.outbox.moved_from[1]
         if not changes and before.stays(membership, stated, frontier_us):  # as nearly always: nothing is made anew
             rows = self.store.flush(group) if early else self.store.release(group, frontier_us, below)
             rose_to_us = frontier_us if frontier_us > before.frontier_us else None
@@ -274,13 +275,12 @@ class Merger(Node):
             membership.exceptions_at(frontier_us),
             until_the_last_frame(before.exceptions, leaves, before.leaves),
             settled=not changes and membership.settled,
-            begun=True,
         )
         after.serving, over = after.serving.without(before.serving, membership) if leaves else (after.serving, [])
         reports = membership.moves.passed_on()
         left = tuple((each and self.outbox.as_moved(group, each), report) for each, report in reports)
         gone = {leaf.node: None for _, leaf in left}
-        same = before.leaves == leaves
+        known = {} if before.leaves == leaves else before.leaves
         # open rows must leave no later than the report of a `leave` (1.5)
         rows = self.store.flush(group) if left or early else self.store.release(group, frontier_us, below)
         return GroupStep(
@@ -288,8 +288,8 @@ class Merger(Node):
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
             None if before.exceptions == after.exceptions == after.excepted and not left else after.exceptions,
-            () if same else tuple(leaf for name, leaf in leaves.items() if before.leaves.get(name) != leaf),
-            tuple(n for n in {**({} if same else before.leaves), **retired} if n not in leaves and n not in gone),
+            tuple(leaf for name, leaf in leaves.items() if before.leaves.get(name) != leaf),
+            tuple(n for n in {**known, **before.retired} if n not in leaves and n not in gone),
             (*after.serving.since(before.serving), *over),
             frontier_us,
             self.store.hints(group, below),
@@ -304,7 +304,7 @@ class Merger(Node):
         return Step(tuple(GroupStep(group, rows=rows) for group, rows in late if rows), gaps=self._losses())
 
     def _losses(self) -> tuple[Gap, ...]:
-        gaps, self._gaps, self.store.lost = (*self._gaps, *self.store.lost), [], []
+        gaps, self._gaps, self.store.lost = (*self.sent.take_retired(), *self._gaps, *self.store.lost), [], []
         return gaps
 
     def _withhold(self, step: Step) -> Step:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Serving
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Gap, Leaf, Serving
+from edge_agent.algebra.gap_scope import RETIRED
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.group_membership import GroupMembership, Memberships
@@ -20,7 +21,7 @@ MOST_ENDED: Final = 20_000  # most groups without members whose promise is remem
 class SentGroup:
     """The last statements sent upward about one group. frontier_us: the promise of the last commit.
 
-    retired: leaves that the next step drops. begun: whether a step since the start of the process was about the group.
+    retired: leaves that the next step drops, in order.
     """
 
     frontier_us: int = NEVER_US
@@ -29,15 +30,7 @@ class SentGroup:
     exceptions: tuple[ExcludedLeaf, ...] = ()
     excepted: tuple[ExcludedLeaf, ...] = ()  # the exceptions until the last frame of the step under way (2.3)
     settled: bool = False  # leaves and ranges were made of no leaf that moves or that several members list
-    retired: set[str] = field(default_factory=set)
-    begun: bool = False
-
-    def retired_of(self, every: Collection[str]) -> dict[str, None]:
-        """The leaves that the next step drops, in order. every: all that are retired.
-
-        The first step of a group drops them all, because the tier above may know them from an earlier journal (3.7).
-        """
-        return dict.fromkeys(sorted(self.retired if self.begun else self.retired.union(every)))
+    retired: dict[str, None] = field(default_factory=dict)
 
     def stays(self, membership: GroupMembership, stated: Mapping[QueryKey, Serving], frontier_us: int) -> bool:
         """Whether all but the frontier is sure to be as in the last step.
@@ -57,13 +50,32 @@ class SentUpward:
     """The last statements about all groups.
 
     ended: group without members -> its promise, which stays in force. forgotten: number of ended groups dropped because
-    of the bound, since the process started.
+    of the bound, since the process started. unstated: retired nodes that the next frames name.
     """
 
     def __init__(self) -> None:
         self.groups: dict[Group, SentGroup] = {}
         self.ended: dict[Group, int] = {}
         self.forgotten = 0
+        self.unstated: set[str] = set()
+
+    def retire(self, node: str, memberships: Memberships) -> None:
+        """Note that configuration retires a node, before the memberships forget it (1.5).
+
+        After a restart no birth lists its leaves, so the next step of their groups must drop them.
+        """
+        self.unstated.add(node)
+        for group, membership in memberships.items():
+            if node in membership.members:
+                self.of(group).retired.update(dict.fromkeys(sorted(membership.members[node].leaves)))
+
+    def take_retired(self) -> tuple[Gap, ...]:
+        """The record that names the nodes retired since the last call; () if there are none.
+
+        It concerns all groups of this node, also those that only an earlier journal knew (3.7).
+        """
+        names, self.unstated = tuple(sorted(self.unstated)), set()
+        return (Gap((), 0, 0, 0, names, RETIRED),) if names else ()
 
     def of(self, group: Group) -> SentGroup:
         """The last statements about a group; for a new group an empty SentGroup, which is stored."""

@@ -7,15 +7,17 @@ another journal, it has lost its journal, and the frames are in doubt (3.7).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import Frame, Leaf, Receipt
+from edge_agent.algebra.frame import Frame, Gap, Leaf, Receipt
+from edge_agent.algebra.gap_scope import RETIRED
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import FormerLineState
 from edge_agent.machines.events import Publish
+from edge_agent.machines.uplink.encoding import size_bounds
 from edge_agent.machines.uplink.encoding.frame_packer import FramePacker
 from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, PendingFrames
 
@@ -181,16 +183,25 @@ class FormerLines:
 
 
 def leave_frames(
-    end: FrameKey, successor: int, leaves: Mapping[Group, Iterable[Leaf]], frame_bytes: int
+    end: FrameKey,
+    successor: int,
+    leaves: Mapping[Group, Iterable[Leaf]],
+    frame_bytes: int,
+    retired: Collection[str] = (),
 ) -> Iterator[Frame]:
     """Make the frames that end a line; each has `leave`, and usually one is enough. end: (epoch, seq) of the first.
 
     They list all leaves again, because the frames that listed them before may never have been sent. Thus the old parent
-    can report the leave of every group that the next epoch names. successor: the next epoch.
+    can report the leave of every group that the next epoch names. successor: the next epoch. retired: nodes that the
+    old parent must not report, because no later line lists them: they go ahead, in frames of their own.
     """
+    epoch, seq = end
+    for names in size_bounds.chunks(sorted(retired), lambda name: len(name) + 3, frame_bytes * 3 // 4):
+        yield Frame(epoch, seq, gaps=(Gap((), 0, 0, 0, names, RETIRED),), leave=successor)
+        seq += 1
     packer = FramePacker(frame_bytes)
     for i, (group, listed) in enumerate(leaves.items()):
         packer.define_group(LAST_GROUP - i, group)
         packer.list_leaves(LAST_GROUP - i, tuple(listed))
-    for frame in packer.frames(*end, {}, {}):
+    for frame in packer.frames(epoch, seq, {}, {}):
         yield replace(frame, leave=successor)

@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, Define, ExcludedLeaf, Frame, Gap, GroupPart, Section
+from edge_agent.algebra.frame import DAMAGED, NEVER_US, Define, ExcludedLeaf, Frame, Gap, GroupPart, Members, Section
+from edge_agent.algebra.gap_scope import IN_PLACE, POISON, QUOTA, has_times
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.uplink.encoding import promises
+from edge_agent.machines.uplink.encoding import promises, size_bounds
 from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 
-QUOTA: Final = "quota"  # reason of the record
 MOST_FRAMES: Final = 500  # most frames of one run, because each is read and decoded while the node waits
 MOST_BYTES: Final = 32_000  # limit of the estimated size of a record without exceptions; far below the frame limit
 MOST_LISTED: Final = 64_000  # limit of the exceptions in a record: the last list of each group, and its changes since
-PLAN_BYTES, PART_BYTES, REGISTER_BYTES, GAP_BYTES = 400, 200, 14, 300
+PART_BYTES, REGISTER_BYTES = 32, 14  # of a group's part or members without their content; of a register
 
 
 def may_go(frame: Frame) -> bool:
@@ -35,14 +35,20 @@ def size_bytes(frame: Frame) -> int:
     texts = (*define.keys[1], *define.nodes[1], *define.queries, *define.sensors)
     registers = sum(len(part.registers) for part in frame.groups)
     keys = sum(len(section.partials) for part in frame.groups for section in (*part.sections, *part.late))
-    parts = len(define.groups) + len(frame.members) + sum(len(m.leaves) + len(m.serving) for m in frame.members)
     return (
         sum(len(text.encode()) + 5 for text in texts)
-        + PLAN_BYTES * len(define.plans)
-        + PART_BYTES * parts
+        + sum(size_bounds.of_plan(plan) for _, _, plan in define.plans)
+        + sum(size_bounds.of_group(group) for _, group in define.groups)
+        + sum(map(_members_bytes, frame.members))
+        + PART_BYTES * len(frame.groups)
         + REGISTER_BYTES * (registers + keys)
-        + GAP_BYTES * len(frame.gaps)
+        + sum(map(promises.gap_bytes, frame.gaps))
     )
+
+
+def _members_bytes(of: Members) -> int:
+    leaves = sum(size_bounds.of_leaf(leaf.node, excepted=False) for leaf in of.leaves)
+    return PART_BYTES + leaves + size_bounds.of_texts(of.dropped) + sum(map(size_bounds.of_serving, of.serving))
 
 
 def _listed(frame: Frame, known: Mapping[int, int]) -> dict[int, int]:
@@ -138,7 +144,41 @@ def defining(record: Frame, define: Define | None, most_bytes: int) -> Frame:
         return record
     own = record.define or Define()
     whole = replace(record, define=replace(define, queries=own.queries, sensors=own.sensors))
-    return whole if size_bytes(whole) <= most_bytes else record
+    return whole if _whole_bytes(whole) <= most_bytes else record
+
+
+def fitting(record: Frame, most_bytes: int) -> Frame:
+    """The record, with its losses for all its groups together, or for all groups of the node, if else it is too large.
+
+    A frame is never split once it has its number (2.1), so what has no room in it is stated more widely.
+    """
+    if _whole_bytes(record) <= most_bytes:
+        return record
+    whole = [gap for gap in record.gaps if gap.reason not in IN_PLACE or gap.nodes]
+    wide = dict[tuple[str, bool], Gap]()
+    for gap in record.gaps:
+        if gap.reason in IN_PLACE and not gap.nodes:
+            of = gap.reason, gap.end_us > gap.start_us
+            wide[of] = _joined(wide[of], gap) if of in wide else gap
+    named = replace(record, gaps=(*wide.values(), *whole))
+    if _whole_bytes(named) <= most_bytes:
+        return named
+    return replace(named, gaps=(*(replace(gap, groups=()) for gap in wide.values()), *whole))
+
+
+def _joined(one: Gap, other: Gap) -> Gap:
+    return replace(
+        one,
+        groups=tuple(dict.fromkeys((*one.groups, *other.groups))),
+        start_us=min(one.start_us, other.start_us),
+        end_us=max(one.end_us, other.end_us),
+        readings=-1 if min(one.readings, other.readings) < 0 else one.readings + other.readings,
+        run=max(one.run, other.run),
+    )
+
+
+def _whole_bytes(record: Frame) -> int:
+    return size_bytes(record) + sum(_listed(record, {}).values())
 
 
 def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_groups: Collection[Group]) -> Frame:
@@ -157,7 +197,7 @@ def record_of(frames: Sequence[Frame], groups: Mapping[int, Group] | None, all_g
                 for section in sections:
                     _note_loss(losses, (named, late), section)
         for gap in frame.gaps:
-            if gap.reason == QUOTA and gap.groups:
+            if gap.reason == QUOTA and has_times(gap):
                 _add(losses, (gap.groups, False), gap.start_us, gap.end_us, gap.readings)
             elif gap.reason != QUOTA and not (gap.readings < 0 and replace(gap, run=0) in kept):
                 kept.append(replace(gap, run=0))  # of damaged frames each names all groups
@@ -230,6 +270,29 @@ def _defined(sections: Iterable[Define]) -> Define | None:
 def promises_of(frame: Frame) -> tuple[GroupPart, ...]:
     """The parts of a frame without their rows, but with frontiers, exceptions and registers."""
     return tuple(replace(part, sections=(), late=()) for part in frame.groups)
+
+
+def in_place_of_damaged(at: Frame, encoder: EpochEncoder, known: EpochEncoder | None, late: Iterable[Gap]) -> Frame:
+    """The gap record for a damaged frame (3.6): a loss of all groups. at: the frame with only its birth, if it had one.
+
+    encoder: of the present epoch. known: of the frame's epoch, if the record is to state its numbers. late: records of
+    its late rows.
+    """
+    stated = [] if known is None else known.definitions(at.epoch, at.seq)
+    gap = Gap(tuple(encoder.groups), 0, 0, -1, (), DAMAGED, 1, "sha256")
+    return replace(at, define=stated[0].define if len(stated) == 1 else None, gaps=(gap, *late))
+
+
+def in_place_of_refused(frame: Frame, encoder: EpochEncoder, *, present: bool) -> Frame:
+    """The gap record for a frame that the parent never receipted (3.6); it keeps everything but the frame's rows.
+
+    present: whether the frame is of the epoch of `encoder`; else the numbers of its groups are not known, so the loss
+    is declared for all groups.
+    """
+    gap = gap_of(frame, encoder, POISON)
+    gap = gap if present else replace(gap, groups=tuple(encoder.groups))
+    gaps = (*(each for each in frame.gaps if each.reason != POISON), gap)  # a frame may be given up twice
+    return replace(frame, groups=promises_of(frame), gaps=gaps)
 
 
 def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:

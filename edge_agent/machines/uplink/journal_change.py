@@ -10,7 +10,7 @@ narrows the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -27,6 +27,7 @@ from edge_agent.algebra.frame import (
     Gap,
     Plan,
 )
+from edge_agent.algebra.gap_scope import RETIRED, of_all_groups
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
@@ -180,7 +181,7 @@ def in_doubt(
             start_us = start_us if i else LONG_AGO_US  # nothing says how far the frames before had come
             continue
         start_us = min(start_us, _earliest(frame))
-        carried += (replace(gap, run=0) for gap in frame.gaps)
+        carried += _apart(frame.gaps, everything)
         lost += frame.readings
         named.update(leaf.node for change in frame.members for leaf in change.leaves)
         for part in frame.groups:
@@ -257,7 +258,16 @@ def moved(frame: Frame, numbers: Numbers) -> Step:
             steps.append(GroupStep(numbers.groups[part.group], None, tuple(rows)))
     define = frame.define
     texts = ((), ()) if define is None else (define.queries, define.sensors)
-    return Step(tuple(steps), *texts, gaps=tuple(replace(gap, run=0) for gap in frame.gaps))
+    return Step(tuple(steps), *texts, gaps=tuple(_apart(frame.gaps, numbers.groups.values())))
+
+
+def _apart(gaps: Iterable[Gap], groups: Iterable[Group]) -> Iterator[Gap]:
+    """Gap records to state in another frame, whose parent may know other groups. groups: of the node.
+
+    Births name those that are retired now (1.5).
+    """
+    for gap in (gap for gap in gaps if gap.reason != RETIRED):
+        yield replace(gap, run=0, groups=tuple(groups) if of_all_groups(gap) else gap.groups)
 
 
 def first_frontiers(frame: Frame, groups: Mapping[int, Group], known: dict[Group, int]) -> None:

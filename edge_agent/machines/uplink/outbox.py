@@ -9,13 +9,13 @@ former_lines.py).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from edge_agent.algebra.frame import LOST, NEVER_US, Birth, Frame, Gap, Leaf, Receipt
+from edge_agent.algebra.frame import DAMAGED, LOST, NEVER_US, Birth, Frame, Gap, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import Note
@@ -39,7 +39,6 @@ from edge_agent.machines.uplink.step import Step
 
 KEPT_JOURNALS: Final = 8  # number of former journals remembered, because receipts of them may still arrive
 OLD_RECEIPTS: Final = 5  # after so many receipts in a row of a former journal the parent counts as restored from a copy
-POISON: Final = "poison"  # reason of a gap record for a frame that the parent never receipted
 LOOKED_AHEAD: Final = 50  # number of frames searched for the first frontier of each group
 
 
@@ -171,8 +170,10 @@ class Outbox(FrameQueue):
                     journal = journal if birth is None else birth.journal or None
         return journal, None, staying
 
-    def leave(self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]]) -> list[Frame]:
-        """Make the frames that end a line, after the next epoch is drawn. leaves: of each group; see `leave_frames`.
+    def leave(
+        self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]], retired: Collection[str] = ()
+    ) -> list[Frame]:
+        """Make the frames that end a line, after the next epoch is drawn. leaves, retired: see `leave_frames`.
 
         Frames that define the numbers of those that move go before them.
         """
@@ -181,7 +182,8 @@ class Outbox(FrameQueue):
         back = self.former_lines.lines.get(self.parent)
         self.predecessor = None if back is None else back.end
         listed = {group: [self.as_moved(group, leaf) for leaf in each] for group, each in leaves.items()}
-        frames = list(leave_frames((line_end[0], line_end[1] + 1), self.epoch, listed, self.frame_bytes))
+        end = line_end[0], line_end[1] + 1
+        frames = list(leave_frames(end, self.epoch, listed, self.frame_bytes, retired))
         for frame in frames:
             line.pending.add(frame.epoch, frame.seq)
             self._uncommitted.append((frame.epoch, frame.seq))
@@ -374,7 +376,7 @@ class Outbox(FrameQueue):
                 out.append(moved(frame, self._numbers_of(key, load)))
                 self.sent_readings -= frame.readings  # counted again in the new epoch
             except (PortError, WireError, ValueError, KeyError):
-                gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged")
+                gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), DAMAGED)
                 out.append(Step(gaps=(gap, *self.late.gaps(*key))))
                 self.lost_frames += 1
             self.forget.append(key)
@@ -387,25 +389,12 @@ class Outbox(FrameQueue):
 
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """Replace a frame by a gap record that keeps everything but its rows (3.6)."""
-        gap = gap_records.gap_of(frame, self.encoder, POISON)
-        if frame.epoch != self.epoch:  # the numbers of its groups are not known here, so declare all groups
-            gap = replace(gap, groups=tuple(self.encoder.groups))
-        self.replaced.append(
-            Frame(
-                frame.epoch,
-                frame.seq,
-                frame.birth,
-                frame.define,
-                frame.members,
-                gap_records.promises_of(frame),
-                (*(each for each in frame.gaps if each.reason != POISON), gap),  # a frame may be given up twice
-                frame.flush,
-            )
-        )
+        record = gap_records.in_place_of_refused(frame, self.encoder, present=frame.epoch == self.epoch)
+        self.replaced.append(self._fitting(record))
         (self.former_lines.of(key) or self.pending).marked[key] = Pending()
         self.sent_readings -= frame.readings
         self.lost_readings += frame.readings
-        return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
+        return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": record.gaps[-1].readings})
 
     def _of_another_journal(self, receipt: Receipt, load: Load, line: FormerLine | None = None) -> list[Note]:
         """Give up an epoch from before the slots were lost, if the parent refuses it: its birth names a former journal.
@@ -444,15 +433,16 @@ class Outbox(FrameQueue):
 
     def _in_place_of(self, epoch: int, seq: int, *, defines: bool = True) -> Frame:
         """The gap record that replaces a damaged frame. defines: it states the numbers of its epoch, if known."""
-        gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1, "sha256")
-        known = self.encoder if epoch == self.epoch else self.former[1] if epoch == self.former[0] else None
-        stated = [] if known is None or not defines else known.definitions(epoch, seq)
-        define = stated[0].define if len(stated) == 1 else None
+        known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(epoch) if defines else None
         birth, born = None, self._born.get(epoch)
         if seq == 0 and born is not None:
             journal = self.former_lines.journal_of((epoch, seq)) or self.journal or 0
             birth = Birth(born.epoch_id, journal, born.predecessor, self.version, born.frames)
-        return Frame(epoch, seq, birth, define, gaps=(gap, *self.late.gaps(epoch, seq)))
+        frame, late = Frame(epoch, seq, birth), self.late.gaps(epoch, seq)
+        return self._fitting(gap_records.in_place_of_damaged(frame, self.encoder, known, late))
+
+    def _fitting(self, record: Frame) -> Frame:
+        return gap_records.fitting(record, self.frame_bytes * 15 // 16)  # the rest is room for an error of estimates
 
     def drop(self, count: int, load: Callable[[int, int], Frame]) -> list[Note]:
         """Replace about `count` frames by gap records, because the spool has reached its quota (3.5).
@@ -476,7 +466,7 @@ class Outbox(FrameQueue):
             read = (self._read(key, load, unread) for key in on_the_way)
             run = list(islice((f for f in read if gap_records.may_go(f) and not any(g.run for g in f.gaps)), count))
             records = [self._record_of([frame]) for frame in run]
-        self.replaced += records
+        self.replaced += map(self._fitting, records)
         readings = sum(frame.readings for frame in run)
         self.sent_readings -= readings
         self.lost_readings += readings

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from edge_agent.algebra.frame import Flush, Frame, earliest_start
+from edge_agent.algebra.gap_scope import has_times
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting
 from edge_agent.machines.downlink.epochs.definitions_ahead import DefinitionsAhead
@@ -261,7 +262,7 @@ class EpochFrames:
 def earliest(frame: Frame) -> int | None:
     """The earliest start of the rows and gap records of a frame, as of `earliest_start`; None if it has none."""
     rows = (section.span_us[0] for part in frame.groups for section in (*part.sections, *part.late))
-    gaps = (gap.start_us for gap in frame.gaps if gap.groups and gap.end_us > gap.start_us)
+    gaps = (gap.start_us for gap in frame.gaps if has_times(gap))
     return earliest_start((*rows, *gaps))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap
+from edge_agent.algebra.gap_scope import has_times
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
@@ -137,5 +138,5 @@ def _earliest_us(message: Frame | BadFrame) -> int:
         return NEVER_US
     promised = [part.frontier_us for part in message.groups if part.frontier_us is not None]
     rows = [section.span_us[0] for part in message.groups for section in (*part.sections, *part.late)]
-    losses = [gap.end_us for gap in message.gaps if gap.groups]
+    losses = [gap.end_us for gap in message.gaps if gap.groups or has_times(gap)]
     return min((*promised, *rows, *losses), default=FAR_US)

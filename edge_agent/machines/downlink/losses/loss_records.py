@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap, earliest_start
+from edge_agent.algebra.gap_scope import of_all_groups
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
@@ -63,7 +64,7 @@ def _earliest(member: Member, since_us: int | None) -> int:
 def late_start(frame: Frame) -> int | None:
     """The earliest start of late rows and gap records of a decoded but refused frame, as of `earliest_start`."""
     late = [section.span_us[0] for part in frame.groups for section in part.late]
-    return earliest_start((*late, *(gap.start_us for gap in frame.gaps if gap.groups)))
+    return earliest_start((*late, *(gap.start_us for gap in frame.gaps if gap.groups or of_all_groups(gap))))
 
 
 def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:
@@ -148,6 +149,27 @@ def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
     """The gap record for what a retired child may have received of a leaf, whose rows had come as far as low_us."""
     start_us = max(low_us - LATE_US, 0)
     return Gap((group,), start_us, max(now_us, start_us) + 1, -1, (leaf,), LET_GO)
+
+
+def spread(memberships: Memberships, node: str, frame: Frame) -> Frame:
+    """Name the groups of records that concern all groups of a child: those in which it has leaves here (3.5).
+
+    Of several such records only two are left, with and without times, because each names thousands of groups.
+    """
+    wide = [gap for gap in frame.gaps if of_all_groups(gap)]
+    if not wide:
+        return frame
+    groups = tuple(group for group, each in memberships.items() if node in each.members and each.members[node].leaves)
+    out = [gap for gap in frame.gaps if not of_all_groups(gap)]
+    for timed in (False, True):
+        some = [gap for gap in wide if (gap.end_us > gap.start_us) is timed]
+        if some:
+            # without groups no tier above may take it for a loss of all groups of this node
+            readings = [gap.readings if groups else max(gap.readings, 0) for gap in some]
+            start_us, end_us = min(gap.start_us for gap in some), max(gap.end_us for gap in some)
+            times_us, lost = (start_us, end_us if groups else start_us), -1 if min(readings) < 0 else sum(readings)
+            out.append(replace(some[0], groups=groups, start_us=times_us[0], end_us=times_us[1], readings=lost))
+    return replace(frame, gaps=tuple(out))
 
 
 def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:

@@ -52,7 +52,7 @@ def size_of(step: Step) -> int:
     )
     names = sum(_names_bytes(each.dropped) + LEFT_BYTES * 3 * len(each.left) for each in step.groups)
     ranges = sum(sum(map(size_bounds.of_serving, each.serving)) for each in step.groups if each.drops)
-    return parts + sum(map(_gap_bytes, step.gaps)) + names + ranges
+    return parts + sum(map(gap_bytes, step.gaps)) + names + ranges
 
 
 def pages(
@@ -77,7 +77,7 @@ def pages(
 
     for gap in step.gaps:
         for piece in _cut(gap, most_bytes):
-            page(_gap_bytes(piece)).gaps.append(piece)
+            page(gap_bytes(piece)).gaps.append(piece)
     for each in step.groups:
         number = numbers[each.group]
         own = registers.get(number, ())
@@ -158,14 +158,15 @@ def _names_bytes(names: Iterable[str]) -> int:
     return sum(map(_name_bytes, names))
 
 
-def _gap_bytes(gap: Gap) -> int:
+def gap_bytes(gap: Gap) -> int:
+    """Upper estimate of the size of a gap record in bytes."""
     groups = sum(map(size_bounds.of_group, gap.groups))
     return GAP_BYTES + groups + _names_bytes(gap.nodes) + size_bounds.of_texts((gap.reason, gap.detail))
 
 
 def _cut(gap: Gap, most_bytes: int) -> Iterator[Gap]:
     """Split a large gap record by nodes and groups. Only the first piece has its number of readings and its detail."""
-    if _gap_bytes(gap) <= most_bytes or len(gap.nodes) + len(gap.groups) <= 2:
+    if gap_bytes(gap) <= most_bytes or max(len(gap.nodes), len(gap.groups)) <= 1:
         yield gap
         return
     at, of = len(gap.nodes) // 2, len(gap.groups) // 2
