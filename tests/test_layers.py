@@ -62,7 +62,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "cloud_job/sql": {"pyspark", "deltalake", "pyarrow", "edge_agent.config", *CORE},
     "cloud_job/audit": {"deltalake", "pyarrow", "numpy", "edge_agent.root", *CORE},  # rows and decisions
 }
-SEES_ALL: Final = ("edge_agent/cli", "edge_agent/__main__.py", "cloud_job/__main__.py")
+SEES_ALL: Final = ("edge_agent/cli", "edge_agent/__main__.py")
 NOT_ON_A_GATEWAY: Final = (
     "cryptography",
     "pyspark",

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from cloud_job.delta.integrity.durable import LOG
 from cloud_job.delta.integrity.torn_commits import LOOKED_AT
+from cloud_job.delta.table_folders import LOG, versions_in
 
 DIGITS: Final = 20  # length of a version number in a file name
 MOST: Final = 10_000  # versions that one call looks at
@@ -20,7 +20,7 @@ LEAST_AFTER: Final = 2 * LOOKED_AT  # newest commits may be torn: keep a checkpo
 
 def newest(folder: Path) -> int:
     """The newest version of the table in a folder; -1 if there is none."""
-    return max((int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal()), default=-1)
+    return max(versions_in(folder), default=-1)
 
 
 def cut(folder: Path, keep_us: int, most: int = MOST) -> int:

@@ -104,6 +104,16 @@ def _begins_a_table(name: str) -> bool:
     return name[:1].isdecimal() and ".checkpoint" in name and path.suffix in (".parquet", ".json")
 
 
+def versions_in(folder: Path) -> list[int]:
+    """The versions of the table in a folder whose commits are there, from the oldest."""
+    return sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
+
+
+def commit_of(folder: Path, version: int) -> Path:
+    """The file of a commit of the table in a folder."""
+    return folder / LOG / f"{version:020d}.json"
+
+
 def vector_of(folder: Path, add: Mapping[str, Any]) -> Path | None:
     """The file with the deletion vector of a file that a commit adds; None if it has none.
 

@@ -3,6 +3,7 @@
 batch_guard          leaves out records and files that make a batch fail
 prepared_batch       the part of a batch that needs no Spark: the decision
 job                  `Job`: one micro-batch; the order of its commits
+read_files           which landing files were read, and when they are deleted
 possible_work        leaves out the parts of a decision whose rows cannot be computed
 row_sources          computes rows of results from parts on the driver or in the table
 results              transforms parts to rows of gold.results

@@ -37,11 +37,12 @@ from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands, state_log
 from cloud_job.spark.possible_work import REASON, Impossible, about, possible, raise_if_of_the_world
 from cloud_job.spark.prepared_batch import Decided, decided, row_of
+from cloud_job.spark.read_files import ReadFiles
 from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.state_log import BatchInput, File, Rules, StateLog
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
-from edge_agent.errors import PortError, ProtocolError
+from edge_agent.errors import ProtocolError
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.ops_rows import NodeRows
 from edge_agent.root.decision.root_state import RootLimits, RootState
@@ -54,9 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 ONE_FILE_BYTES: Final = 1024 * 1024  # stored frames below this size become one file
-IDLE_S: Final = 600.0  # after this time, so many files or bytes, a row of ops.batches is written even without changes
-IDLE_FILES: Final = 1_000
-IDLE_BYTES: Final = 1024 * 1024
 FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the steps are those of `_done`
 
 
@@ -95,10 +93,7 @@ class Job:
         self._nodes = NodeRows()
         self._log = StateLog(settings.rules)
         self._began_from = 0  # number of the row with the whole state from which this run began
-        self._files: frozenset[str] = frozenset()  # of the last decision; deleted when the next one is written
-        self._idle: list[tuple[File, ...]] = []  # files of the decisions since then that changed no table
-        self._idle_names: set[str] = set()
-        self._idle_bytes, self._wrote_s = 0, time.monotonic()
+        self._read = ReadFiles(Path(settings.landing))
         self.impossible: list[Impossible] = []  # parts of the previous run's last decision that cannot be carried out
 
     def open(self, owns: Callable[[], None] = lambda: None) -> None:
@@ -157,19 +152,19 @@ class Job:
         """Continue after the last of these rows of ops.batches."""
         self.decider, self.state, self.parts = self._recalled(rows)
         last, self._began_from = rows[-1], int(rows[0]["number"])
-        self._files = frozenset(last["files"])
+        self._read.resume(last["files"])
         self._rows.resume(self.state, self.parts)
         self._carry_out(Work.loads(bytes(last["work"])))
         log.info("root.resumed", extra={"batch": self.state.number})
 
     def took(self, name: str) -> bool:
         """Whether a landing file has been read: the last decision names it, or the next one will."""
-        return name in self._files or name in self._idle_names
+        return name in self._read
 
     @property
     def idle(self) -> list[File]:
         """Files read since the last decision that changed no table. A new run has to read them first."""
-        return [file for files in self._idle for file in files]
+        return [file for files in self._read.idle for file in files]
 
     def process(self, files: Iterable[tuple[str, bytes]], left_out: Leave = NOTHING) -> None:
         """Process one micro-batch. files: names and content in order; files that have been read are skipped.
@@ -194,7 +189,7 @@ class Job:
         """
         decider, state, parts = self._recalled(self._last())
         decider.retire(self.settings.retired, state.decided_us)
-        state_log.idle_again(decider, state, parts, self.owner, self._idle)
+        state_log.idle_again(decider, state, parts, self.owner, self._read.idle)
         number = state.number + 1
         intake = Intake(decider, parts, number, self.owner, state.decided_us, left_out=left_out, most=most)
         try:
@@ -240,9 +235,9 @@ class Job:
 
     def finish(self) -> None:
         """Write deferred revisions (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
-        if self.state.put_off or self._log.behind or self._idle:
+        if self.state.put_off or self._log.behind or self._read.idle:
             self._batch(self._intake(), BatchInput(flush=True))
-        self._remove(self._files)
+        self._read.delete()
         self.close()
 
     def close(self) -> None:
@@ -268,17 +263,14 @@ class Job:
         nodes = self._nodes.columns(made.decision, number)
         if nodes is None and self._may_wait(made, given):
             self.state.number -= 1
-            self._idle.append(given.files)
-            self._idle_names.update(name for name, _ in given.files)
-            self._idle_bytes += sum(len(content) for _, content in given.files)
+            self._read.wait(given.files)
             return
-        given, names = given._replace(idle=tuple(self._idle)), [name for name, _ in (*self.idle, *given.files)]
-        self._remove(self._files)  # the decision that read them has been carried out
+        given, names = given._replace(idle=tuple(self._read.idle)), self._read.with_idle(given.files)
+        self._read.delete()
         row = row_of(made, intake, names, self._kept(number, given))
         self._done("decide", number)
         self._write(made, row, nodes)
-        self._files, self._idle, self._idle_names = frozenset(names), [], set()
-        self._idle_bytes, self._wrote_s = 0, time.monotonic()
+        self._read.decided(names)
         log.info(
             "batch.done",
             extra={
@@ -309,9 +301,7 @@ class Job:
 
     def _may_wait(self, made: Decided, given: BatchInput) -> bool:
         """Whether a decision changes no table and need not be written yet."""
-        if given.flush or given.left_out or not made.changes_nothing or time.monotonic() - self._wrote_s > IDLE_S:
-            return False
-        return len(self._idle_names) < IDLE_FILES and self._idle_bytes < IDLE_BYTES
+        return not given.flush and not given.left_out and made.changes_nothing and self._read.may_wait()
 
     def _kept(self, number: int, given: BatchInput) -> bytes:
         """The column `state` of a batch's row: the whole state, or the input of the batch."""
@@ -487,12 +477,3 @@ class Job:
         self._since_s = now_s
         if os.environ.get(FAILPOINT) == f"{step}:{number}":
             os._exit(9)
-
-    def _remove(self, names: Iterable[str]) -> None:
-        """Delete the landing files of a decision that has been carried out. Raises: PortError if one stays."""
-        folder = Path(self.settings.landing)
-        for name in names:
-            try:
-                (folder / name).unlink(missing_ok=True)
-            except OSError as err:
-                raise PortError(f"cannot delete the landing file {folder / name}: {err.strerror}") from err

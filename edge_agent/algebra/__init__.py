@@ -4,6 +4,7 @@
 - built_in: loads the members of the registries
 - columns/: kinds of state columns
 - coverage: the leaves that the row of a window contains, and the missing ones
+- earliest_start: of late rows and gap records, as one number
 - frame: the contents of frames, heartbeats and receipts
 - gap_scope: which groups a gap record concerns
 - leaf_times: a time for every leaf, stored compactly

@@ -6,7 +6,6 @@ Numbers of groups, plans, keys and nodes are valid in one epoch: each is defined
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -451,30 +450,13 @@ class Heartbeat:
     frontiers: tuple[tuple[int, int], ...]
 
 
-def earliest_start(starts: Iterable[int]) -> int | None:
-    """The earliest start of late rows and gap records, us; None if there are none.
-
-    0: a gap record has no known start (3.7). Negative: so has one, and it is the opposite of the earliest start of the
-    others, which must not be forgotten beside it.
-    """
-    found = [max(us, 0) for us in starts]
-    known_us = min((us for us in found if us), default=0)
-    return -known_us if 0 in found else known_us or None
-
-
-def earlier_start(one_us: int, other_us: int) -> int:
-    """Joins two results of `earliest_start`."""
-    known_us = min((abs(us) for us in (one_us, other_us) if us), default=0)
-    return -known_us if min(one_us, other_us) <= 0 else known_us
-
-
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """The parent's confirmation that frames are durable there (docs/protocol.md 3.2).
 
     upto: all seqs below it are durable. above: inclusive ranges (first, last) of further durable seqs. quarantined:
     durable seqs whose frames were invalid. horizon_us: correction horizon of the root (4.2). earliest_us: only in
-    landing files: the `earliest_start` of late rows and gap records in these frames.
+    landing files: the `earliest_start` (algebra/earliest_start.py) of late rows and gap records in these frames.
     """
 
     epoch: int

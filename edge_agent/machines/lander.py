@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import HORIZON_US, Birth, Receipt, earlier_start
+from edge_agent.algebra.earliest_start import earlier_start
+from edge_agent.algebra.frame import HORIZON_US, Birth, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.machines.downlink.epochs.frames_ahead import FramesAhead

@@ -7,7 +7,8 @@ lost_frames          frames that the lander received but no landing file contain
 elapsed_time         how much time has passed, whatever the lander's clock says
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
-punctuation_state    which windows between markers close; punctuation_windows: their members and coverage
+punctuation_state    which windows between markers close; punctuation_windows: their members and coverage;
+                     window_numbers: their numbers among those of all nodes
 positions            one order for the readings of all nodes, and the windows of positions
 books                checks that no reading was lost without a record or counted twice: `headwater audit`
 instant_slices       raw readings as slices of 1 us

@@ -5,8 +5,7 @@ Rules (docs/protocol.md), by interpretation:
 - local, bounds: a window is complete when the frontier has reached its end (4.4).
 - order: the i-th windows of all nodes form one window as soon as every node has sent its window. If the query allows,
   nodes that are left out are not waited for. Nor is a window that was lost: a later one of the node has closed, and the
-  node has promised that nothing before it follows. A node counts from the first window that it serves the revision for;
-  its own numbers go on from one revision to the next. The first window of a node that joins later is the next of all.
+  node has promised that nothing before it follows. Numbers: root/window_numbers.py.
 - overlap: windows that overlap or touch form one window, complete when the bound of their markers is above its end
   (5.1).
 - central: the markers of all nodes cut one stream. A window is complete when every node's frontier has passed its end
@@ -30,9 +29,8 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
-from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, is_marker_key, ordinal_of, role_of
+from edge_agent.algebra.punctuation.markers import LEAD, MARKER_KEY, is_marker_key, role_of
 from edge_agent.algebra.query.key import QueryKey
-from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.withdrawals import superseded
 from edge_agent.root.punctuation_windows import (
@@ -47,29 +45,23 @@ from edge_agent.root.punctuation_windows import (
     joined,
     reached_us,
 )
+from edge_agent.root.window_numbers import WindowNumbers
 
 
 @dataclass(slots=True)
 class PunctuationWindows:
     """The windows of one query revision.
 
-    known: node of the group -> (start, end) of windows without rows so far -> number at the node. made: the last number
-    of each node. next: number of the next window of all nodes. first: node -> its own number of its first
-    window of this revision. joined: node -> number of this window among those of all nodes. shown: windows with rows ->
-    the parts and coverage of these rows. touched: shown windows whose rows must be computed again. lacking: shown
-    windows with missing gateways. revised_us: time of the last revision. floors: node of the rows -> windows that end
-    by then are forgotten; '' also for nodes without their own. merged: the markers of all nodes (interpretation
-    central). numbered: number -> shown window that lacks a node. withdrawn: windows whose rows are withdrawn. passed:
-    node -> its own number of its last window that has closed, so that earlier ones that did not come are lost. ends:
-    node -> end of its window with the number in `made`. shifts: node -> how much its own numbers are above those in its
-    rows, because it has begun to count anew.
+    known: node of the group -> (start, end) of windows without rows so far -> number at the node. numbers: numbers of
+    the windows (interpretation order). shown: windows with rows -> the parts and coverage of these rows. touched: shown
+    windows whose rows must be computed again. lacking: shown windows with missing gateways. revised_us: time of the
+    last revision. floors: node of the rows -> windows that end by then are forgotten; '' also for nodes without their
+    own. merged: the markers of all nodes (interpretation central). numbered: number -> shown window that lacks a node.
+    withdrawn: windows whose rows are withdrawn.
     """
 
     known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
-    made: dict[str, int] = field(default_factory=dict)
-    next: int = 0
-    first: dict[str, int] = field(default_factory=dict)
-    joined: dict[str, int] = field(default_factory=dict)
+    numbers: WindowNumbers = field(default_factory=WindowNumbers)
     shown: dict[Place, tuple[tuple[Pick, ...], Coverage]] = field(default_factory=dict)
     touched: set[Place] = field(default_factory=set)
     lacking: set[Place] = field(default_factory=set)
@@ -78,9 +70,6 @@ class PunctuationWindows:
     merged: MergedMarkers = field(default_factory=MergedMarkers)
     numbered: dict[int, Place] = field(default_factory=dict)
     withdrawn: set[Place] = field(default_factory=set)
-    passed: dict[str, int] = field(default_factory=dict)
-    ends: dict[str, int] = field(default_factory=dict)
-    shifts: dict[str, int] = field(default_factory=dict)
     _fresh: list[tuple[int, int]] = field(default_factory=list)  # central: windows that closed at this step
     _reach: dict[str, int] = field(default_factory=dict)  # node of a group -> latest end of its parts of shown windows
 
@@ -133,27 +122,9 @@ class PunctuationWindows:
             if role is not None:
                 self.merged.add(start_us, role)
                 continue
-            number = -1
-            if key != MARKER_KEY:
-                number = self._own_number(node, key, start_us)
-                if number > self.made.get(node, -1):
-                    self.made[node], self.ends[node] = number, end_us
+            number = -1 if key == MARKER_KEY else self.numbers.take(node, key, start_us, end_us)
             if (node, start_us, end_us) not in self.shown:  # a member that is behind may repeat them
                 known[start_us, end_us] = number
-
-    def _own_number(self, node: str, key: str, start_us: int) -> int:
-        """The number of a window at its node, which goes on if the node has lost its spool and counts from 0 again.
-
-        Then the window is the next of all nodes that the node has not had: nobody knows how many it has missed. Numbers
-        are known modulo ORDINALS only, so one that leads back, or a 0, shows this if the window is newer than all.
-        """
-        last, shift = self.made.get(node, -1), self.shifts.get(node, 0)
-        number = ordinal_of(key, last - shift) + shift
-        if start_us < self.ends.get(node, FAR_US) or number == last + 1 or (number > last and int(key[1:])):
-            return number
-        number = last + 1 + max(0, self.next - self._common(node, last) - 1) * (node in self.first)
-        self.shifts[node] = number - int(key[1:])
-        return number
 
     def touch(self, node: str, low_us: Ints, high_us: Ints, past_us: int = NEVER_US) -> None:
         """Mark shown windows that rows in [low, high) touch for revision. past_us: see `step`.
@@ -194,17 +165,17 @@ class PunctuationWindows:
         revising: dict[Place, None] = {}
         gone = self._cut_anew(members, due=due) if read_as == {"central"} else []
         gone += self._over(key, decision)
-        numbers = {place: number for number, place in self.numbered.items()}
+        number_of = {place: number for number, place in self.numbered.items()}
         for place, picks, instead in self._complete(key, members):
             if instead and not due:
                 self.touched |= {old for old in instead if old in self.shown}
                 continue
             for old in instead:
                 self._drop(old)
-            number = next((numbers[old] for old in instead if old in numbers), self.next - 1)
-            numbers[place] = number
-            expected = self._expected(members, picks, number) if read_as == {"order"} else members
-            lost = self._lost(expected, number)
+            number = next((number_of[old] for old in instead if old in number_of), self.numbers.next - 1)
+            number_of[place] = number
+            expected = self.numbers.expected(members, picks, number) if read_as == {"order"} else members
+            lost = self.numbers.lost(expected, number)
             self._show(JointWindow(place, picks, coverage_of(key, (place, picks), expected, gaps, lost), within))
             # rows of windows that may be joined are identified by their start, others by both bounds
             same = [old for old in instead if old == place or (read_as == {"overlap"} and old[1] == place[1])]
@@ -216,9 +187,9 @@ class PunctuationWindows:
         lacking = {place for place in self.lacking if place[2] > past.get(place[0], NEVER_US)}
         for place in sorted((self.touched | lacking) - closing.keys() - revising.keys()) if due else ():
             picks, before = self.shown[place]
-            number = numbers.get(place, -1)
-            expected = self._expected(members, picks, number) if read_as == {"order"} else members
-            coverage = coverage_of(key, (place, picks), expected, gaps, self._lost(expected, number))
+            number = number_of.get(place, -1)
+            expected = self.numbers.expected(members, picks, number) if read_as == {"order"} else members
+            coverage = coverage_of(key, (place, picks), expected, gaps, self.numbers.lost(expected, number))
             if coverage != before or place in self.touched:
                 self._show(JointWindow(place, picks, coverage, within))
                 revising[place] = None
@@ -276,7 +247,7 @@ class PunctuationWindows:
         """Yields the windows that are complete, in order of time."""
         read_as = interpretations(members)
         if read_as == {"order"}:
-            self._count_from(key, members)
+            self.numbers.count_from(key, members, self.known)
             yield from self._returned(key, members)
             yield from self._ordered(key, members)
             return
@@ -318,77 +289,45 @@ class PunctuationWindows:
             self._drop(place)
         return stale
 
-    def _count_from(self, key: QueryKey, members: Members) -> None:
-        """Find the number of each node's first window of this revision.
-
-        Its number is 0 at a node that has served the revision from the beginning. At others it is found once the
-        node's frontier has reached the end of such a window, because rows may arrive out of order.
-        """
-        for node, (group, view) in members.items():
-            # a line of the node that is left out may still have the number: only `skip` goes on without it
-            closed_us = view.frontier_us if group.cut.skips else min(view.frontier_us, *view.leaves.distinct())
-            closed = (number for window, number in self.known.get(node, {}).items() if window[1] <= closed_us)
-            self.passed[node] = max(self.passed.get(node, -1), *closed, -1)
-            if node in self.first:
-                continue
-            self.joined.setdefault(node, self.next)
-            serving, known = view.serving[key], self.known.get(node, {})
-            numbers = [n for window, n in known.items() if window[1] <= view.frontier_us and serving.covers(*window)]
-            if serving.start_from_us is None:
-                self.first[node] = 0
-            elif numbers:
-                self.first[node] = min(numbers)
-
-    def _common(self, node: str, number: int) -> int:
-        """The number among all nodes' windows of a node's window; -1 if the node does not take part with it."""
-        after = number - self.first.get(node, number + 1)
-        return after + self.joined.get(node, 0) if after >= 0 else -1
-
-    def _expected(self, members: Members, picks: Sequence[Pick], number: int) -> Members:
-        """The nodes that are expected in a window of all nodes: those it consists of, and those that joined by then."""
-        here = {node for node, _, _ in picks}
-        return {node: of for node, of in members.items() if node in here or self.joined.get(node, 0) <= number}
-
-    def _lost(self, nodes: Iterable[str], number: int) -> set[str]:
-        """The nodes whose window with this number among those of all nodes will not come, unless it has."""
-        return {node for node in nodes if self._common(node, self.passed.get(node, -1)) > number >= 0}
-
     def leave(self, node: str) -> None:
         """Forget a node that is gone for good. If its name returns, it joins anew."""
-        for of in (self.known, self.made, self.first, self.joined, self.passed, self.ends, self.shifts):
-            of.pop(node, None)
+        self.known.pop(node, None)
+        self.numbers.leave(node)
 
     def _awaited(self, node: str, number: int) -> bool:
         """Whether a node's window may still become part of a window of all nodes. number: -1 if it has none."""
-        common = self._common(node, number)
-        return number >= 0 and (node not in self.first or common >= self.next or common in self.numbered)
+        common = self.numbers.common(node, number)
+        return number >= 0 and (
+            node not in self.numbers.first or common >= self.numbers.next or common in self.numbered
+        )
 
     def _ordered(self, key: QueryKey, members: Members) -> Iterator[Complete]:
         """Yields windows by number while every node has sent the next one, has lost it, or is left out and the query
         allows that.
         """
+        numbers = self.numbers
         own = {
-            node: {self._common(node, number): window for window, number in self.known.get(node, {}).items()}
+            node: {numbers.common(node, number): window for window, number in self.known.get(node, {}).items()}
             for node in members
         }
         while True:
-            lost = {node for node in self._lost(members, self.next) if self.next not in own[node]}
+            lost = {node for node in numbers.lost(members, numbers.next) if numbers.next not in own[node]}
             if lost == members.keys():
-                self.next = min(
-                    (n for windows in own.values() for n in windows if n > self.next), default=self.next + 1
+                numbers.next = min(
+                    (n for windows in own.values() for n in windows if n > numbers.next), default=numbers.next + 1
                 )
                 continue
             here = {
-                node: windows[self.next]
+                node: windows[numbers.next]
                 for node, windows in own.items()
-                if self.next in windows and windows[self.next][1] <= members[node][1].frontier_us
+                if numbers.next in windows and windows[numbers.next][1] <= members[node][1].frontier_us
             }
             lacking = own.keys() - here.keys()
             awaited = [members[node] for node in lacking - lost]
             if not here or not all(group.cut.skips and view.stuck for group, view in awaited):
                 return
             picks = tuple((node, *window) for node, window in here.items())
-            number, self.next = self.next, self.next + 1
+            number, numbers.next = numbers.next, numbers.next + 1
             if all(members[node][1].serving[key].covers(start, end) for node, start, end in picks):
                 made = self._whole(picks)
                 if lacking:
@@ -399,7 +338,7 @@ class PunctuationWindows:
         """Yields shown windows that lacked a node, once the window of that node has come."""
         for node, (_, view) in members.items() if self.numbered else ():
             for window, number in sorted(self.known.get(node, {}).items(), key=lambda one: one[1]):
-                number = self._common(node, number)
+                number = self.numbers.common(node, number)
                 old = self.numbered.get(number)
                 if old is None or window[1] > view.frontier_us or not view.serving[key].covers(*window):
                     continue
@@ -449,10 +388,7 @@ class PunctuationWindows:
     def snapshot(self) -> dict[str, object]:
         return {
             "known": [[node, [[*window, number] for window, number in of.items()]] for node, of in self.known.items()],
-            "made": dict(self.made),
-            "next": self.next,
-            "first": dict(self.first),
-            "joined": dict(self.joined),
+            **self.numbers.snapshot(),
             "shown": [
                 [list(place), [list(pick) for pick in picks], list(cover.expected), [list(m) for m in cover.missing]]
                 for place, (picks, cover) in self.shown.items()
@@ -461,9 +397,6 @@ class PunctuationWindows:
             "merged": self.merged.snapshot(),
             "numbered": [[number, list(place)] for number, place in self.numbered.items()],
             "withdrawn": [list(place) for place in sorted(self.withdrawn)],
-            "passed": dict(self.passed),
-            "ends": dict(self.ends),
-            "shifts": dict(self.shifts),
             "revised": self.revised_us,
             "floors": dict(self.floors),
         }
@@ -479,20 +412,13 @@ class PunctuationWindows:
         }
         made = cls(
             {node: {(start, end): number for start, end, number in windows} for node, windows in state["known"]},
-            dict(state["made"]),
-            state["next"],
-            # older versions counted from 0 at every node; if that gave no window yet, the first one is looked for now
-            dict(state.get("first", dict.fromkeys(state["made"] if state["next"] else (), 0))),
-            dict(state.get("joined", {})),
+            WindowNumbers.restore(state),
             touched={(node, start, end) for node, start, end in state["touched"]},
             revised_us=state["revised"],
             floors=dict(state["floors"]) if "floors" in state else {"": state["floor"]},  # of older versions: one
             merged=MergedMarkers.restore(state["merged"]),
             numbered={number: (node, start, end) for number, (node, start, end) in state["numbered"]},
             withdrawn={(node, start, end) for node, start, end in state["withdrawn"]},
-            passed=dict(state.get("passed", {})),  # not in states of older versions
-            ends=dict(state.get("ends", {})),  # likewise
-            shifts=dict(state.get("shifts", {})),  # likewise
         )
         for place, (picks, coverage) in shown.items():
             made._show(JointWindow(place, picks, coverage, within=False))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MOST_SECTIONS, earliest_start
+from edge_agent.algebra.earliest_start import earliest_start
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MOST_SECTIONS
 from edge_agent.algebra.gap_scope import has_times
 from edge_agent.errors import WireError
 from edge_agent.wire import fields, members, sections

@@ -21,8 +21,8 @@ import numpy as np
 
 from cloud_job import spark_session
 from cloud_job.delta import tables
-from cloud_job.delta.integrity.durable import LOG
 from cloud_job.delta.retention import Kept
+from cloud_job.delta.table_folders import LOG
 from cloud_job.delta.upkeep import Upkeep
 from cloud_job.ingest.landing_loop import LandingLoop
 from cloud_job.spark import decision_checkpoint

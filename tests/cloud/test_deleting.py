@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from cloud_job.spark.job import Job
+from cloud_job.spark.read_files import ReadFiles
 from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
@@ -19,12 +18,13 @@ if TYPE_CHECKING:
 
 def test_a_landing_file_that_cannot_be_deleted_is_named_in_one_line(tmp_path: Path) -> None:
     """Each start of the root deletes the files of the last decision: it ended with a traceback."""
-    job: Any = SimpleNamespace(settings=SimpleNamespace(landing=str(tmp_path)))
+    read = ReadFiles(tmp_path)
     stuck = tmp_path / "00000001.cborseq"
     stuck.mkdir()  # for an administrator too, a folder is no file to delete
     (tmp_path / "00000002.cborseq").touch()
+    read.resume(["00000002.cborseq", "00000003.cborseq", stuck.name])
     with pytest.raises(PortError, match=f"cannot delete the landing file {stuck}: "):
-        Job._remove(job, ["00000002.cborseq", "00000003.cborseq", stuck.name])
+        read.delete()
     assert [path.name for path in tmp_path.iterdir()] == [stuck.name]
 
 

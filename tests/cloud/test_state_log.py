@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 
 from cloud_job.delta import maintain
 from cloud_job.delta.expiring import over
-from cloud_job.spark import decision_checkpoint, state_log
-from cloud_job.spark import job as job_module
+from cloud_job.spark import decision_checkpoint, read_files, state_log
 from cloud_job.spark.job import JobSettings
 from cloud_job.spark.state_log import AGAIN_S, BatchInput, Rules, StateLog
 from edge_agent.algebra.frame import MAX_HORIZON_US, Serving
@@ -325,7 +324,7 @@ def test_a_run_that_ends_in_a_quiet_time_takes_its_files_again(
 def test_what_waits_in_a_quiet_time_has_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, at_most: float
 ) -> None:
-    monkeypatch.setattr(job_module, bound, at_most)
+    monkeypatch.setattr(read_files, bound, at_most)
     kept = run(tmp_path, rounds(60, 2, range(2, 60)), set())
     longest = max(len(row["files"]) for row in kept.batches)
     assert longest == {"IDLE_FILES": 8, "IDLE_BYTES": 2, "IDLE_S": 1}[bound]

@@ -57,4 +57,4 @@ def test_the_root_passes_over_such_a_row() -> None:
     windows = PunctuationWindows()
     windows.add_markers("bad", [*NO_MARKER, "|3"], [S] * (len(NO_MARKER) + 1), [2 * S] * (len(NO_MARKER) + 1))
     assert windows.known == {"bad": {(S, 2 * S): 3}}
-    assert windows.made == {"bad": 3}
+    assert windows.numbers.made == {"bad": 3}

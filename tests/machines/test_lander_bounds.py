@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, earliest_start
+from edge_agent.algebra.earliest_start import earliest_start
+from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.epochs import frames_ahead, landed_ranges

@@ -27,6 +27,7 @@ from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.session_tracker import OpenSessions
 from edge_agent.root.punctuation_state import PunctuationWindows
+from edge_agent.root.window_numbers import WindowNumbers
 from edge_agent.wire import snapshot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender
 
@@ -133,10 +134,7 @@ def test_windows_between_markers_of_a_query() -> None:
     place = ("", 1, 2)
     marked = PunctuationWindows(
         {"a": {(3, 4): 5}},
-        {"a": 6},
-        7,
-        {"a": 8},
-        {"a": 9},
+        WindowNumbers({"a": 6}, 7, {"a": 8}, {"a": 9}, {"a": 14}, {"a": 15}, {"a": 16}),
         {place: ((("a", 1, 2),), Coverage(("a", "b"), (("b", "behind"),)))},
         {place},
         {place},
@@ -144,12 +142,10 @@ def test_windows_between_markers_of_a_query() -> None:
         {"": 1},
         numbered={11: place},
         withdrawn={("", 12, 13)},
-        passed={"a": 14},
-        ends={"a": 15},
-        shifts={"a": 16},
         _reach={"a": 2},
     )
     marked.merged.add(1, "start")
+    set_fields(marked.numbers)
     known = set_fields(marked, without=("_fresh",))  # of one step
     again = PunctuationWindows.restore(snapshot.loads(snapshot.dumps(marked.snapshot())))
     assert again.merged.snapshot() == marked.merged.snapshot()

@@ -1,4 +1,4 @@
-"""What SQLite is told about power cuts. What a cut really leaves: tests/processes/test_powercut.py."""
+"""Settings of SQLite for power cuts. What a cut really leaves: tests/faults/test_powercut.py."""
 
 from __future__ import annotations
 

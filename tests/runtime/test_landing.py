@@ -13,7 +13,7 @@ import pytest
 from edge_agent.algebra.frame import Birth, Frame
 from edge_agent.config import topics
 from edge_agent.config.node_file.settings import parse
-from edge_agent.machines import lander as rules
+from edge_agent.machines.downlink.epochs import frames_ahead
 from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
 from edge_agent.ports.journal import NAME
 from edge_agent.runtime.lander import LanderLoop
@@ -212,7 +212,7 @@ def test_a_spool_that_was_lost_or_is_an_older_copy_is_in_the_landers_status(
 
 def test_a_deleted_journal_stops_no_child_and_births_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """protocol 3.8 (j), 2.2: what comes next is ahead of no hole; an epoch waits as a whole for the one it names."""
-    monkeypatch.setattr(rules, "MOST_FRAMES", 3)
+    monkeypatch.setattr(frames_ahead, "MOST_FRAMES", 3)
     lander = Lander(tmp_path)
     lander.hears(*range(9))
     lander.close()

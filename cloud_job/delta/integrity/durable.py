@@ -11,14 +11,11 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 from urllib.parse import unquote
 
 from cloud_job.delta.integrity import durable_versions, foreign_commits
-from cloud_job.delta.table_folders import vector_of
+from cloud_job.delta.table_folders import commit_of, vector_of, versions_in
 from cloud_job.delta.tables import TABLES, Place
-
-LOG: Final = "_delta_log"
 
 
 class DurableTables:
@@ -38,11 +35,11 @@ class DurableTables:
         noted = durable_versions.read(place)
         for table in TABLES:
             folder = self._folders[table.name] = Path(place.path(table))
-            numbers = sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
+            numbers = versions_in(folder)
             self._next[table.name] = (numbers[-1] if numbers else -1) + 1
             for number in numbers if durable_versions.MARKED in noted and table.name in noted else ():
                 if number > noted[table.name]:
-                    commit = _commit(folder, number)
+                    commit = commit_of(folder, number)
                     with suppress(ValueError):  # not text, or cut short: torn_commits.py has looked at it
                         foreign_commits.check(place, table, commit, _lines(commit))
         self._note()
@@ -56,7 +53,7 @@ class DurableTables:
         for table in TABLES if self._folders else ():
             name, folder = table.name, self._folders[table.name]
             number = self._next[name]
-            while (commit := _commit(folder, number)).exists():
+            while (commit := commit_of(folder, number)).exists():
                 lines = _lines(commit)
                 foreign_commits.check(self._place, table, commit, lines)
                 _sync_commit(folder, commit, lines)
@@ -69,12 +66,8 @@ class DurableTables:
             self._note()
 
     def _note(self) -> None:
-        versions = {name: number - 1 for name, number in self._next.items() if number}
-        durable_versions.write(self._place, {**versions, durable_versions.MARKED: 1})
-
-
-def _commit(folder: Path, number: int) -> Path:
-    return folder / LOG / f"{number:020d}.json"
+        durable = {name: number - 1 for name, number in self._next.items() if number}
+        durable_versions.write(self._place, {**durable, durable_versions.MARKED: 1})
 
 
 def _lines(commit: Path) -> list[str]:

@@ -26,13 +26,12 @@ from urllib.parse import unquote
 
 from cloud_job.delta.integrity import durable_versions
 from cloud_job.delta.integrity.durable import sync_path
-from cloud_job.delta.table_folders import vector_of
+from cloud_job.delta.table_folders import LOG, commit_of, vector_of, versions_in
 from cloud_job.delta.tables import TABLES, Place, Table
 from edge_agent.errors import PortError
 
 log = logging.getLogger("headwater.root")
 
-LOG: Final = "_delta_log"
 LAST: Final = "_last_checkpoint"
 LOOKED_AT: Final = 20  # newest commits of a table that change rows are checked, and all between; a step makes fewer
 SUMMED_BYTES: Final = 64 * 1024 * 1024  # of a larger file, only the size and the first and last bytes are checked
@@ -60,17 +59,13 @@ def repair(place: Place) -> int:
         raise PortError(f"cannot check the tables: {where}: {err.strerror}; look at the disk") from err
 
 
-def _numbers(folder: Path) -> list[int]:
-    return sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
-
-
 def _first_torn(place: Place, table: Table, durable: int) -> int:
     """The lowest torn commit of a table; the next number if none is. Renames nothing.
 
     durable: a version that is noted as durable; -1: none. Raises: PortError as `repair`.
     """
     folder = Path(place.path(table))
-    numbers = _numbers(folder)
+    numbers = versions_in(folder)
     first, later, changes = numbers[-1] + 1 if numbers else 0, set[str](), 0
     if first <= durable and (folder / LOG).is_dir():  # a table without a folder was deleted: deleted_tables.py
         raise PortError(
@@ -80,7 +75,7 @@ def _first_torn(place: Place, table: Table, durable: int) -> int:
     for number in range(first - 1, numbers[0] - 1 if numbers else -1, -1):
         if changes == LOOKED_AT:
             break
-        actions = _actions(_commit(folder, number))  # None if the commit is missing too: Delta needs all numbers
+        actions = _actions(commit_of(folder, number))  # None if the commit is missing too: Delta needs all numbers
         damaged = _damaged(folder, number, actions, later)
         if damaged is None:
             later |= {remove["path"] for remove in _of(actions or [], "remove")}
@@ -106,7 +101,7 @@ def _first_torn(place: Place, table: Table, durable: int) -> int:
 def _damaged(folder: Path, number: int, actions: list[dict[str, Any]] | None, later: set[str]) -> Path | None:
     """A damaged file of a commit, None if all are whole. later: paths of files that a later commit has removed."""
     if actions is None:
-        return _commit(folder, number)
+        return commit_of(folder, number)
     for add in _of(actions, "add"):
         if add["path"] in later:
             continue
@@ -132,12 +127,12 @@ def _begins(folder: Path, oldest: int, first: int) -> bool:
 
 def _repair(folder: Path, first: int) -> int:
     """Rename the commits of a table from `first` on, and what belongs to them. Returns how many."""
-    numbers = _numbers(folder)
+    numbers = versions_in(folder)
     torn = [number for number in numbers if number >= first]
     _checkpoints(folder / LOG, first)
     _summaries(folder / LOG, first)
     for number in reversed(torn):
-        _set_aside(_commit(folder, number))
+        _set_aside(commit_of(folder, number))
     for sums in (folder / LOG).glob(".*.crc"):  # checksums without a file: Hadoop would apply them to the next file
         if not sums.with_name(sums.name[1 : -len(".crc")]).exists():
             sums.unlink()
@@ -290,10 +285,6 @@ def _drop_bad_sums(path: Path) -> bytes | None:
             return sums  # perhaps of more blocks than the file has: then the file is cut short, and `_sound` says so
     beside.unlink(missing_ok=True)
     return None
-
-
-def _commit(folder: Path, number: int) -> Path:
-    return folder / LOG / f"{number:020d}.json"
 
 
 def _set_aside(path: Path) -> None:

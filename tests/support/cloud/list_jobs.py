@@ -31,7 +31,7 @@ class ListJob(Job):
         rows = self._last()
         if rows:
             self.decider, self.state, self.parts = self._recalled(rows)
-            self._files = frozenset(rows[-1]["files"])
+            self._read.resume(rows[-1]["files"])
 
     def _last(self) -> Any:
         if not self.kept.batches:

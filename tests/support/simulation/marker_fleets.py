@@ -107,7 +107,7 @@ class MarkedFleet(Fleet):
         apart = self._never_whole(root)
         rows = (row for row in final.values() if not row.withdrawn and (row.query, row.start, row.end) not in apart)
         shown = {(r.query, r.node, r.key, r.start, r.end): r for r in rows}
-        want = self.rows_wanted({key.query: of.joined for key, of in root.root.state.markers.windows.items()})
+        want = self.rows_wanted({key.query: of.numbers.joined for key, of in root.root.state.markers.windows.items()})
         out += [f"missing {place}" for place in want if place not in shown]
         out += [f"extra {place}" for place in shown if place not in want]
         for place in want.keys() & shown.keys():
@@ -130,7 +130,7 @@ class MarkedFleet(Fleet):
         for key, of in root.root.state.markers.windows.items():
             for number, place in of.numbered.items():
                 away = marks.keys() - {node for node, _, _ in of.shown[place][0]} if place in of.shown else ()
-                if any(of.joined.get(node, 0) + max(len(marks[node]) - 1, 0) <= number for node in away):
+                if any(of.numbers.joined.get(node, 0) + max(len(marks[node]) - 1, 0) <= number for node in away):
                     out.add((key.query, *place[1:]))
         return out
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from edge_agent.algebra.frame import Flush, Frame, earliest_start
+from edge_agent.algebra.earliest_start import earliest_start
+from edge_agent.algebra.frame import Flush, Frame
 from edge_agent.algebra.gap_scope import has_times
 from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.epochs.counting import Counting

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap, earliest_start
+from edge_agent.algebra.earliest_start import earliest_start
+from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap
 from edge_agent.algebra.gap_scope import of_all_groups
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
