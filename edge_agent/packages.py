@@ -49,7 +49,10 @@ def _may_bring(folder: str, group: str) -> bool:
     """Whether a folder of sys.path is an archive, or contains a distribution with entry points of the group."""
     wanted = f"[{group}]"
     files = (file for kind in ("dist", "egg") for file in Path(folder).glob(f"*.{kind}-info/entry_points.txt"))
-    return Path(folder).is_file() or any(wanted in file.read_text("utf-8", "replace") for file in files)
+    try:
+        return Path(folder).is_file() or any(wanted in file.read_text("utf-8", "replace") for file in files)
+    except OSError:  # this user may not read it: Python, too, imports nothing from it
+        return False
 
 
 def install(*, edge: bool = False) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +130,17 @@ def points(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[EntryPoint]]:
     monkeypatch.setattr(packages, "_guards", [])
     monkeypatch.setattr(windows, "REFUSED", {})
     return found
+
+
+def test_a_folder_that_this_user_may_not_read_brings_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `sudo -u`, with a PYTHONPATH of another user: every command ended in a traceback."""
+
+    def closed(path: object, *_args: object, **_options: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "closed")])
+    monkeypatch.setattr(os, "stat", closed)
+    assert packages.load("headwater.aggregates", object) == ([], {})
 
 
 def test_objects_of_the_wanted_type_are_loaded_in_the_order_of_names(points: dict[str, list[EntryPoint]]) -> None:

@@ -37,8 +37,9 @@ TOOK_EFFECT: Final = (
 def root_book(folder: str, name: str = "root") -> RootBook:
     """Build the root's book from the tables in `folder`. name: the root's id in its children. Raises: PortError."""
     last = _select(folder, "ops.batches", "select number, state from t order by number desc limit 1").to_pylist()
-    if not last:
-        return RootBook(name)
+    if not last:  # the root has decided nothing yet: all readings are on their way, if there are no rows either
+        rows = _select(folder, MESSAGES, "select count(*) as n from t")["n"][0].as_py()
+        return RootBook(name, applied=None if rows else {})
     base = state_log.base_of(last[0]["state"], last[0]["number"])
     asked = f"select number, owner, work, state from t where number >= {base} order by number"  # noqa: S608 - a number
     batches = _select(folder, "ops.batches", asked).to_pylist()

@@ -18,6 +18,7 @@ from edge_agent.config.node_file.node_tables import ROLES, ROOT_ID
 from edge_agent.config.node_file.sample import sample, sample_gateway_file
 from edge_agent.config.node_file.settings import DEFAULT_FILE, parse
 from edge_agent.errors import ConfigError
+from edge_agent.ports.sqlite_file import real_path
 
 HELP = "Write settings with comments to start from: each key of the role, its default, and the reason for it."
 EXAMPLES = """\
@@ -58,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
     default = NAME if args.for_image else DEFAULT_FILE
     if args.file == DEFAULT_FILE:
         args.file = default
-    shown = default if args.file == "-" else args.file
+    shown = default if args.file == "-" else printable(args.file)  # stands in a comment, which is one line
     chosen = {"id": name, "broker": args.broker, "parent": ROOT_ID if args.parent is None else args.parent}
     # parse the text first, so that nothing is written if an id or address is wrong
     if args.for_image:
@@ -93,8 +94,11 @@ def _write(file: Path, text: str, *, force: bool, secret: bool) -> None:
     """
     if file.is_dir():
         raise ConfigError(f"{file} is a directory; name a file in it")
+    if file.exists() and not file.is_file():  # it would become a plain file: /dev/null for the whole machine
+        raise ConfigError(f"{file} is no plain file, but a device, pipe or socket; name another")
     if file.exists() and not force:
         raise ConfigError(f"{file} exists; --force overwrites it, or name another file")
+    file = real_path(file)  # whoever reads the target of a link reads the new text
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         scratch.touch(0o600 if secret else 0o666)  # gateway.toml will have a Wi-Fi password and a token

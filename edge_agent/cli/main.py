@@ -132,6 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return BROKEN_PIPE
     except OSError as err:
+        if err.errno == errno.ENOENT and err.filename is None:  # only of os.getcwd, which has no file to name
+            return complain("the current folder was deleted; go to another one", UNAVAILABLE)
         if err.errno not in FULL:
             raise
         _drop_output()

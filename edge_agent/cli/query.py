@@ -71,7 +71,7 @@ def folder_of(args: argparse.Namespace) -> str:
     from edge_agent.config.node_file.settings import load
 
     for name in CONFIGS:
-        if Path(name).exists():
+        if os.path.exists(name):  # noqa: PTH110 - Path.exists raises where this user may not look
             settings = load(name)
             if settings.node.role == "root":
                 if catalog := settings.root.catalog:

@@ -74,7 +74,13 @@ class SqliteFile:
         return self._db
 
     def take(self) -> None:
-        """Lock out other processes. Raises: PortError if one uses the file, or folder or lock cannot be written."""
+        """Lock out other processes.
+
+        Raises: PortError if one uses the file, folder or lock cannot be written, or the path is no plain file.
+        """
+        if os.path.exists(self.path) and not os.path.isfile(self.path):  # noqa: PTH110, PTH113 - they raise nothing
+            # SQLite says `disk I/O error` of a device, and a log and reserve would lie beside it, in /dev
+            raise PortError(f"{self.what} is no plain file, but a folder, device or pipe: choose another path")
         try:
             self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             if self._lock is None:

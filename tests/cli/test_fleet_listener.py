@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +92,38 @@ def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigError, match="--user and --password-file") as refused:
         link_of(parser.parse_args(["--broker", "mqtt://ops:s3cret@127.0.0.1:1"]))
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--password-file", "FILE"], "--password-file: there is a password without a user; add --user NAME"),
+        (["--broker", "mqtts://h", "--key-file", "FILE"], "--key-file: there is a key without a certificate"),
+        (["--ca-file", "FILE"], "--ca-file: mqtt://127.0.0.1:1883 is not TLS; use mqtts://..."),
+        (["--user", "ops", "--password-file", "FILE/none"], "FILE/none: Not a directory"),
+        (["--broker", "mqtts://h", "--ca-file", "FILE"], "FILE: wanted certificates, as PEM ("),
+    ],
+)
+def test_files_that_cannot_serve_are_refused_before_the_broker_is_asked(
+    words: list[str], why: str, tmp_path: Path
+) -> None:
+    """They were left out without a word, or it was said that no broker runs. Settings files refuse them, too."""
+    file = tmp_path / "file"
+    file.write_text("no certificate")
+    parser = argparse.ArgumentParser()
+    add_broker(parser)
+    with pytest.raises(ConfigError) as refused:
+        link_of(parser.parse_args([word.replace("FILE", str(file)) for word in words]))
+    assert str(refused.value).startswith(why.replace("FILE", str(file)))
+
+
+def test_certificates_may_be_for_one_of_several_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_agent.cli.support.broker_listener.tls_context", lambda _link: None)
+    parser = argparse.ArgumentParser()
+    add_broker(parser)
+    parser.add_argument("--also", action="append")
+    words = ["--broker", "mqtt://hall", "--also", "mqtts://cloud", "--ca-file", "ca.pem"]
+    assert link_of(parser.parse_args(words)).url == "mqtt://hall"
 
 
 def test_help_takes_any_address_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import subprocess
@@ -165,3 +166,57 @@ def test_what_the_terminal_cannot_show_is_escaped_as_in_json(encoding: str, tmp_
     (tmp_path / os.fsdecode(name)).write_bytes(made)
     (checked,) = json.loads(output("check", "--json", name).decode(encoding))
     assert checked["file"] == os.fsdecode(name)
+
+
+def test_init_never_takes_the_place_of_a_device_or_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`headwater init --force /dev/null`, as root, made a plain file of the machine's /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert front.main(["init", "--force", str(pipe)]) == 2
+    assert pipe.is_fifo()
+    why = "is no plain file, but a device, pipe or socket; name another"
+    assert capsys.readouterr().err == f"headwater: {pipe} {why}\n"
+
+
+def test_init_force_writes_the_file_that_a_link_names(tmp_path: Path) -> None:
+    """The link was replaced, and the file that a service reads stayed as it was."""
+    link, named = tmp_path / "link.toml", tmp_path / "etc" / "headwater.toml"
+    named.parent.mkdir()
+    link.symlink_to(named)
+    for words in (["--id", "a"], ["--id", "b", "--force"]):  # a new file, an existing one
+        assert front.main(["init", *words, str(link)]) == 0
+        assert link.is_symlink()
+        assert load(named).node.id == words[1]
+
+
+def test_init_takes_a_file_name_with_a_line_break(tmp_path: Path) -> None:
+    named = tmp_path / "a\nb.toml"
+    assert front.main(["init", "--id", "a", str(named)]) == 0
+    assert load(named).node.id == "a"
+
+
+@pytest.mark.parametrize("words", [["broker-config", "b"], ["query", "--tables", "t"]])
+def test_a_current_folder_that_was_deleted_is_one_line(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    try:
+        assert front.main(words) == 3
+    finally:
+        tmp_path.mkdir()  # monkeypatch goes back from it
+    assert capsys.readouterr().err == "headwater: the current folder was deleted; go to another one\n"
+
+
+def test_a_settings_file_that_may_not_be_seen_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after `sudo -u headwater headwater query` in /root: the former test for the file raised PermissionError."""
+
+    def closed(path: object, *_args: object, **_options: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.delenv("HEADWATER_TABLES", raising=False)
+    monkeypatch.setattr(os, "stat", closed)
+    assert front.main(["query"]) == 2
+    assert capsys.readouterr().err.startswith("headwater: no folder of tables: ")

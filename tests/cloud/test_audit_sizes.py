@@ -14,6 +14,7 @@ from cloud_job.audit import root_book
 from cloud_job.delta import driver_rows, tables
 from cloud_job.delta.tables import Place
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.root.books import audit
 
 FRAMES = 400
 STATE: Any = SimpleNamespace(
@@ -73,3 +74,19 @@ def test_tables_without_a_frame_that_took_effect_have_no_readings(tmp_path: Path
     folder = written(tmp_path, [part("gw-1", 1)])
     for state in (SimpleNamespace(applied={}, owners=[]), SimpleNamespace(applied={}, owners=[(0, "a")])):
         assert root_book._stored(folder, state) == ({}, (), 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rows", "applied", "unknown"),
+    [([], {}, []), ([part("gw-1", 1)], None, ["ops.batches: no decision counts the readings in bronze.messages"])],
+)
+def test_a_root_that_has_decided_nothing_has_all_readings_still_before_it(
+    tmp_path: Path, rows: list[dict[str, object]], applied: object, unknown: list[str]
+) -> None:
+    """Its empty tables were `0 rows of an older version`, for which nothing could be proved."""
+    folder = written(tmp_path, rows)
+    empty = pa.Table.from_pylist([], schema=driver_rows.arrow_schema(tables.BATCHES))
+    write_deltalake(Path(Place(folder).path(tables.BATCHES)), empty)
+    book = root_book.root_book(folder)
+    assert book.applied == applied
+    assert audit(book, []).unknown == unknown

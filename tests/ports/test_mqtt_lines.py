@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from edge_agent.errors import PortError
 from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.dial import tls_context
 from edge_agent.ports.mqtt.link import Down, Link, Subscribed, Taken, Up
 from tests.support.fakes import Mosquitto, free_port
 from tests.support.ports.connections import QUICK, Net, link
@@ -274,6 +276,27 @@ def test_a_certificate_is_who_one_is(net: Net, brokers: Callable[..., Mosquitto]
     net.until(lambda: net.count(nobody, Down) >= 5)
     assert not net.of(nobody, Up)
     assert {down.why for down in net.of(nobody, Down)} == {"TLS: the broker reports: certificate required"}
+
+
+def test_a_file_that_tls_cannot_use_is_named(certificates: Path, tmp_path: Path) -> None:
+    """`mqtts://broker: Permission denied`, or `[SSL] PEM lib (_ssl.c:3905)`, said neither which file nor what to do."""
+    key, other, garbage = certificates / "gw-1.key", certificates / "other.pem", tmp_path / "garbage"
+    garbage.write_bytes(b"\xff" * 100)
+    locked = tmp_path / "locked.key"
+    subprocess.run(["openssl", "ec", "-in", key, "-out", locked, "-aes128", "-passout", "pass:x"], check=True)
+    good = Link("mqtts://127.0.0.1:1", "gw-1", ca_file=certificates / "ca.pem", cert_file=certificates / "gw-1.pem")
+    assert tls_context(replace(good, key_file=key)).get_ca_certs()
+    pair = f"{good.cert_file} and {{}}: wanted a certificate and its key, as PEM, without a pass phrase ("
+    for wrong, why in (
+        (replace(good, ca_file=garbage), f"{garbage}: wanted certificates, as PEM ("),
+        (replace(good, ca_file=tmp_path), f"{tmp_path}: Is a directory"),
+        (replace(good, key_file=tmp_path / "none"), f"{tmp_path}/none: No such file or directory"),
+        (replace(good, key_file=other), pair.format(other)),
+        (replace(good, key_file=locked), pair.format(locked)),
+    ):
+        with pytest.raises(PortError) as refused:
+            tls_context(wrong)
+        assert str(refused.value).startswith(why)
 
 
 def test_a_certificate_that_comes_later_is_found_soon(

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def test_links_in_a_circle_are_one_clear_line(tmp_path: Path) -> None:
     path.symlink_to(path)
     with pytest.raises(PortError, match=f"cannot use the spool {path}"):
         reopened(path).open()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_folder_in_place_of_a_spool_is_named_and_nothing_is_left_beside_it(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """A spool named /dev/null left a log and 4 MB in /dev at each start, and said `disk I/O error`."""
+    path = tmp_path / "spool.db"
+    make(path)
+    with pytest.raises(PortError, match="is no plain file, but a folder, device or pipe"):
+        reopened(path).open()
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def another_program(path: Path) -> None:

@@ -15,6 +15,7 @@ from edge_agent.config.checking.checker import Report
 from edge_agent.config.checking.value_types import Url, without_credentials
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.dial import read_password, tls_context
 from edge_agent.ports.mqtt.link import REFUSED_CODE, Down, Link, Messages, Subscribed, Up
 from edge_agent.ports.mqtt.packets import RETAIN, Message, RefusedPublish
 from edge_agent.ports.waiter import Waiter
@@ -51,8 +52,11 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
 
 
 def link_of(args: argparse.Namespace) -> Link:
-    """The link for these options, with a client id that no node uses. Raises: ConfigError."""
-    return Link(
+    """The link for these options, with a client id that no node uses.
+
+    Raises: ConfigError, also for files that cannot serve, as settings files do.
+    """
+    link = Link(
         url=broker_address(args.broker, "--broker"),
         client_id=args.user or f"headwater-{secrets.token_hex(6)}",
         user=args.user,
@@ -62,6 +66,26 @@ def link_of(args: argparse.Namespace) -> Link:
         key_file=args.key_file,
         connect_timeout_s=5.0,
     )
+    _check_files(link, secure=any(url.startswith("mqtts") for url in (link.url, *(getattr(args, "also", None) or ()))))
+    return link
+
+
+def _check_files(link: Link, *, secure: bool) -> None:
+    """Check the password, certificates and key of a link. secure: one of the brokers has TLS. Raises: ConfigError."""
+    if link.password_file is not None and link.user is None:
+        raise ConfigError("--password-file: there is a password without a user; add --user NAME")
+    if link.key_file is not None and link.cert_file is None:
+        raise ConfigError("--key-file: there is a key without a certificate; add --cert-file FILE")
+    for option, file in (("--ca-file", link.ca_file), ("--cert-file", link.cert_file)):
+        if file is not None and not secure:
+            raise ConfigError(f"{option}: {link.url} is not TLS; use mqtts://...")
+    try:
+        if link.password_file is not None:
+            read_password(link.password_file)
+        if secure:
+            tls_context(link)
+    except PortError as err:
+        raise ConfigError(str(err)) from err
 
 
 def broker_address(url: str, option: str) -> str:

@@ -64,12 +64,6 @@ class Dial:
             self.why = f"{self._link.url}: the certificate is not accepted: {err.verify_message}"
         except ssl.SSLError as err:
             self.why = f"{self._link.url}: {error_text(err)}"
-        except FileNotFoundError as err:  # ssl does not say which file
-            link = self._link
-            files = (file for file in (link.ca_file, link.cert_file, link.key_file) if file is not None)
-            missing = next((file for file in files if not Path(file).exists()), None)
-            self.local = missing is not None
-            self.why = f"{missing}: {err.strerror}" if missing else f"{link.url}: {err.strerror}"
         except PortError as err:
             self.why, self.local = str(err), isinstance(err.__cause__, FileNotFoundError)
         except OSError as err:
@@ -87,7 +81,7 @@ class Dial:
         host, port, tls = link.address()
         # files first, so that a missing one causes no connection
         self.password = None if link.password_file is None else read_password(link.password_file)
-        context = self._context() if tls else None
+        context = tls_context(link) if tls else None
         name: Any = host.encode() if host.isascii() else host  # a str would load the codec idna: 0.4 MB
         sock = socket.create_connection((name, port), timeout=link.connect_timeout_s)
         try:
@@ -100,13 +94,27 @@ class Dial:
         sock.setblocking(False)
         return sock
 
-    def _context(self) -> ssl.SSLContext:
-        link = self._link
+
+def tls_context(link: Link) -> ssl.SSLContext:
+    """The settings of TLS with the link's files. Raises: PortError, which names the file; ssl names none."""
+    files, wanted = [link.ca_file], "wanted certificates, as PEM"
+    try:
         context = ssl.create_default_context(cafile=link.ca_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if link.cert_file is not None:
-            context.load_cert_chain(link.cert_file, link.key_file)
-        return context
+            files = [link.cert_file, link.key_file]
+            wanted = "wanted a certificate and its key, as PEM, without a pass phrase"
+            context.load_cert_chain(link.cert_file, link.key_file, password=str)  # '': without it ssl asks the terminal
+    except (OSError, ValueError) as err:
+        used = [Path(file) for file in files if file is not None]
+        for file in used:
+            try:
+                file.open("rb").close()
+            except OSError as closed:
+                raise PortError(f"{file}: {closed.strerror or closed}") from closed
+        names = " and ".join(map(str, used))
+        raise PortError(f"{names}: {wanted} ({getattr(err, 'reason', None) or err})") from err
+    return context
 
 
 def read_password(file: Path) -> str:
