@@ -346,8 +346,11 @@ def _ms(table: Mapping[str, Any], name: str) -> int:
 
 
 def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], list[str]]:
-    if not isinstance(raw, list) or not all(isinstance(query, dict) for query in raw):
+    if not isinstance(raw, list):
         raise ConfigError("queries: wanted a list of objects")
+    for at, each in enumerate(raw):
+        if not isinstance(each, dict):
+            raise ConfigError(f"queries[{at}]: wanted an object with id, window and aggregate, got {short(repr(each))}")
     asked: dict[str, RecordedQuery] = {}
     refused = []
     for at, table in enumerate(map(_without_nulls, raw)):

@@ -163,6 +163,7 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
         ),
         ({"topology": {"m": ["n"], "n": ["m"]}}, "topology: wanted one root, got none: each node is an input"),
         ({"queries": {"id": "q"}}, "queries: wanted a list of objects"),
+        ({"queries": [QUERY, "sum"]}, r"queries\[1\]: wanted an object with id, window and aggregate, got 'sum'$"),
         ({"child_order": "a"}, "child_order: wanted a list"),
     ],
 )
