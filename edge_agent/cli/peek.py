@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Final
 
 from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
+from edge_agent.cli.support.json_lines import json_line
 from edge_agent.cli.support.message_rendering import MessageRenderer, line, shortened
 from edge_agent.cli.support.option_values import count, seconds
 from edge_agent.config.topics import PREFIX
@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
         if (args.only and fields["kind"] not in args.only) or not fnmatchcase(fields.get("node", ""), args.node):
             continue
         if args.json:
-            print(json.dumps(fields, ensure_ascii=False))
+            print(json_line(fields))
         else:
             text = line(fields) if args.rows else shortened(line(fields))
             print(f"{datetime.now().astimezone():%H:%M:%S}  {text}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE, complain
+from edge_agent.cli.support.json_lines import json_line
 from edge_agent.cli.support.progress import Progress
 from edge_agent.config.node_file.settings import bytes_of
 from edge_agent.errors import ConfigError, ProtocolError, WireError
@@ -66,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
 def _print(row: Mapping[str, Any]) -> None:
     """Print a row. What the output cannot contain, such as a file name that is no text, is escaped as JSON does."""
     try:
-        print(json.dumps(row, ensure_ascii=False))
+        print(json_line(row))
     except UnicodeEncodeError:
         print(json.dumps(row))
 

@@ -15,6 +15,7 @@ from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.main import DONE, UNAVAILABLE
+from edge_agent.cli.support.json_lines import json_line
 from edge_agent.cli.support.message_rendering import clock
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.cli.support.progress import Progress
@@ -94,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
     gateway = Simulated(sensors, queries, horizon_us=LIVE_HORIZON_US if args.live else FAR_US)
     try:
         for row in live(gateway, args.seconds) if args.live else fast(gateway, args.seconds or 60.0):
-            print(json.dumps(row, ensure_ascii=False) if args.json else text_of(row))
+            print(json_line(row) if args.json else text_of(row))
             if args.live:
                 sys.stdout.flush()
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,18 +14,19 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import MAX_HORIZON_US
+from edge_agent.algebra.punctuation.markers import MOST_WINDOWS
 from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import LATE_POLICIES, Group, Query
-from edge_agent.config.checking.checker import line_of, short
+from edge_agent.config.checking.checker import line_of, nearest, short
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.checking.durations import unit_us as unit_us_of
 from edge_agent.config.checking.foreign_json import reason
 from edge_agent.config.definitions.definitions import canonical_query, parse_recording_query, query_of
 from edge_agent.config.in_force.crosscheck import group_of, too_much
 from edge_agent.config.node_file.node_tables import LimitsTable
-from edge_agent.errors import ConfigError, NotSupported, Problem
+from edge_agent.errors import ConfigError, NotSupported, Problem, advice
 from edge_agent.recording.diagnostics import before_first, early, odd_items, rounded
 from edge_agent.recording.streams import FAR_US, KEY, ChildStream, columns, is_unicode, item_times, read_streams
 
@@ -158,10 +160,11 @@ def _recording(table: Any, name: str, source: str) -> Recording:
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {short(repr(late))}")
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
+    windows = max(len(stream.markers) for stream in streams)
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
     final = []
     for one in asked:
-        waits = late == "revise" and _final_once_formed(one.query.group, waiting_us)
+        waits = late == "revise" and _final_once_formed(one.query.group, waiting_us, windows)
         lateness_us = waiting_us if waits else late_by_us
         query = replace(one.query, source=source, lateness_us=lateness_us, late=late)
         unkeyed = replace(query, by=())
@@ -182,7 +185,9 @@ def _recording(table: Any, name: str, source: str) -> Recording:
         late_by_us,
         tuple(asked),
         tuple(f"{name}: {line}" for line in refused),
-        tuple(f"{name}: {line}" for line in _unanswered(raw, streams, asked, unit_us, scale)),
+        tuple(
+            f"{name}: {line}" for line in (*_strays(table, streams), *_unanswered(raw, streams, asked, unit_us, scale))
+        ),
     )
 
 
@@ -224,12 +229,22 @@ def _without_nulls(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _order(order: Any, children: tuple[str, ...]) -> tuple[str, ...]:
-    """The global order of children: `child_order` if present, then the others."""
+    """The global order of children with streams: those in `child_order`, if present, then the others."""
     if order is None:
         return children
     if not isinstance(order, list) or not all(isinstance(child, str) for child in order):
         raise ConfigError("child_order: wanted a list of children")
-    return (*dict.fromkeys(order), *(child for child in children if child not in order))
+    ranks = {child: rank for rank, child in reversed([*enumerate(order)])}
+    return tuple(sorted(children, key=lambda child: ranks.get(child, len(order))))
+
+
+def _strays(table: Mapping[str, Any], streams: Sequence[ChildStream]) -> Iterator[str]:
+    """Yields a line for each name in `child_order` that is no child. A child in its place is behind all others."""
+    children = dict.fromkeys(stream.child for stream in streams)
+    for name in dict.fromkeys(table.get("child_order") or ()):
+        if name not in children:
+            hint = advice(nearest(name, children) or "name children as in streams")
+            yield f"child_order: {short(repr(name))} is no child and is left out; {hint}"
 
 
 # --- tree ---------------------------------------------------------------------------------------------------------
@@ -244,19 +259,34 @@ def _tree(topology: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, 
     ):
         raise ConfigError("topology: wanted an object of node -> list of inputs")
     tree = {node: tuple(dict.fromkeys(inputs)) for node, inputs in topology.items()}
-    fed = [node for inputs in tree.values() for node in inputs]
+    fed = Counter(node for inputs in tree.values() for node in inputs)
     tree = {node: inputs for node, inputs in tree.items() if inputs or node not in fed}  # others are leaves
-    if len(fed) != len(set(fed)):
-        raise ConfigError("topology: a node has two parents")
     tops = [node for node in tree if node not in fed]
     both = [child for child in children if child in tree]
-    if len(tops) != 1 or both:
-        why = f"{both[0]} has a stream and inputs" if both else f"wanted one root, got {', '.join(tops) or 'none'}"
-        raise ConfigError(f"topology: {why}")
+    if wrong := _not_a_tree(tree, fed, tops, both):
+        raise ConfigError(f"topology: {wrong}")
     inputs = tree.pop(tops[0])
-    if not tree.keys() <= set(_below(tree, inputs)):
-        raise ConfigError("topology: a cycle of nodes")
+    if apart := tree.keys() - set(_below(tree, inputs)):
+        nodes = short(", ".join(sorted(apart)))
+        why = f"{nodes} are inputs of each other, and no input of the root; make one of them an input of it"
+        raise ConfigError(f"topology: {why}")
     return tree, (*inputs, *(child for child in children if child not in fed))
+
+
+def _not_a_tree(tree: Mapping[str, Sequence[str]], fed: Counter[str], tops: Sequence[str], both: Sequence[str]) -> str:
+    """Why the nodes are no tree, and what to do; '' if they may be one.
+
+    fed: how often each node is an input. tops: nodes that are none. both: children with inputs.
+    """
+    twice = next((node for node, many in fed.items() if many > 1), None)
+    if twice is not None:
+        one, other = [node for node, inputs in tree.items() if twice in inputs][:2]
+        return f"{short(twice)} is an input of {short(one)} and of {short(other)}; leave it in one of them"
+    if both:
+        return f"{short(both[0])} has a stream and inputs; give its readings to an input of its own"
+    if len(tops) > 1:
+        return f"wanted one root, got {short(', '.join(tops))}; add a node with these as inputs"
+    return "" if tops else "wanted one root, got none: each node is an input of another; leave one out of the inputs"
 
 
 def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str]:
@@ -282,14 +312,15 @@ def _late_by(table: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
     return lag_us + _ms(watermarks, "allowed_lateness_ms")
 
 
-def _final_once_formed(group: Group, waiting_us: int) -> bool:
+def _final_once_formed(group: Group, waiting_us: int, windows: int) -> bool:
     """Whether rows are not revised: ordered windows, and a gateway's punctuation windows if a reading begins them.
 
-    waiting_us: how late a reading may be. A gateway keeps windows between markers for MAX_HORIZON_US, no longer.
+    waiting_us: how late a reading may be. windows: most windows between markers of a child. A gateway keeps them for
+    MAX_HORIZON_US, no longer, and the last MOST_WINDOWS.
     """
     cut = group.cut
     if isinstance(cut, PunctuationCut):
-        return not cut.central and (cut.leading or waiting_us > MAX_HORIZON_US)
+        return not cut.central and (cut.leading or waiting_us > MAX_HORIZON_US or windows > MOST_WINDOWS)
     return isinstance(cut, OrderedCut)
 
 
@@ -315,8 +346,11 @@ def _ms(table: Mapping[str, Any], name: str) -> int:
 
 
 def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], list[str]]:
-    if not isinstance(raw, list) or not all(isinstance(query, dict) for query in raw):
+    if not isinstance(raw, list):
         raise ConfigError("queries: wanted a list of objects")
+    for at, each in enumerate(raw):
+        if not isinstance(each, dict):
+            raise ConfigError(f"queries[{at}]: wanted an object with id, window and aggregate, got {short(repr(each))}")
     asked: dict[str, RecordedQuery] = {}
     refused = []
     for at, table in enumerate(map(_without_nulls, raw)):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -43,12 +45,13 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
     def read(first: int, last: int, upto_item: int) -> Read:
         rows = slice(first, last)
         batch = Batch(stream.time_us[rows], stream.value[rows], stream.series[rows], recording.labels)
-        due = [marker for at, marker in waiting if at < upto_item]
-        waiting[:] = [one for one in waiting if one[0] >= upto_item]
+        due: list[Marker] = []
+        while waiting and waiting[0][0] < upto_item:
+            due.append(waiting.popleft()[1])
         return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None, markers=tuple(due))
 
     newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))[:-1]
-    waiting = _on_time(recording, stream)
+    waiting = deque(sorted(_on_time(recording, stream), key=itemgetter(0)))
     cuts = _cuts(stream.time_us, mark_before(stream.item) if marked else newest, recording.late_by_us)
     # set the frontier before the first reading, because that may be late too
     yield read(0, 0, int(stream.item[0]) if len(stream.item) else 0)

@@ -203,5 +203,6 @@ def _us(time: object, unit_us: int, child: str, at: int) -> int:
 def _time(time: object, unit_us: int, child: str, at: int) -> int:
     us = _us(time, unit_us, child, at)
     if abs(us) >= FAR_US:
-        raise ConfigError(f"streams.{child}[{at}]: time {short(repr(time))} is more than a thousand years from 0")
+        why = "is more than a thousand years from 0; correct it"
+        raise ConfigError(f"streams.{child}[{at}]: time {short(repr(time))} {why}")
     return us

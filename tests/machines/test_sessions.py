@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn, overload
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session
 from edge_agent.root.numpy.rows import Row
+from edge_agent.root.numpy.session_rows import latest_first
 from tests.support.machines.scripted_child import GRACE, SUM, S, Sender, root_of
 
 VISITS = Query("visits", 1, "door", Session(5 * S), SUM, by=("k",))
@@ -148,3 +151,30 @@ def test_a_session_made_again_still_lacks_a_member_that_holds_a_piece_of_it() ->
     root.take("b", hinted(b.send(piece(11, 13, 2.0)), None), GRACE + 4 * S)
     (again,) = root.step(GRACE + 4 * S)
     assert (told([again]), again.complete) == ([(10, 18, 3.0, 1, False)], True)
+
+
+class LookedAt(Sequence[int]):
+    """The starts 0, 10, 20 and so on. Counts how often one is read, and refuses to be copied."""
+
+    def __init__(self, many: int) -> None:
+        self.many, self.looks = many, 0
+
+    def __len__(self) -> int:
+        return self.many
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> NoReturn: ...
+    def __getitem__(self, at: int | slice) -> int:
+        assert isinstance(at, int), "a copy for each row takes the square of the sessions of a key"
+        self.looks += 1
+        return 10 * at
+
+
+def test_a_row_costs_the_same_however_many_sessions_its_key_has() -> None:
+    starts = LookedAt(1_000_000)
+    found = latest_first(starts, 5_000_004)
+    assert [next(found), next(found)] == [5_000_000, 4_999_990]
+    assert starts.looks < 25
+    assert list(latest_first([1, 2, 2, 3], 2)) == [2, 2, 1]

@@ -102,6 +102,16 @@ def test_lag_and_lateness_are_milliseconds_whatever_the_unit() -> None:
     assert parsed(unit="us", watermarks=marks).late_by_us == 25_000
 
 
+def test_a_name_in_the_order_of_children_that_is_no_child_is_one_line() -> None:
+    """A mistyped name would leave its child behind all others: first, last and count windows would differ."""
+    recording = parsed(streams={"press-1": [], "press-2": []}, child_order=["pres-2", "press-1"])
+    assert [s.child for s in recording.streams] == ["press-1", "press-2"]
+    assert recording.unanswered == ("x: child_order: 'pres-2' is no child and is left out; did you mean \"press-2\"?",)
+    (line,) = parsed(child_order=["m", "b"], topology={"root": ["m"], "m": ["a", "b"]}).unanswered
+    assert line == "x: child_order: 'm' is no child and is left out; name children as in streams"
+    assert parsed(child_order=["c", "b"], topology={"root": ["a", "c"]}).unanswered == ()
+
+
 def test_an_order_of_children_ranks_them_and_silent_leaves_are_children_too() -> None:
     recording = parsed(child_order=["b"], topology={"m": ["b", "c"], "top": ["m"]})
     assert [s.child for s in recording.streams] == ["b", "a", "c"]
@@ -129,17 +139,31 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
         ({"streams": {"a": [[1, "k", "high"]]}}, r"streams.a\[0\]: wanted a number, got 'high'"),
         ({"streams": {"a": [[1, "\ud800", 1]]}}, r"streams.a\[0\]: the key is not valid Unicode"),
         ({"streams": {"a": [[0.00001, "k", 1]]}}, "wanted a time in whole microseconds"),
-        ({"streams": {"a": [["p", 10**30]]}}, "is more than a thousand years"),
+        ({"streams": {"a": [["p", 10**30]]}}, "time 10{30} is more than a thousand years from 0; correct it$"),
         ({"streams": {"a": [[1, "k", "x" * 10**6]]}}, r"streams.a\[0\]: wanted a number, got 'x{58}…$"),
         ({"unit": "fortnight"}, "unit: wanted one of us, ms, s"),
         ({"watermarks": {"mode": "guess"}}, "watermarks.mode: wanted one of"),
         ({"watermarks": {"mode": "implicit", "implicit_lag_ms": "1s"}}, "implicit_lag_ms: wanted milliseconds"),
         ({"late_policy": "sometimes"}, "late_policy: wanted one of"),
-        ({"topology": {"m": ["a"], "n": ["b"]}}, "topology: wanted one root, got m, n"),
-        ({"topology": {"m": ["a", "b"], "n": ["a"], "root": ["m", "n"]}}, "topology: a node has two parents"),
-        ({"topology": {"a": ["b"], "root": ["a"]}}, "topology: a has a stream and inputs"),
-        ({"topology": {"m": ["n"], "n": ["m"], "root": ["a", "b"]}}, "topology: a cycle of nodes"),
+        (
+            {"topology": {"m": ["a"], "n": ["b"]}},
+            "topology: wanted one root, got m, n; add a node with these as inputs",
+        ),
+        (
+            {"topology": {"m": ["a", "b"], "n": ["a"], "root": ["m", "n"]}},
+            "topology: a is an input of m and of n; leave it in one of them$",
+        ),
+        (
+            {"topology": {"a": ["b"], "root": ["a"]}},
+            "topology: a has a stream and inputs; give its readings to an input of its own$",
+        ),
+        (
+            {"topology": {"m": ["n"], "n": ["m"], "root": ["a", "b"]}},
+            "topology: m, n are inputs of each other, and no input of the root; make one of them an input of it$",
+        ),
+        ({"topology": {"m": ["n"], "n": ["m"]}}, "topology: wanted one root, got none: each node is an input"),
         ({"queries": {"id": "q"}}, "queries: wanted a list of objects"),
+        ({"queries": [QUERY, "sum"]}, r"queries\[1\]: wanted an object with id, window and aggregate, got 'sum'$"),
         ({"child_order": "a"}, "child_order: wanted a list"),
     ],
 )

@@ -36,6 +36,17 @@ def test_sessions_of_any_gap_have_rows(days: int, tmp_path: Path, capsys: pytest
     assert (code, rows, err) == (0, [[1, 14 + days * DAY_MS, 5]], "")
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\r\n"])
+def test_a_row_is_one_line_whatever_ends_lines_in_its_key(
+    end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Readers such as str.splitlines end a line there; JSON itself escapes only some of these signs."""
+    (tmp_path / "a.json").write_text(json.dumps({"queries": [QUERY], "streams": {"a": [[1, f"x{end}y", 2]]}}))
+    assert main(["replay", str(tmp_path / "a.json")]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["key"] == f"x{end}y"
+
+
 @pytest.mark.parametrize("unit", ["s", "sec", "Seconds", "second"])
 def test_a_unit_may_be_spelt_out(unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     query = {**QUERY, "window": {"type": "tumbling", "length": 1, "unit": unit}}

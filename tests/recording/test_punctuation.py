@@ -242,3 +242,25 @@ def test_an_end_closes_the_window_that_a_start_of_another_child_began() -> None:
     window = {"type": "punctuation", "interpretation": "central"}
     told = answered({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams})
     assert by_place(told) == {("q", "", "x", 0, 10): 11, ("q", "", "x", 30, 40): 32}
+
+
+def test_revise_counts_a_reading_behind_more_windows_than_a_gateway_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 4.2: a gateway forgets all but the last MOST_WINDOWS closed windows; a recording may have more."""
+    for module in ("edge_agent.algebra.punctuation.markers", "edge_agent.recording.parser"):
+        monkeypatch.setattr(f"{module}.MOST_WINDOWS", 3, raising=False)
+    stream: list[list[Any]] = []
+    for turn in range(9):
+        stream += [["p", 10 * turn], [10 * turn + 5, "x", 1]]
+    stream += [[6, "x", 100]]
+    query = {"id": "q", "window": {"type": "punctuation", "interpretation": "bounds"}, "aggregate": "sum"}
+    given = {"queries": [query], "streams": {"a": stream}, "watermarks": {"mode": "implicit"}, "late_policy": "revise"}
+    sums = [row["value"] for row in answered(given)]
+    assert sums == [101, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_a_mistyped_name_in_the_order_of_children_is_no_child_that_windows_wait_for() -> None:
+    """docs/punctuation.md: with `order` there are only as many windows as every child has."""
+    query = {"id": "q", "window": {"type": "punctuation", "interpretation": "order"}, "aggregate": "sum"}
+    streams = {child: [["p", 0], [5, "x", 1], ["p", 10]] for child in ("press-1", "press-2")}
+    given = {"queries": [query], "streams": streams, "child_order": ["pres-2", "press-1"]}
+    assert [row["value"] for row in answered(given)] == [2]

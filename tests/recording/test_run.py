@@ -158,6 +158,20 @@ def test_a_portion_ends_before_each_reading_that_is_late_by_then() -> None:
     assert late == [5, 6, 31]
 
 
+def test_markers_leave_with_the_portion_of_their_item_or_of_the_item_that_reaches_them() -> None:
+    """protocol 4.1: also those listed after later ones, so that each is on time and none is looked at twice."""
+    stream: list[list[Any]] = [["p", 25], [10, None, 1], ["p", 5], ["p", 7], [30, None, 1], [3, None, 1], ["p", 28]]
+    given = {"queries": [], "streams": {"c": stream}, "watermarks": {"mode": "implicit"}}
+    recording = parse(json.dumps(given), "x")
+    events = [event for event in portions(recording, recording.streams[0], "s") if not isinstance(event, Add)]
+    at = {marker.time_us // 1_000: n for n, event in enumerate(events) for marker in event.markers}
+    first = {time // 1_000: n for n, event in enumerate(events) for time in event.batch.time_us.tolist()}
+    assert set(at) == {25, 5, 7, 28}
+    assert at[25] == 0
+    assert at[5] == at[7] <= first[10]
+    assert at[28] <= first[30]
+
+
 def test_a_recording_is_read_from_its_start_so_no_gap_record_says_otherwise() -> None:
     """protocol 3.1: the gap record `began` is for sources whose past is unknown."""
     given = {

@@ -9,14 +9,14 @@ valid, as in ops.queries; at a root it is not served if a reading would be in ve
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.query.key import QueryKey
-from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.text_shares import TextShares
 from edge_agent.algebra.windows import extent_us, overlap
 from edge_agent.config import topics
@@ -26,6 +26,7 @@ from edge_agent.config.in_force.rejection import revision_in
 from edge_agent.errors import ConfigError
 
 Claims = dict[str, tuple[int, int]]  # query -> (revision, since; -1: reported)
+Basis = Callable[[tuple[Aggregate, ...], int | None], tuple[str, ...]]  # the type of `basis_of`
 OF_STATES: Final = ("slice", "window", "session")  # kinds of plans whose rows contain states of functions
 PUBLISHED: Final = "published"
 MOST_KNOWN: Final = 10_000  # cached answers of `contradicts`, and as many of `fits`
@@ -95,11 +96,14 @@ def published_in(state: Mapping[str, Any] | None) -> list[Publication]:
     return [Publication.of_plain(each) for each in (state or {}).get(PUBLISHED, ())]
 
 
-def contradiction(query: Query, group: Group, plan: Plan) -> str:
-    """How the definition of a query contradicts a plan that names it; '' if it does not."""
+def contradiction(query: Query, group: Group, plan: Plan, basis: Basis = basis_of) -> str:
+    """How the definition of a query contradicts a plan that names it; '' if it does not.
+
+    basis: `basis_of`, or a cache of it for many plans.
+    """
     if query.group_at(group.node) != group:
         return f"query {query.id} revision {query.revision} is defined with another window, filter or key"
-    if plan.kind in OF_STATES and not set(basis_of(query.aggregates, plan.scale)) <= set(plan.basis):
+    if plan.kind in OF_STATES and not set(basis(query.aggregates, plan.scale)) <= set(plan.basis):
         return f"query {query.id} revision {query.revision} is defined with other functions"
     return ""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
+from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
@@ -101,13 +103,15 @@ def read_plan_of(
     shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
     known = dict(plans)
     wanted: dict[tuple[bytes, int | None], set[QueryPlace]] = {}
+    # queries that came one by one are in as many plans: what follows from the query alone is computed once
+    targets, basis = {key: target(key) for key in served}, cache(basis_of)
     for digest, (group, plan) in known.items():
         for key in plan.keys:
-            if plan.kind in KINDS and key in served and not contradiction(served[key], group, plan):
-                wanted.setdefault((digest, target(key)), set()).add(QueryPlace(*key, group.node))
+            if plan.kind in KINDS and key in served and not contradiction(served[key], group, plan, basis):
+                wanted.setdefault((digest, targets[key]), set()).add(QueryPlace(*key, group.node))
     orders: list[ReadRequest] = []
     feeding: dict[QueryPlace, list[int]] = {}
-    for number, ((digest, scale), places) in enumerate(sorted(wanted.items(), key=repr)):
+    for number, ((digest, scale), places) in enumerate(sorted(wanted.items(), key=lambda item: repr(item[0]))):
         group, plan = known[digest]
         edges = (group.cut.gap_us, group.cut.max_us)
         lifted = basis_of_all(groups.get(group, {}).values(), plan.scale) if group.cut.central else ()

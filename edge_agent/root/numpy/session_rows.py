@@ -130,7 +130,7 @@ class SessionRows:
     def _touching(self, found: Islands, key: str, low_us: int, high_us: int) -> Iterator[Row]:
         """The rows of a key and revision that touch [low, high], latest first."""
         starts = self._starts.get((found.query, found.node), {}).get(key, ())
-        for start_us in reversed(starts[: bisect_right(starts, high_us)]):
+        for start_us in latest_first(starts, high_us):
             row = self._results.stands(found.query, found.node, key, start_us)
             if row is None or row.definition_revision != found.revision:
                 continue
@@ -153,6 +153,11 @@ class SessionRows:
                 del starts[at]
                 if not starts:
                     del keys[row.key]
+
+
+def latest_first(starts: Sequence[int], upto_us: int) -> Iterator[int]:
+    """The starts up to a time, latest first. starts: non-decreasing; not copied, as one key may have a million."""
+    return (starts[at] for at in range(bisect_right(starts, upto_us) - 1, -1, -1))
 
 
 def islands(source: SessionSource, gap_us: int, max_us: int, between: tuple[int, int]) -> WindowStates | None:
