@@ -81,7 +81,7 @@ def test_a_frontier_far_from_the_rows_moves_no_row(frontier_us: int | None) -> N
 
 
 def test_rows_from_before_1970_that_may_be_repeats_spoil_no_frame_of_the_region() -> None:
-    """protocol 1.2: a loss that ended before its start was in one frame with the siblings' rows; the parent refused it."""
+    """protocol 1.2: a loss ended before its start, in one frame with rows of siblings, which the parent refused."""
     region = Region()
     for child in ("good", "bad"):
         region.hears(child, region.birth(child, COUNTED), counted(1, 5))

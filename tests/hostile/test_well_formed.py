@@ -173,11 +173,12 @@ class Talker:
         return Section(number, Partials(start, start + length, keys, states))
 
     def _gap(self) -> Gap:
-        draw, times = self._draw, sorted((self._time(), self._time()))
+        draw = self._draw
+        start_us, end_us = sorted((self._time(), self._time()))
         groups = tuple(draw.sample(GROUPS, draw.randrange(3)))
         many, run = draw.choice([-1, 0, 5, 2**62]), draw.choice([0, 0, 1, 2, 5, 2**60])
         nodes, detail = draw.choice([(), ("bad",)]), draw.choice(["", "", "its past is not known"])
-        return Gap(groups, *times, many, nodes, draw.choice(REASONS), run, detail)
+        return Gap(groups, start_us, end_us, many, nodes, draw.choice(REASONS), run, detail)
 
 
 def _encoded(message: Frame | Heartbeat) -> bytes | None:
