@@ -48,8 +48,11 @@ def birth(value: object) -> Birth:
     predecessor: tuple[int, int] | str | None = LOST
     if before != LOST:
         predecessor = maybe(_predecessor, before)
+    number = an_int(epoch_id, 0, ID_LIMIT, "epoch id")
+    if isinstance(predecessor, tuple) and predecessor[0] == number >> 32:
+        raise WireError(f"a birth names itself as the epoch before: {predecessor[0]}")
     return Birth(
-        an_int(epoch_id, 0, ID_LIMIT, "epoch id"),
+        number,
         an_int(journal, 0, ID_LIMIT, "journal"),
         predecessor,
         a_text(version, "software version", NAME),

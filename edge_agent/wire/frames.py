@@ -263,6 +263,8 @@ def _frame(
         extras.get(FLUSH),
         extras.get(LEAVE),
     )
+    if seq + sum(max(gap.run - 1, 0) for gap in frame.gaps) > fields.MAX_SEQ:
+        raise WireError(f"gap records at {seq} stand for more frames than there are numbers")
     return frame, found
 
 

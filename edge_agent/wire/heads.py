@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import MOST_SECTIONS, Extent, Frame, Heartbeat, Plan, Section
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, sections
@@ -85,18 +86,24 @@ def head(
             decoded.section.check(known[decoded.section.plan])
         first, last, _, _ = _edges(decoded.section)
         one = first // BUCKET_US == last // BUCKET_US
-        bucket = None if one else rows.start // BUCKET_US
-        numbers = () if bucket is None else np.unique(bucket)
-        if len(parts) + max(len(numbers), 1) > MOST_SECTIONS:
+        buckets = () if one else _by_bucket(rows)
+        if len(parts) + max(len(buckets), 1) > MOST_SECTIONS:
             raise WireError(f"rows of more than {MOST_SECTIONS} different hours and sections")
         if one:
             parts.append(_part(len(parts) + 1, group, decoded.section, _body(_anchored(decoded)), late=decoded.late))
             continue
-        for number in numbers:
-            section = Section(decoded.section.plan, rows.take(bucket == number))
+        for index in buckets:
+            section = Section(decoded.section.plan, rows.take(index))
             item = sections.encode(section, None, late=decoded.late)
             parts.append(_part(len(parts) + 1, group, section, _body(item), late=decoded.late))
     return _without_rows(frame, known), tuple(parts)
+
+
+def _by_bucket(rows: Partials) -> list[Ints]:
+    """The numbers of the rows of each bucket, in order. Sorted once: a message may have rows of thousands of hours."""
+    bucket = rows.start // BUCKET_US
+    order = np.argsort(bucket, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(bucket[order])) + 1)
 
 
 def _anchored(decoded: sections.Decoded) -> list[Any]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import (
     LEAF_READINGS,
+    Birth,
     Define,
     ExcludedLeaf,
     Frame,
@@ -28,7 +29,8 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.config.in_force.revision_numbering import MOST_AHEAD, RevisionNumberer
 from edge_agent.errors import WireError
 from edge_agent.root.completeness import Decider
-from edge_agent.wire import frames
+from edge_agent.wire import frames, receipts
+from edge_agent.wire.fields import MAX_SEQ
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted, rows
 
 
@@ -159,6 +161,33 @@ def test_where_nobody_says_what_children_are_one_that_has_named_itself_names_no_
     assert len(region.quarantined) == 1
     leaves = {leaf.node for frame in region.sent for change in frame.members for leaf in change.leaves}
     assert leaves == {"good", "leaf", "leaf-2"}
+
+
+def test_a_birth_that_says_it_follows_its_own_epoch_is_refused_and_its_node_can_begin_again() -> None:
+    """protocol 1.2: it ended the epoch that it began, and the region reported a second device."""
+    region = Region()
+    region.hears("good", region.birth("good", COUNTED))
+    itself = Birth(7 << 32, region.merger.journal, (7, -1), "1")
+    region.hears("bad", replace(region.birth("bad", COUNTED), birth=itself))
+    region.merger.parent.inbox.check()
+    assert ["names itself as the epoch before" in why for why in region.quarantined] == [True]
+    next_one = Birth(8 << 32, region.merger.journal, None, "1")
+    again = replace(region.birth("bad", COUNTED), epoch=8, birth=next_one)
+    region.hears("bad", again, replace(counted(1, 3), epoch=8))
+    region.hears("good", counted(1, 5))
+    region.goes_on("good")
+    assert region.readings() >= 5
+
+
+def test_a_record_that_stands_for_more_frames_than_have_numbers_is_refused() -> None:
+    """protocol 3.5: the next number of the epoch would fit no receipt."""
+    region = Region()
+    region.hears("bad", region.birth("bad", COUNTED))
+    gap = Gap((), 0, 1, 0, ("bad",), "quota", MAX_SEQ)
+    region.hears("bad", Frame(7, 1, gaps=(gap, gap)))
+    receipt = region.merger.parent.inbox.receipt("bad", 7)
+    assert receipts.decode(receipts.encode(receipt)).upto == 2
+    assert ["numbers" in why for why in region.quarantined] == [True]
 
 
 def test_a_state_with_an_invented_number_leaves_the_next_one_to_the_operator() -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from cbor2 import CBORTag
 
-from edge_agent.algebra.frame import NEVER_US, ROW_LIMIT_US, Frame, GroupPart, Section
+from edge_agent.algebra.frame import LOST, NEVER_US, ROW_LIMIT_US, Birth, Frame, GroupPart, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.slots import STORE
+from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.region.partial_store import BEYOND_TIME
 from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import dumps
-from tests.hostile.fed_region import COUNTED, NOW_US, Region, S, counted
+from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted
 from tests.support.wire.one_window import one_window
 
 LIMIT = ROW_LIMIT_US
@@ -76,6 +78,21 @@ def test_a_frontier_far_from_the_rows_moves_no_row(frontier_us: int | None) -> N
     assert isinstance(back, Frame)
     found = back.groups[0].sections[0].partials
     assert (found.start.tolist(), found.end.tolist()) == (start.tolist(), end.tolist())
+
+
+def test_rows_from_before_1970_that_may_be_repeats_spoil_no_frame_of_the_region() -> None:
+    """protocol 1.2: a loss ended before its start, in one frame with rows of siblings, which the parent refused."""
+    region = Region()
+    for child in ("good", "bad"):
+        region.hears(child, region.birth(child, COUNTED), counted(1, 5))
+    birth = Birth(8 << 32, region.merger.journal, LOST, "1")
+    early = np.array([-100 * S])
+    states = {"count": np.ones(1, np.int64), "sum": np.zeros(1, object)}
+    section = Section.of(0, COUNTED, Partials(early, early + S, np.zeros(1, np.int64), states))
+    part = GroupPart(0, NOW_US, (section,))
+    region.hears("bad", replace(region.birth("bad", COUNTED), epoch=8, birth=birth), Frame(8, 1, groups=(part,)))
+    assert all(gap.start_us <= gap.end_us for gap in region.losses())
+    assert loss_records.of_past(GROUP, ("bad",), -5 * S).end_us == 0
 
 
 def test_a_node_that_would_send_a_row_beyond_the_bounds_fails_itself() -> None:

@@ -74,7 +74,7 @@ def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOUR
     The tier above narrows it by what the child had promised there, except if `reason` is another: because late rows
     may be lost too, or because the child has promised something here since.
     """
-    return Gap((group,), 0, now_us + 1, -1, tuple(sorted(leaves)), reason, 0, PAST_UNKNOWN)
+    return Gap((group,), 0, max(now_us + 1, 0), -1, tuple(sorted(leaves)), reason, 0, PAST_UNKNOWN)
 
 
 def of_older_line(gap: Gap) -> Gap:

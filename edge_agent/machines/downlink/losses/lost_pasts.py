@@ -152,7 +152,8 @@ class LostPasts:
                 if start_us < before_us and (found is None or found.cuts(start_us, end_us)):
                     leaves = tuple(sorted(listed.get(group, set()) | member.leaves.keys()))
                     leaves = self._twice(effect.node, group, elsewhere.get(group, set())) or leaves
-                    yield Gap((group,), max(start_us, 0), before_us, -1, leaves, READ_AGAIN)
+                    # rows of a wrong clock may end before 1970, and no record may end before it starts
+                    yield Gap((group,), max(start_us, 0), max(before_us, 0), -1, leaves, READ_AGAIN)
 
     def _twice(self, node: str, group: Group, found: set[str]) -> tuple[str, ...]:
         """The leaves of which a child may repeat rows of others; () if it may repeat its own, which are of all leaves.
