@@ -317,7 +317,7 @@ def test_an_epoch_that_said_nothing_of_what_it_follows_counts_until_it_is_forgot
 ) -> None:
     """protocol 1.4, 2.2: a gateway that loses its spool now and then is not refused after years."""
     monkeypatch.setattr(rules, "UNDER_WAY", 1)
-    monkeypatch.setattr(rules, "MOST_EPOCHS", 8)
+    monkeypatch.setattr(frames_ahead, "MOST_EPOCHS", 8)
     run = Run()
     for epoch in range(1, 30):
         run.now_us += 3 * rules.LanderSettings().statement_us
