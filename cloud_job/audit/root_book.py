@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -52,7 +53,8 @@ def root_book(folder: str, name: str = "root") -> RootBook:
     stored, doubled, uncounted = _stored(folder, state)
     gaps = _select(folder, "ops.gaps", "select reason, -sum(readings) as n from t where readings < 0 group by reason")
     unknown = {row["reason"]: row["n"] for row in gaps.to_pylist() if row["reason"] not in NEVER_TAKEN}
-    return RootBook(name, lines, state.readings, stored, doubled, uncounted, _late(folder), unknown)
+    known = RootBook(name, lines, state.readings, stored, doubled, uncounted, _late(folder), unknown)
+    return replace(known, retired=frozenset(decider.parent.children.retired))
 
 
 def _late(folder: str) -> int:

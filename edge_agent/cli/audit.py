@@ -121,11 +121,18 @@ def books(nodes: Mapping[str, HeardNode], silent: Iterable[str] = ()) -> list[No
     for name, heard in sorted(nodes.items()):
         answer = heard.answer.get("books")
         if isinstance(answer, dict):
-            out.append(NodeBook(name, _parent(heard), answer, believed=name in parents))
+            out.append(NodeBook(name, _parent(heard), answer, believed=name in parents, retired=_retired(heard)))
         elif heard.books:
             late = heard.books.get("final") is not True
-            out.append(NodeBook(name, _parent(heard), heard.books, late_word=late, believed=name in parents))
+            kept = NodeBook(name, _parent(heard), heard.books, late_word=late, believed=name in parents)
+            out.append(replace(kept, retired=_retired(heard)))
     return out
+
+
+def _retired(heard: HeardNode) -> frozenset[str]:
+    """The nodes that a status names as retired; a node may publish anything."""
+    names = heard.status.get("retired")
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
 def balanced(found: Audit) -> bool:

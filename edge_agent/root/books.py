@@ -7,7 +7,7 @@ counts once in each; a reading that travels in several whole windows counts once
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ class NodeBook:
 
     late_word: the node does not answer and was not stopped in order, so it may have sent more since. believed: whether
     another node names it as its parent. Its lines about children that name another parent accuse these only then,
-    because a gateway could pose as a merger.
+    because a gateway could pose as a merger. retired: nodes that configuration retires there, as far as it says so.
     """
 
     node: str
@@ -44,6 +44,7 @@ class NodeBook:
     book: Mapping[str, Any]
     late_word: bool = False
     believed: bool = True
+    retired: frozenset[str] = frozenset()
 
     @property
     def leaf(self) -> bool:
@@ -83,7 +84,7 @@ class RootBook:
     lines: child -> frames that the root applied from it. applied: child -> readings that the decisions applied; None:
     not counted from the beginning. stored: child -> readings in rows of bronze.messages that took effect. doubled: rows
     that occur twice there. uncounted: rows written by a version that did not count readings. late: readings in
-    ops.late. unknown: reason -> number of gap records of unknown size.
+    ops.late. unknown: reason -> number of gap records of unknown size. retired: nodes that configuration retires there.
     """
 
     name: str = ROOT
@@ -94,6 +95,7 @@ class RootBook:
     uncounted: int = 0
     late: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    retired: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -160,6 +162,7 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
         if not node.leaf:
             lines[node.node] = node.lines
     known = {node.node: node for node in out.nodes}
+    retired = root.retired.union(*(node.retired for node in out.nodes if node.believed and not node.leaf))
     for node in out.nodes:
         if node.parent in lines:
             elsewhere = {
@@ -172,11 +175,11 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
             line, forgotten = lines[node.parent].get(node.node), _forgotten(node, lines)
             _balance_link(out, node, line, certain, doubted, forgotten=forgotten)
         else:
-            out.unheard.append(f"{node.parent}: it has no book; it is the parent of {node.node}")
+            _without_book(out, node.parent, f"it is the parent of {node.node}", retired)
     for parent, found in lines.items():
         for child in sorted(found.keys() - known.keys()):
             out.former += found[child].readings or 0
-            out.unheard.append(f"{child}: it has no book; {parent} applied {_many(found[child].readings)} from it")
+            _without_book(out, child, f"{parent} applied {_many(found[child].readings)} from it", retired)
     _balance_root(out)
     if not out.off and out.rest:
         if out.unknown or out.unheard:
@@ -186,6 +189,14 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
         else:
             out.off.append(f"the whole: {_difference(out.rest)}")
     return out
+
+
+def _without_book(out: Audit, node: str, what: str, retired: Container[str]) -> None:
+    """Note a node without a book. Of one that is retired none will come: what it had besides is unknown for good."""
+    if node in retired:
+        out.unknown.append(f"{node}: it is retired and its books are deleted; {what}")
+    else:
+        out.unheard.append(f"{node}: it has no book; {what}")
 
 
 def _balance_node(out: Audit, node: NodeBook) -> None:

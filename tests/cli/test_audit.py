@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cloud_job.audit import root_book
-from edge_agent.cli.audit import lines
+from edge_agent.cli.audit import books, lines
 from edge_agent.cli.main import main
+from edge_agent.cli.support.fleet_listener import HeardNode, Retained
 from edge_agent.config import topics
 from edge_agent.root.books import Audit, Line, NodeBook, RootBook, audit
 from tests.support.fakes import Mosquitto
@@ -104,6 +105,43 @@ def test_a_node_that_is_not_heard_leaves_it_unproved(
     code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=more)
     assert (code, said[-1]) == (1, "not proved: 1 of the books could not be read; --also names further brokers")
     assert "unknown: gw-2: it has no book; hall applied 5 readings from it" in said
+
+
+@pytest.mark.parametrize("by", ["root", "hall"])
+def test_what_a_retired_node_had_is_unknown_once_its_books_are_deleted(by: str) -> None:
+    """protocol 9.1, 1.5: its parent counted what it applied; nobody can say what else it had. `audit` never ended."""
+    more = {**REGION, "received": 85, "open": 15, "children": {"gw-1": [7, 4, 80, 0], "gw-2": [3, 1, 5, 0]}}
+    hall = NodeBook("hall", "root", more, retired=frozenset({"gw-2"} if by == "hall" else ()))
+    root = replace(TABLES, retired=frozenset({"gw-2"} if by == "root" else ()))
+    found = audit(root, [book("gw-1", "hall", LEAF), hall])
+    assert (found.off, found.unheard, found.former) == ([], [], 5)
+    assert found.unknown == ["gw-2: it is retired and its books are deleted; hall applied 5 readings from it"]
+    said = lines(found)
+    assert said[-1].startswith("balanced, as far as is known")
+
+
+def test_children_of_a_retired_region_whose_books_are_deleted_are_not_compared_with_it() -> None:
+    """protocol 9.1, 1.5: their last books name it."""
+    root = replace(TABLES, lines={}, applied={}, stored={}, late=0, retired=frozenset({"hall"}))
+    found = audit(root, [book("gw-1", "hall", LEAF)])
+    assert (found.off, found.unheard) == ([], [])
+    assert found.unknown[0] == "hall: it is retired and its books are deleted; it is the parent of gw-1"
+
+
+def test_a_gateway_that_poses_as_a_region_retires_nobody() -> None:
+    """protocol 9.1"""
+    more = {**REGION, "received": 85, "open": 15, "children": {"gw-1": [7, 4, 80, 0], "gw-2": [3, 1, 5, 0]}}
+    false = NodeBook("gw-3", "hall", {**REGION, "children": {}}, retired=frozenset({"gw-2"}), believed=False)
+    found = audit(TABLES, [book("gw-1", "hall", LEAF), book("hall", "root", more), false])
+    assert "gw-2: it has no book; hall applied 5 readings from it" in found.unheard
+
+
+def test_the_status_of_a_region_says_who_is_retired_there() -> None:
+    """A node may publish anything as its status."""
+    for text in (["gw-2"], "gw-2", 7, [7], None):
+        kept = Retained(status={"role": "region", "parent": "root", "retired": text})
+        (found,) = books({"hall": HeardNode({0: kept}, {"books": REGION})})
+        assert found.retired == (frozenset({"gw-2"}) if text == ["gw-2"] else frozenset())
 
 
 def book(node: str, parent: str, numbers: dict[str, Any]) -> NodeBook:

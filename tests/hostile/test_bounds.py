@@ -162,7 +162,11 @@ GROWS: dict[type, dict[str, str]] = {
         **dict.fromkeys(("_tokens", "_in_commit", "_commit_notes", "_failed"), COMMIT),
     },
     ChildAlarms: {"alarmed": "line_watch.MOST_NAMED", "_rivals": OWN_ID, "_went_back": OWN_ID},
-    SentUpward: {"groups": GROUPS, "ended": "sent_upward.MOST_ENDED, `beyond_bounds`"},
+    SentUpward: {
+        "groups": GROUPS,
+        "ended": "sent_upward.MOST_ENDED, `beyond_bounds`",
+        "unstated": "configuration lists them, and no child",
+    },
     LateSendings: {"_of": f"{GROUPS}; late_sendings.MOST of each"},
     Decider: {
         "gaps": "bounds.MOST_GAPS and MOST_UNDATED, `beyond_bounds`",
