@@ -135,7 +135,21 @@ def test_losses_that_are_declared_of_epochs_without_end_take_no_room(monkeypatch
     for epoch in range(2, 20):
         inbox.take("a", BadFrame(epoch, 1, "lost", b"", 1))
     assert len(inbox.epochs) == 5
+    assert not inbox.known("a", 15), "at a merger it comes again, and is no duplicate then"
     assert seqs(inbox, "a", BadFrame(1, 1, "lost", b"", 1)) == [(1, 1)]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_frame_with_unknown_numbers_gives_way_when_no_frame_that_defines_them_has_room(lost: bool) -> None:
+    """protocol 2.2, 2.4: else its child would send what is refused for ever. A lost epoch has no order."""
+    inbox = Inbox(JOURNAL, explains=lambda key, frame, ahead: key.epoch != 1 or frame.seq == 0)
+    inbox.waiting = WaitingFrames(most_frames=3)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (1, 2, 3)] == [[], [], []]
+    if lost:
+        assert seqs(inbox, "a", lost_past(2, 1)) == [(2, 0)]
+    assert seqs(inbox, "a", Frame(1, 4)) == ([] if lost else [(1, 1), (1, 2), (1, 3)])
+    assert inbox.refused == 1
 
 
 def test_epochs_that_have_ended_do_not_begin_again_because_a_birth_lists_them() -> None:

@@ -186,9 +186,9 @@ def test_the_books_of_a_line_go_on_with_its_next_epoch_and_those_of_another_one_
 def test_a_child_waits_while_a_frame_of_it_does() -> None:
     """protocol 1.2, 2.2"""
     inbox = Inbox(JOURNAL)
-    frames = born(1), Frame(1, 2), Frame(1, 1), born(2, (1, 3)), Frame(1, 3)
+    frames = born(1), Frame(1, 2), Frame(1, 1), born(2, (1, 3)), Frame(1, 3), Frame(7, 1)
     waits = []
     for frame in frames:
         inbox.take("a", frame)
         waits.append(inbox.waits("a"))
-    assert waits == [False, True, False, True, False]
+    assert waits == [False, True, False, True, False, True]
