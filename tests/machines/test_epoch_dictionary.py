@@ -103,9 +103,9 @@ def test_numbers_of_epochs_without_end_are_kept_of_a_few_and_found_anew(monkeypa
 def without(define: Define | None, what: str) -> tuple[Define, Define]:
     """(the section without the definitions of `what`, those alone)."""
     assert define is not None
-    empty = {"keys": (define.keys[0], ()), "nodes": (define.nodes[0], ())}.get(what, ())
+    empty: dict[str, Any] = {what: {"keys": (define.keys[0], ()), "nodes": (define.nodes[0], ())}.get(what, ())}
     alone = Define(**{what: getattr(define, what)})
-    return replace(define, **{what: empty}), alone
+    return replace(define, **empty), alone
 
 
 @pytest.mark.parametrize("what", ["keys", "nodes", "plans", "groups"])
