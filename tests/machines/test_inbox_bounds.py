@@ -77,6 +77,8 @@ def test_large_frames_and_many_epochs_without_a_birth_have_a_bound() -> None:
         inbox.take("a", Frame(epoch, 1))
     assert len(inbox.epochs) == MOST_LINES
     assert inbox.refused == 50
+    inbox.take("a", Frame(5, 2))
+    assert inbox.refused == 50, "it opens no epoch"
 
 
 def test_a_long_flush_and_a_long_birth_need_no_more_room_than_there_is() -> None:
@@ -210,3 +212,28 @@ def test_births_that_name_frames_which_nobody_has_open_no_epochs_without_end(mon
         inbox.take("a", born(epoch, (1, 5)))
     assert len(inbox.epochs) == 3
     assert inbox.forgotten == 16
+    inbox.take("a", Frame(30, 0, Birth(30 << 32, JOURNAL, (1, 0), "1", frames=2)))
+    assert (len(inbox.epochs), inbox.forgotten) == (3, 17), "its other frame may never come"
+
+
+def test_a_birth_that_waits_opens_no_epoch_too_many_and_one_that_has_begun_is_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 1.2, 2.2"""
+    monkeypatch.setattr(inbox_module, "MOST_EPOCHS", 2)
+    inbox, birth = Inbox(JOURNAL), Frame(2, 0, Birth(2 << 32, JOURNAL, (1, 0), "1", frames=2))
+    assert [seqs(inbox, "a", frame) for frame in (born(1), birth)] == [[(1, 0)], []]
+    assert seqs(inbox, "a", Frame(6, 0, Birth(6 << 32, JOURNAL, (1, 0), "1", frames=2))) == []
+    assert not inbox.known("a", 6)
+    assert seqs(inbox, "a", Frame(2, 1)) == [(2, 0), (2, 1)]
+
+
+def test_a_birth_that_ends_another_epoch_or_all_older_ones_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.2, 2.2: else a child with many epochs would never go on."""
+    monkeypatch.setattr(inbox_module, "MOST_EPOCHS", 3)
+    inbox = Inbox(JOURNAL, bounded=False)
+    assert [seqs(inbox, "a", frame) for frame in (born(1), Frame(5, 1), Frame(6, 1))] == [[(1, 0)], [], []]
+    assert seqs(inbox, "a", born(7, (1, 0))) == [(7, 0)]
+    assert applied(inbox, born(8)) == []
+    assert 8 in inbox.ended.of["a"], "one more, which may never take effect"
+    assert applied(inbox, lost_past(9)) == [(9, 0)]

@@ -18,7 +18,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import (
     SECOND_LINE,
 )
 from edge_agent.machines.downlink.inbox import Inbox
-from tests.support.machines.inbox_frames import GROUP, JOURNAL, applied, born, flush, restarted, seqs
+from tests.support.machines.inbox_frames import GROUP, JOURNAL, applied, born, count_waiting, flush, restarted, seqs
 
 
 def test_a_device_that_begins_an_epoch_on_the_way_does_not_follow_the_flush_of_its_twin() -> None:
@@ -59,6 +59,7 @@ def test_frames_of_a_second_line_behind_an_epoch_that_has_ended_are_taken_in_the
         assert [e.why for e in inbox.take("a", Frame(1, 3))] == [SECOND_LINE]
         assert inbox.take("a", Frame(1, 3)) == []
         assert inbox.receipt("a", 1).upto == 4
+        assert inbox.rivals == {"a": (1, 2)}, "for the operator"
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -210,6 +211,7 @@ def test_a_frame_where_a_flush_waits_speaks_against_that_and_what_was_in_it_is_d
     for frame in (Frame(1, 1), Frame(1, 2, flush=Flush(1)), Frame(1, 3, flush=Flush(1))):  # the last two are the twin's
         inbox.take("a", frame, 0)
     assert inbox.take("a", late(1, 2, 5), 1) == []
+    count_waiting(inbox)
     effects = inbox.take("a", born(1), 2)
     assert [(e.seq, e.why, e.since_us) for e in effects if e.frame is None] == [
         (2, OTHERS_HERE, 5),

@@ -47,6 +47,9 @@ def test_one_gap_record_may_stand_for_a_run_of_frames() -> None:
     run = Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 9, (), "quota", run=3),))
     assert seqs(inbox, "a", run) == [(1, 1), (1, 4)]
     assert inbox.receipt("a", 1).upto == 5
+    gaps = Gap((GROUP,), 0, 1, 9, (), "poison"), Gap((GROUP,), 0, 1, 9, (), "quota", run=2)
+    assert seqs(inbox, "a", Frame(1, 5, gaps=gaps)) == [(1, 5)], "while no frame waits"
+    assert inbox.receipt("a", 1).upto == 7
 
 
 def test_no_frame_waits_below_a_gap_record_that_stands_for_it() -> None:
