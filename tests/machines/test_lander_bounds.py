@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 
 import pytest
@@ -315,9 +316,9 @@ def test_an_epoch_that_said_nothing_of_what_it_follows_counts_until_it_is_forgot
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """protocol 1.4, 2.2: a gateway that loses its spool now and then is not refused after years."""
-    monkeypatch.setattr(rules, "UNDER_WAY", 1)
-    monkeypatch.setattr(rules, "MOST_EPOCHS", 8)
     run = Run()
+    monkeypatch.setattr(rules, "UNDER_WAY", 1)
+    monkeypatch.setattr(sys.modules[type(run.lander._ahead).__module__], "MOST_EPOCHS", 8)
     for epoch in range(1, 30):
         run.now_us += 3 * rules.LanderSettings().statement_us
         assert run.born(epoch, None, held=())
