@@ -15,7 +15,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import (
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
-from tests.support.machines.inbox_frames import GROUP, JOURNAL, born, flush, restarted, seqs
+from tests.support.machines.inbox_frames import GROUP, JOURNAL, born, count_waiting, flush, restarted, seqs
 
 
 def test_frames_take_effect_in_order_and_those_ahead_count_as_received() -> None:
@@ -57,6 +57,29 @@ def test_a_birth_for_another_journal_is_discarded() -> None:
     inbox = Inbox(JOURNAL)
     assert seqs(inbox, "a", born(1, journal=5)) == []
     assert not inbox.known("a", 1)
+
+
+def test_births_that_wait_for_a_former_journal_are_discarded_with_it() -> None:
+    """protocol 1.2, 3.7, 3.8: their node sends others for the new one; its frames that wait are of the same epoch."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 5))) == []
+    assert seqs(inbox, "a", Frame(2, 1)) == []
+    inbox.change_journal(JOURNAL + 1)
+    count_waiting(inbox)
+    receipt = inbox.receipt("a", 2)
+    assert (receipt.journal, receipt.upto, receipt.above) == (JOURNAL + 1, 0, ((1, 1),))
+    assert seqs(inbox, "a", born(2, (1, 0))) == [], "for the former one"
+    assert seqs(inbox, "a", born(2, (1, 0), JOURNAL + 1)) == [(2, 0), (2, 1)]
+
+
+def test_frames_of_a_discarded_birth_do_not_count_when_their_line_is_lost() -> None:
+    """protocol 1.2: they may be for the former journal, whose content the parent has."""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), born(2, (1, 5)), Frame(2, 1)):
+        inbox.take("a", frame)
+    inbox.change_journal(JOURNAL + 1)
+    assert seqs(inbox, "a", Frame(9, 0, Birth(9 << 32, JOURNAL + 1, LOST, "1", held=(2,)))) == [(9, 0)]
 
 
 def test_a_receipt_of_an_unknown_epoch_tells_the_journal() -> None:

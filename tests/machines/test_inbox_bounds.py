@@ -30,7 +30,8 @@ def test_frames_of_an_epoch_that_has_ended_never_count_again_however_many_came_s
         assert applied(inbox, frame) == [(frame.epoch, frame.seq)]
     inbox = restarted(inbox)
     for frame in frames:
-        assert applied(inbox, frame) == []
+        for again in (frame, BadFrame(frame.epoch, frame.seq, "a copy that was damaged on its way", b"")):
+            assert applied(inbox, again) == []
         assert inbox.receipt("a", frame.epoch).upto == 3
     assert len(inbox.epochs) == 1
 
@@ -77,6 +78,8 @@ def test_large_frames_and_many_epochs_without_a_birth_have_a_bound() -> None:
         inbox.take("a", Frame(epoch, 1))
     assert len(inbox.epochs) == MOST_LINES
     assert inbox.refused == 50
+    inbox.take("a", Frame(5, 2))
+    assert inbox.refused == 50, "it opens no epoch"
 
 
 def test_a_long_flush_and_a_long_birth_need_no_more_room_than_there_is() -> None:
@@ -135,7 +138,21 @@ def test_losses_that_are_declared_of_epochs_without_end_take_no_room(monkeypatch
     for epoch in range(2, 20):
         inbox.take("a", BadFrame(epoch, 1, "lost", b"", 1))
     assert len(inbox.epochs) == 5
+    assert not inbox.known("a", 15), "at a merger it comes again, and is no duplicate then"
     assert seqs(inbox, "a", BadFrame(1, 1, "lost", b"", 1)) == [(1, 1)]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_frame_with_unknown_numbers_gives_way_when_no_frame_that_defines_them_has_room(lost: bool) -> None:
+    """protocol 2.2, 2.4: else its child would send what is refused for ever. A lost epoch has no order."""
+    inbox = Inbox(JOURNAL, explains=lambda key, frame, ahead: key.epoch != 1 or frame.seq == 0)
+    inbox.waiting = WaitingFrames(most_frames=3)
+    assert seqs(inbox, "a", born(1)) == [(1, 0)]
+    assert [seqs(inbox, "a", Frame(1, seq)) for seq in (1, 2, 3)] == [[], [], []]
+    if lost:
+        assert seqs(inbox, "a", lost_past(2, 1)) == [(2, 0)]
+    assert seqs(inbox, "a", Frame(1, 4)) == ([] if lost else [(1, 1), (1, 2), (1, 3)])
+    assert inbox.refused == 1
 
 
 def test_epochs_that_have_ended_do_not_begin_again_because_a_birth_lists_them() -> None:
@@ -196,3 +213,28 @@ def test_births_that_name_frames_which_nobody_has_open_no_epochs_without_end(mon
         inbox.take("a", born(epoch, (1, 5)))
     assert len(inbox.epochs) == 3
     assert inbox.forgotten == 16
+    inbox.take("a", Frame(30, 0, Birth(30 << 32, JOURNAL, (1, 0), "1", frames=2)))
+    assert (len(inbox.epochs), inbox.forgotten) == (3, 17), "its other frame may never come"
+
+
+def test_a_birth_that_waits_opens_no_epoch_too_many_and_one_that_has_begun_is_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """protocol 1.2, 2.2"""
+    monkeypatch.setattr(inbox_module, "MOST_EPOCHS", 2)
+    inbox, birth = Inbox(JOURNAL), Frame(2, 0, Birth(2 << 32, JOURNAL, (1, 0), "1", frames=2))
+    assert [seqs(inbox, "a", frame) for frame in (born(1), birth)] == [[(1, 0)], []]
+    assert seqs(inbox, "a", Frame(6, 0, Birth(6 << 32, JOURNAL, (1, 0), "1", frames=2))) == []
+    assert not inbox.known("a", 6)
+    assert seqs(inbox, "a", Frame(2, 1)) == [(2, 0), (2, 1)]
+
+
+def test_a_birth_that_ends_another_epoch_or_all_older_ones_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.2, 2.2: else a child with many epochs would never go on."""
+    monkeypatch.setattr(inbox_module, "MOST_EPOCHS", 3)
+    inbox = Inbox(JOURNAL, bounded=False)
+    assert [seqs(inbox, "a", frame) for frame in (born(1), Frame(5, 1), Frame(6, 1))] == [[(1, 0)], [], []]
+    assert seqs(inbox, "a", born(7, (1, 0))) == [(7, 0)]
+    assert applied(inbox, born(8)) == []
+    assert 8 in inbox.ended.of["a"], "one more, which may never take effect"
+    assert applied(inbox, lost_past(9)) == [(9, 0)]

@@ -51,6 +51,9 @@ def test_one_gap_record_may_stand_for_a_run_of_frames() -> None:
     run = Frame(1, 1, gaps=(Gap((GROUP,), 0, 1, 9, (), "quota", run=3),))
     assert seqs(inbox, "a", run) == [(1, 1), (1, 4)]
     assert inbox.receipt("a", 1).upto == 5
+    gaps = Gap((GROUP,), 0, 1, 9, (), "poison"), Gap((GROUP,), 0, 1, 9, (), "quota", run=2)
+    assert seqs(inbox, "a", Frame(1, 5, gaps=gaps)) == [(1, 5)], "while no frame waits"
+    assert inbox.receipt("a", 1).upto == 7
 
 
 def test_no_frame_waits_below_a_gap_record_that_stands_for_it() -> None:
@@ -261,9 +264,9 @@ def test_the_books_of_a_line_go_on_with_its_next_epoch_and_those_of_another_one_
 def test_a_child_waits_while_a_frame_of_it_does() -> None:
     """protocol 1.2, 2.2"""
     inbox = Inbox(JOURNAL)
-    frames = born(1), Frame(1, 2), Frame(1, 1), born(2, (1, 3)), Frame(1, 3)
+    frames = born(1), Frame(1, 2), Frame(1, 1), born(2, (1, 3)), Frame(1, 3), Frame(7, 1)
     waits = []
     for frame in frames:
         inbox.take("a", frame)
         waits.append(inbox.waits("a"))
-    assert waits == [False, True, False, True, False]
+    assert waits == [False, True, False, True, False, True]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from edge_agent.algebra.frame import LOST, Birth, Flush, Frame
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.epochs.waiting_frames import size_bytes
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 
@@ -18,9 +19,18 @@ def born(epoch: int, predecessor: tuple[int, int] | str | None = None, journal: 
     return Frame(epoch, 0, Birth(epoch << 32, journal, predecessor, "1"))
 
 
+def count_waiting(inbox: Inbox) -> None:
+    """What is counted of frames that wait is what waits: else a child has no room for ever, or any room."""
+    for node in {key.node for key in inbox.epochs}:
+        waiting = [each for key, of in inbox.epochs.items() if key.node == node for each in of.waiting.values()]
+        counts = inbox.waiting._frames.get(node, 0), inbox.waiting._bytes.get(node, 0)
+        assert counts == (len(waiting), sum(map(size_bytes, waiting)))
+
+
 def seqs(inbox: Inbox, node: str, message: Frame | BadFrame) -> list[tuple[int, int]]:
     effects = inbox.take(node, message)
     inbox.check()
+    count_waiting(inbox)
     return [(e.epoch, e.seq) for e in effects]
 
 
