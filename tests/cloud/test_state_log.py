@@ -211,12 +211,11 @@ def test_maintain_has_the_horizon_of_the_root_that_wrote_the_tables(tmp_path: Pa
     """Protocol 8.4: it took the default, and deleted rows of former gateways that a root with a longer one keeps."""
     kept = run(tmp_path, rounds(3, 5), set(), horizon_us=90 * DAY_US)
     job = begun(tmp_path, kept)
-    rows, asked = mock.Mock(), list[str]()
-    rows.where = lambda where: asked.append(where) or rows  # type: ignore[func-returns-value]
-    rows.select.return_value.collect.return_value = [{"state": kept.batches[-1]["state"]}]
+    rows = mock.Mock()
+    rows.where.return_value.select.return_value.collect.return_value = [{"state": kept.batches[-1]["state"]}]
     job.place = mock.Mock(read=lambda _spark, _table: rows)
     maintain._take_horizon(job)
-    assert asked == ["number = 2"]
+    rows.where.assert_called_once_with("number = 2")
     assert job.state.limits == RootLimits(horizon_us=90 * DAY_US)
 
 
