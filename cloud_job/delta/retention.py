@@ -26,10 +26,12 @@ KEPT_STATES: Final = 100  # batches whose state is kept: a start needs the last 
 MARKED: Final = 1_000  # the row of every 1000th batch is kept as long as results: it gives their age
 MOST_TOTALS: Final = 100  # sums of old rows of ops.late and ops.gaps per child, each, and sources named by one of them
 OTHER: Final = "other"  # in further sums, instead of the source or reason
+MOST_READINGS: Final = 2**63 - 1  # of a sum: a child may make up 2^40 in each row, and Spark refuses a sum beyond it
 UNUSABLE: Final = "quarantined: "  # a reason that begins so may contain anything that a child has sent
 EXPIRED: Final = "expired"  # kind of the row of bronze.messages that counts a child's deleted readings
 NO_EPOCH: Final = -1
 EXPIRED_PLAN: Final = -2
+_ADDED: Final = f"coalesce(try_add(t.readings, s.had), {MOST_READINGS})"
 _EXPIRING: Final = arrow("of_node string, of_epoch bigint, of_plan int, before bigint, had bigint, unknown int")
 _APPLIED: Final = arrow("of_node string, of_epoch bigint, low bigint, high bigint")
 _OWNERS: Final = arrow("by string, first bigint, until bigint")
@@ -99,7 +101,10 @@ def ops(root: Job, kept: Kept) -> None:
     _delete(root, QUARANTINE, gone)
     # rows without readings: births, and messages that could not be read
     _delete(root, MESSAGES, f"part = 0 AND batch BETWEEN 0 AND {old}")
-    late = "node, source, '' AS key, min(start) AS start, max(`end`) AS `end`, sum(readings) AS readings, reason"
+    late = (
+        "node, source, '' AS key, min(start) AS start, max(`end`) AS `end`, "
+        f"coalesce(try_sum(readings), {MOST_READINGS}) AS readings, reason"
+    )
     _added_up(root, LATE, old, late, "node, source, reason", text="source")
     gaps = (  # try_sum: children may declare as many readings as a number holds
         f"node, slice(array_sort(array_distinct(flatten(collect_list(sources)))), 1, {MOST_TOTALS}) AS sources, "
@@ -161,7 +166,7 @@ def expire(root: Job, found: list[Expiring], number: int) -> int:
     spark.sql(
         f"MERGE INTO {name} t USING {source} s ON {near} AND {same} AND (t.batch = -1 OR t.`end` < s.before) "  # noqa: S608 - our own names
         "WHEN MATCHED AND t.batch >= 0 THEN DELETE "
-        "WHEN MATCHED THEN UPDATE SET readings = t.readings + s.had, rows = t.rows + s.unknown "
+        f"WHEN MATCHED THEN UPDATE SET readings = {_ADDED}, rows = t.rows + s.unknown "
         f"WHEN NOT MATCHED AND s.of_plan = {EXPIRED_PLAN} THEN INSERT ({columns}) VALUES ({', '.join(values.values())})"
     )
     spark.catalog.dropTempView(source)
@@ -188,8 +193,9 @@ def _counted(root: Job, entries: DataFrame, near: str) -> DataFrame:
     owned = (F.col("owner") == F.col("by")) & (F.col("batch") >= F.col("first")) & (F.col("batch") < F.col("until"))
     rows = rows.join(small(spark, owners, _OWNERS), owned, "left")
     counts = F.col("low").isNotNull() & F.col("by").isNotNull()
+    had = F.when(counts & F.col("readings").isNotNull(), F.col("readings")).otherwise(F.lit(0).cast("bigint"))
     return rows.groupBy("node").agg(
-        F.coalesce(F.sum(F.when(counts, F.col("readings"))), F.lit(0)).alias("had"),
+        F.coalesce(F.try_sum(had), F.lit(MOST_READINGS)).alias("had"),
         F.count_if(counts & F.col("readings").isNull()).cast("int").alias("unknown"),
         F.count("*").alias("all"),
     )

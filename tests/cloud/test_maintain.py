@@ -87,6 +87,21 @@ def test_what_is_beyond_the_horizon_expires_and_stays_beyond_a_longer_one(
     assert states(root) == {0: False, 1: False, 2: False, 3: False, 4: True, 5: True}, "a run begins with a whole one"
 
 
+def test_readings_that_a_child_makes_up_do_not_keep_those_of_all_from_expiring(roots: Callable[..., Roots]) -> None:
+    """A row of one gateway may count 2^40 readings, and a frame has many rows: their sum left 64 bits, each time."""
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    for second in (1, 2, 3, 100):
+        root.take(tick(at(second)), one(child, second - 1, second))
+    name = root.place.sql(tables.MESSAGES)
+    for last in (100, 200):
+        root.spark.sql(f"UPDATE {name} SET readings = {2**62} WHERE part > 0 AND start < {at(last - 2)}")
+        assert maintained(root) == {at(last - 1): True, **EXPIRED}
+        assert [row["readings"] for row in root.rows(tables.MESSAGES, "batch = -1")] == [2**63 - 1]
+        root.start()
+        root.take(tick(at(200)), one(child, 199, 200))
+
+
 def test_a_frame_that_waits_for_another_does_not_expire(roots: Callable[..., Roots]) -> None:
     child = Child("gw-1", (query(),))
     root = born(roots, child)

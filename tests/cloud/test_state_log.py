@@ -211,8 +211,7 @@ def test_maintain_has_the_horizon_of_the_root_that_wrote_the_tables(tmp_path: Pa
     kept = run(tmp_path, rounds(3, 5), set(), horizon_us=90 * DAY_US)
     job = begun(tmp_path, kept)
     rows = mock.Mock()
-    rows.where.return_value = rows
-    rows.select.return_value.collect.return_value = [{"state": kept.batches[-1]["state"]}]
+    rows.where.return_value.select.return_value.collect.return_value = [{"state": kept.batches[-1]["state"]}]
     job.place = mock.Mock(read=lambda _spark, _table: rows)
     maintain._take_horizon(job)
     rows.where.assert_called_once_with("number = 2")

@@ -300,7 +300,10 @@ def test_totals_do_not_grow_with_the_texts_that_children_choose(
 def test_records_whose_readings_add_up_to_more_than_a_number_holds_are_added_up_too(
     roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child may declare 2^62 lost readings: Spark refuses such a sum, and old rows of ops.gaps stayed for ever."""
+    """A child may declare 2^62 lost readings: Spark refuses such a sum, and old rows of ops.gaps stayed for ever.
+
+    So may the late rows of a child: then no old row of both tables was added up, of any child.
+    """
     root = roots()
     monkeypatch.setattr(retention, "old_batch", lambda *_: 9)
     gap = {"start": 5, "end": 9, "sources": [], "nodes": [], "detail": "", "node": "a", "reason": "quota"}
@@ -308,7 +311,11 @@ def test_records_whose_readings_add_up_to_more_than_a_number_holds_are_added_up_
     gaps += [{**gap, "node": "b", "readings": 2, "batch": batch} for batch in range(3)]
     content = [{name: row[name] for name in tables.GAPS.columns} for row in gaps]
     root.place.append(tables.GAPS, driver_rows.rows(root.spark, tables.GAPS, content), "test", 0)
+    late = {"node": "a", "source": "s", "key": "", "start": 5, "end": 9, "readings": 2**62, "reason": "beyond"}
+    content = [{**late, "batch": batch} for batch in range(3)]
+    root.place.append(tables.LATE, driver_rows.rows(root.spark, tables.LATE, content), "test", 0)
     retention.ops(root.job, Kept(DAY_US, SECOND))
+    assert [row["readings"] for row in root.rows(tables.LATE)] == [2**63 - 1]
     assert {row["node"]: row["readings"] for row in root.rows(tables.GAPS)} == {"a": -1, "b": 6}
 
 

@@ -186,6 +186,20 @@ def test_publications_of_others_do_not_have_it_reported_again() -> None:
         known.publish(known_definitions.Publication("", f"other-{n}", 1, ""))
 
 
+def test_one_that_is_published_for_a_newer_version_is_reported_as_such() -> None:
+    """It was said to be published by nobody. What a child gives in its place is not what the operator published."""
+    known = KnownDefinitions(overlap=UNPUBLISHED_OVERLAP)
+    known.publish(known_definitions.Publication("", "q", 1, None))
+    known.add(canonical_query(WIDE), "a")
+    assert not known.serves("a", ("a",), Serving("q", 1), BEGIN_US)
+    ((child, why),) = known.overdue(BEGIN_US + PATIENCE_US)
+    assert child == "a"
+    assert why == (
+        "query q revision 1 is published in a form that this version cannot read, and each of its readings would be in "
+        "86400 windows, at most 3600: install the version of its publisher, or give it a longer slide"
+    )
+
+
 def test_a_recording_has_every_window_that_it_asks_for() -> None:
     assert len(fed(root_of(Decider(JOURNAL, GRACE)), Sender("a", WIDE))) == 20
 

@@ -350,9 +350,13 @@ class KnownDefinitions:
     def _why_claimed(self, key: QueryKey) -> str:
         """Why a claim does not count; '' if it does: its text was forgotten, or this version has no bound."""
         if wide := self._too_wide(key):
+            forms = [each for each in self._published.get(key.query, {}).values() if each.revision == key.revision]
+            by, do = "by nobody", "publish it"
+            if any(each.text is None for each in forms):
+                by, do = "in a form that this version cannot read", "install the version of its publisher"
             return (
-                f"query {key.query} revision {key.revision} is published by nobody, and each of its readings would be "
-                f"in {wide} windows, at most {self.overlap}: publish it, or give it a longer slide"
+                f"query {key.query} revision {key.revision} is published {by}, and each of its readings would be "
+                f"in {wide} windows, at most {self.overlap}: {do}, or give it a longer slide"
             )
         newest = max((each.revision for each in self._published.get(key.query, {}).values()), default=None)
         if newest is None:
