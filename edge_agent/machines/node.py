@@ -24,7 +24,6 @@ from edge_agent.algebra.frame import (
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint import slots
-from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.checkpoint.slot import ChangedSlots
 from edge_agent.machines.events import (
     AcceptLoss,
@@ -51,7 +50,9 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.parents import NodeSettings, Parents
-from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder, KeysExhausted, exceeds, exceeds_plans
+from edge_agent.machines.uplink.encoding import spooled_numbers
+from edge_agent.machines.uplink.encoding.epoch_encoder import KeysExhausted, exceeds, exceeds_plans
+from edge_agent.machines.uplink.encoding.spooled_numbers import SpooledNumbers
 from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
@@ -89,10 +90,7 @@ class Node(Parents):
         self._in_commit: list[object] = []  # tokens to acknowledge after the commit under way
         self._token_us = 0
         self._slots = ChangedSlots()
-        self._spooled_epoch: int | None = None  # the epoch whose numbers are in the spool
-        self._spooled_keys = AppendOnlyTable(slots.KEYS, restored.state)
-        numbers = {int(row.split("/")[1]) for row in restored.state if row.startswith(f"{slots.REGISTERS}/")}
-        self._spooled_hints = {n: AppendOnlyTable(f"{slots.REGISTERS}/{n}", restored.state) for n in numbers}
+        self._spooled_numbers = SpooledNumbers(restored.state)
         self._dirty = False  # commit as soon as possible, without waiting for the interval
         self._declared: tuple[Gap, ...] = ()  # losses from a move or a lost journal of the parent, for the next step
         self._late = LateSendings(restored.state)
@@ -109,16 +107,12 @@ class Node(Parents):
         self._failed: list[Gap] = []  # records of failed functions, for the next step
         slots.check_version(restored.state)
         self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # the longest before any receipt (3.2)
-        outbox, known = slots.OUTBOX.read(restored.state), slots.NUMBERS.read(restored.state)
+        outbox = slots.OUTBOX.read(restored.state)
         if outbox is not None:
-            numbering = self.outbox.new_encoder()
-            if known is not None:
-                hints = [(n, AppendOnlyTable.read(f"{slots.REGISTERS}/{n}", restored.state)) for n in sorted(numbers)]
-                keys = AppendOnlyTable.read(slots.KEYS, restored.state)
-                numbering = EpochEncoder.restore(
-                    known, keys, hints, frame_bytes=settings.frame_bytes, max_keys=settings.max_keys
-                )
-            self.outbox.restore(outbox, numbering, restored.frames)
+            encoder = spooled_numbers.restored(
+                restored.state, frame_bytes=settings.frame_bytes, max_keys=settings.max_keys
+            )
+            self.outbox.restore(outbox, self.outbox.new_encoder() if encoder is None else encoder, restored.frames)
         elif restored.lost:
             self.outbox.take_over(restored.frames)
         self.choice = ParentChoice(settings.parents, settings.away_us, settings.back_us)
@@ -275,8 +269,10 @@ class Node(Parents):
             **self._slots.changes(slots.LAYOUT, slots.VERSION),
             **self._state(now_us),
             **self._slots.changes(slots.OUTBOX, self.outbox.snapshot()),
+            **self._late.changes(),
+            **self._spooled_numbers.changes(self.outbox.encoder, self.outbox.epoch_id),
+            **self._slots.changes(slots.HORIZON, self.horizon_us),
         }
-        state |= self._late.changes() | self._numbers() | self._slots.changes(slots.HORIZON, self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
         self._live = True
         self._in_commit, self._tokens = self._tokens, []
@@ -292,22 +288,6 @@ class Node(Parents):
         over = self._spool_bytes - most + most // 100  # 1 % more, so that not every commit has to drop frames
         self._commit_notes += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)
         self._spool_bytes = 0  # until `Committed` reports the new size
-
-    def _numbers(self) -> dict[str, object]:
-        """The changed slots of the epoch's numbers."""
-        numbering, state = self.outbox.encoder, dict[str, object]()
-        anew, self._spooled_epoch = self.outbox.epoch_id != self._spooled_epoch, self.outbox.epoch_id
-        if anew or len(numbering.keys) > self._spooled_keys.length:
-            state |= self._spooled_keys.changes(list(numbering.keys), anew=anew)
-        if anew or numbering.hints.unsaved:
-            sent, numbering.hints.unsaved = numbering.hints.snapshot(), False
-            for number in {*sent, *self._spooled_hints}:
-                table = self._spooled_hints.setdefault(number, AppendOnlyTable(f"{slots.REGISTERS}/{number}"))
-                state |= table.changes(sent.get(number, ()), anew=True)
-        if anew or numbering.unsaved:
-            numbering.unsaved = False
-            state |= slots.NUMBERS.write(numbering.snapshot())
-        return state
 
     def _wants_epoch(self) -> bool:
         """Whether to begin a new epoch, with new numbers, although no rule requires it."""

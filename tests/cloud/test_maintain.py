@@ -16,8 +16,8 @@ from edge_agent.algebra.windows import Session
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.errors import PortError
 from edge_agent.root.decision.root_state import RootLimits
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick, ticks
-from tests.support.cloud.jobs import GRACE_US, CrashError, FragileJob, Roots
+from tests.support.cloud.child_frames import SECOND, Child, at, one, query, record, tick, ticks
+from tests.support.cloud.jobs import GRACE_US, CrashError, FragileJob, Roots, born
 from tests.support.cloud.raw_frames import Reading, raw_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -26,29 +26,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 EXPIRED: dict[int | None, bool] = {None: False}  # the row that counts what has gone
 
 
-def at(second: float) -> int:
-    return START + int(second * SECOND)
-
-
-def one(child: Child, second: float, frontier: float, value: float = 1.0, *, late: bool = False) -> bytes:
-    """A frame with one reading."""
-    rows = child.rows(
-        at(frontier), np.array([at(second)]), np.array([value]), length_us=1 if late else SECOND, late=late
-    )
-    return record(child, at(frontier), rows)
-
-
 def maintained(root: Roots) -> dict[int | None, bool]:
     """Stop the root, maintain. Returns start -> True, of all parts that are still there; of no other."""
     root.job.close()
     maintain.maintain(root.spark, root.place, lambda _line: None, tables=())  # compaction is slow, and tried elsewhere
     return {row["start"]: row["payload"] is not None for row in root.rows(tables.MESSAGES, "part <> 0")}
-
-
-def born(roots: Callable[..., Roots], child: Child, **limits: int) -> Roots:
-    root = roots(**{"horizon_us": 10 * SECOND, **limits})
-    root.take(tick(at(0)), record(child, at(0), child.birth()))
-    return root
 
 
 def states(root: Roots) -> dict[int, bool]:

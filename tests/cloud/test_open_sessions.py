@@ -10,7 +10,6 @@ import pytest
 
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import GroupPart, Section
-from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.windows import Session
 from edge_agent.root.decision.root_state import RootLimits
@@ -18,7 +17,7 @@ from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Work
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
-from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, lifted, query
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, at, lifted, query, starts
 from tests.support.cloud.recorded_fleets import fleet, grouped, plain_rows
 from tests.support.cloud.session_rows import Twin
 from tests.support.simulation.faults import calm, crashing, everything, lossy
@@ -80,20 +79,11 @@ def test_pieces_that_have_expired_are_in_no_row_that_is_made(
 GAP = Session(2 * SECOND)
 
 
-def at(seconds: float) -> int:
-    """Event time, in seconds after the first."""
-    return START + round(seconds * SECOND)
-
-
 def batch(twin: Twin, received_us: int, *sent: tuple[Child, bytes]) -> Work:
     """A micro-batch of these messages, of a lander that has run since the one before."""
     objects = tuple((child.node, frames.decode(payload), received_us) for child, payload in sent)
     since_us = max(twin.state.decided_us, received_us - 60 * SECOND)
     return twin.batch([*((us, ()) for us in range(since_us + SECOND, received_us, SECOND)), (received_us, objects)])
-
-
-def starts(*seconds: float) -> Ints:
-    return np.array([at(s) for s in seconds], np.int64)
 
 
 def test_a_session_that_lasted_longer_than_the_horizon_is_not_beyond_it() -> None:

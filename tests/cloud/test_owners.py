@@ -18,7 +18,7 @@ from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import Place
 from cloud_job.spark import upsert
 from edge_agent.errors import PortError
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.child_frames import SECOND, Child, at, query, record, tick
 from tests.support.cloud.jobs import FragileJob, Roots
 from tests.support.waiting import eventually
 
@@ -39,10 +39,6 @@ class PausedJob(FragileJob):
         if self.after == (step, number):
             self.after = None
             self.meanwhile()
-
-
-def at(second: float) -> int:
-    return START + int(second * SECOND)
 
 
 def test_an_owner_that_was_paused_overwrites_nothing_that_the_next_one_wrote(roots: Callable[..., Roots]) -> None:

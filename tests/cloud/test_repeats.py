@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import LOST
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.child_frames import SECOND, Child, at, query, record, starts, tick
 from tests.support.cloud.jobs import Roots
 
 pytestmark = pytest.mark.spark
-
-
-def at(second: float) -> int:
-    return START + int(second * SECOND)
-
-
-def starts(*seconds: float) -> Any:
-    return np.array([at(second) for second in seconds], np.int64)
 
 
 def test_rows_that_a_lost_line_had_delivered_count_once_also_when_they_are_read_back(

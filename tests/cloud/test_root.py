@@ -21,20 +21,11 @@ from edge_agent.errors import PortError
 from edge_agent.root import work_rows
 from edge_agent.root.decision import root_state
 from edge_agent.wire import frames, landing
-from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick, ticks
+from tests.support.cloud.child_frames import JOURNAL, SECOND, Child, at, query, record, starts, tick, ticks
 from tests.support.cloud.jobs import GRACE_US, Roots, meaning
 
 pytestmark = pytest.mark.spark
 Start = Callable[..., Roots]
-
-
-def at(second: float) -> int:
-    """Event time, and the lander's: the tests' day begins at START."""
-    return START + int(second * SECOND)
-
-
-def starts(*seconds: float) -> Any:
-    return np.array([at(second) for second in seconds], np.int64)
 
 
 def key_of(name: str, second: float, key: str = "site=a") -> tuple[str, str, int]:

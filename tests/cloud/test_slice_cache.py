@@ -31,7 +31,7 @@ from edge_agent.algebra.sliding import prefix_blocks
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.child_frames import SECOND, Child, at, query, record, tick
 from tests.support.cloud.jobs import CrashError
 from tests.support.cloud.recorded_fleets import content, grouped
 from tests.support.simulation.faults import calm, crashing, everything, lossy
@@ -182,11 +182,6 @@ def test_windows_from_kept_slices_are_those_from_all_parts(
     seen += job.seen
     assert seen["formed"] > 10
     assert seen["read back"] > 0
-
-
-def at(second: float) -> int:
-    """Event time, and the lander's."""
-    return START + int(second * SECOND)
 
 
 class Line:

@@ -30,15 +30,11 @@ from edge_agent.root.numpy.executor import _parts as numpy_parts
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
 from edge_agent.wire.heads import Parts
-from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, at, query, record, tick
 from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
 GRACE_US = 20 * SECOND
 GAP = query(window=Session(2 * SECOND), fns=("count",))
-
-
-def at(second: float) -> int:
-    return START + round(second * SECOND)
 
 
 def sent(child: Child, frontier: float, *seconds: float, late: bool = False) -> bytes:

@@ -47,6 +47,7 @@ from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.region.sent_upward import SentUpward
+from edge_agent.machines.uplink.encoding.spooled_numbers import SpooledNumbers
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.root.agreed_servings import AgreedServings
 from edge_agent.root.completeness import Decider
@@ -158,10 +159,10 @@ GROWS: dict[type, dict[str, str]] = {
         "_gaps": COMMIT,
         "_sensors": "merger.MOST_TEXTS for each gateway, `beyond_bounds`",
         "_child_keys": LINES,
-        "_spooled_hints": GROUPS,
         **dict.fromkeys(("_tokens", "_in_commit", "_commit_notes", "_failed"), COMMIT),
     },
     ChildAlarms: {"alarmed": "line_watch.MOST_NAMED", "_rivals": OWN_ID, "_went_back": OWN_ID},
+    SpooledNumbers: {"_hints": GROUPS},
     SentUpward: {
         "groups": GROUPS,
         "ended": "sent_upward.MOST_ENDED, `beyond_bounds`",
@@ -233,6 +234,8 @@ def made(of: type) -> Any:
             return AgreedServings(ChildFrames(1, 60 * S), KnownDefinitions())
         case "LateSendings":
             return LateSendings({})
+        case "SpooledNumbers":
+            return SpooledNumbers({})
         case "Merger":
             return Region().merger
         case "TextShares":

@@ -36,6 +36,16 @@ JOURNAL = 4711
 ROOT = "root"
 
 
+def at(second: float) -> int:
+    """Event time, and the lander's: the tests' day begins at START."""
+    return START + round(second * SECOND)
+
+
+def starts(*seconds: float) -> Ints:
+    """Several times, as in `Child.rows`."""
+    return np.array([at(second) for second in seconds], np.int64)
+
+
 def query(
     name: str = "q",
     window: Window | Session | OrderedWindow | None = None,
@@ -142,4 +152,11 @@ def record(child: Child | str, received_us: int, payload: bytes) -> bytes:
     return landing.encode(topics.frames(node, ROOT), received_us, payload)
 
 
-__all__ = ["JOURNAL", "SECOND", "START", "Child", "lifted", "query", "record", "tick"]
+def one(child: Child, second: float, frontier: float, value: float = 1.0, *, late: bool = False) -> bytes:
+    """A message with one reading, as it lands."""
+    length_us = 1 if late else SECOND
+    rows = child.rows(at(frontier), starts(second), np.array([value]), length_us=length_us, late=late)
+    return record(child, at(frontier), rows)
+
+
+__all__ = ["JOURNAL", "SECOND", "START", "Child", "at", "lifted", "one", "query", "record", "starts", "tick"]

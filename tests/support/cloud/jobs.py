@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from cloud_job.spark.job import Job, JobSettings
 from edge_agent.algebra.coverage import Coverage
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.numpy.rows import Row
+from tests.support.cloud.child_frames import SECOND, Child, at, record, tick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,6 +99,18 @@ class Roots:
         for one in self.rows(tables.COVERAGE):
             missing.setdefault(one["coverage_id"], []).append((one["leaf"], one["reason"]))
         return {place: _row(found, missing.get(found["coverage_id"], [])) for place, found in self.results().items()}
+
+
+def born(roots: Callable[..., Roots], child: Child, **limits: int) -> Roots:
+    """A root that has the birth of a child; its horizon is 10 s unless said."""
+    root = roots(**{"horizon_us": 10 * SECOND, **limits})
+    root.take(tick(at(0)), record(child, at(0), child.birth()))
+    return root
+
+
+def stored(root: Roots) -> set[int]:
+    """The starts of the parts that are in the tables."""
+    return {row["start"] for row in root.rows(tables.MESSAGES, "part > 0")}
 
 
 def _row(found: dict[str, Any], missing: list[tuple[str, str]]) -> Row:
