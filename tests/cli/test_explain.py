@@ -336,7 +336,7 @@ def test_a_reason_has_the_bytes_of_both_kinds_at_the_rate_that_is_shown(
     [
         ('{"streams": {}, "queries": ' + "[" * 100_000, 2, "{file}: nested too deep; flatten it"),
         ('{"streams": {}, "queries": [' + "9" * 5000, 2, "{file}: not JSON: an integer of thousands of digits"),
-        ('{"queries": [5]}', 2, "{file}: queries: wanted a list of objects"),
+        ('{"queries": [5]}', 2, "{file}: queries[0]: wanted an object with id, window and aggregate, got 5"),
         ('{"queries": 5}', 2, "{file}: queries: wanted a list of objects"),
         ('{"unit": "parsec", "queries": []}', 2, "{file}: unit: wanted one of us, ms, s, m, h, d, w, got 'parsec'"),
         (
