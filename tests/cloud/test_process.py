@@ -64,12 +64,17 @@ def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_u
             assert other[0] == 3
             assert other[1].strip().splitlines()[-1].startswith("headwater: another root")
             recorded_fleets.write(files[half:], journal, landing, half)
+            written = sorted(path.name for path in landing.glob("*.cborseq"))
             eventually(lambda: "batch=1" in (tmp_path / "log").read_text(), 240)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
         finally:
             process.kill()
             process.wait(30)
+    left = sorted(path.name for path in landing.glob("*.cborseq"))  # it took the files one by one, after the kill
+    assert left == written[len(written) - len(left) :], "what it has read is done"
+    code, errors = ended(command(tmp_path, "--once"))
+    assert code == 0, errors[-2000:]
     assert list(landing.glob("*.cborseq")) == []
     answer = delta_rs.ask(ROWS, str(tmp_path / "tables"))
     found = {(q, key, start): (values, readings) for q, key, start, values, readings, *_ in answer.rows}
