@@ -218,7 +218,10 @@ def _balance_node(out: Audit, node: NodeBook) -> None:
         rest = number("received") - number("sent") - number("lost") - number("open")
         where = "between children's frames and its own"
         if all(line.readings is not None for line in node.lines.values()):
-            out.former += number("received") - sum(line.readings or 0 for line in node.lines.values())
+            former = number("received") - sum(line.readings or 0 for line in node.lines.values())
+            out.former += max(former, 0)
+            if former < 0:  # 1.2: a repeat counts nowhere, whether the spool that was lost had sent it or not
+                out.unknown.append(f"{node.node}: {_many(-former)} of its children left out as repeats of a lost spool")
     if not node.book.get("whole", False):
         out.unknown.append(f"{node.node}: its spool is older than its books")
     elif rest:

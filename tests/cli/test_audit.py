@@ -160,6 +160,18 @@ def test_what_parents_applied_that_a_node_has_left_is_part_of_what_it_sent() -> 
     assert "gw-1 -> hall: 10 readings lost: all frames applied, 90 sent, 80 applied" in lost.off
 
 
+def test_repeats_of_a_lost_spool_that_had_not_sent_them_are_not_balanced_away() -> None:
+    """protocol 1.2, 9.1: found where a gateway's spool was wiped; what it had not sent was subtracted from produced."""
+    hall = {**REGION, "received": 80, "sent": 80, "open": 0, "children": {"gw-1": [7, 5, 90, 0]}}
+    root = RootBook("root", {"hall": Line(9, 3, 80)}, {"hall": 80}, {"hall": 80})
+    found = audit(root, [book("gw-1", "hall", LEAF), book("hall", "root", hall)])
+    assert (found.off, found.former, found.rest) == ([], 0, 10)
+    assert found.unknown == [
+        "hall: 10 readings of its children left out as repeats of a lost spool",
+        "the whole: 10 readings not accounted for",
+    ]
+
+
 def test_frames_that_an_earlier_parent_could_not_use_are_no_loss_on_the_way_to_the_present_one() -> None:
     """protocol 9.1, 1.5"""
     hall = {**REGION, "received": 30, "sent": 30, "open": 0, "children": {"gw-1": [7, 5, 30, 0]}}
