@@ -37,6 +37,7 @@ from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.group_cut import INTERPRETATIONS, OrderedCut, PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import COARSEST, FINEST, LATE_POLICIES, Group
 from edge_agent.algebra.sketches import hll, kll, theta
+from edge_agent.wire.fields import MAX_SEQ
 from edge_agent.wire.sections import TICKS_US
 
 NOW_US = 1_790_000_000_000_000
@@ -253,8 +254,9 @@ predecessors = st.one_of(st.none(), st.just(LOST), st.tuples(epochs, st.integers
 
 @st.composite
 def frames(draw: st.DrawFn) -> Frame:
-    """Any frame; a birth is frame 0 of the epoch that begins its id."""
-    epoch, seq = draw(epochs), draw(seqs)
+    """Any frame; a birth is frame 0 of the epoch that begins its id, and all frames of a run have numbers."""
+    epoch, declared = draw(epochs), draw(st.lists(gaps, max_size=2).map(tuple))
+    seq = min(draw(seqs), MAX_SEQ - sum(max(gap.run - 1, 0) for gap in declared))
     birth = None
     if draw(st.booleans()):
         seq = 0
@@ -272,7 +274,7 @@ def frames(draw: st.DrawFn) -> Frame:
         draw(st.none() | defines),
         draw(st.lists(members, max_size=2).map(tuple)),
         draw(group_parts),
-        draw(st.lists(gaps, max_size=2).map(tuple)),
+        declared,
         draw(st.none() | st.builds(Flush, st.integers(-1, 2**40), st.none() | epochs)),
         draw(st.none() | epochs),
     )
