@@ -50,9 +50,17 @@ def _may_bring(folder: str, group: str) -> bool:
     wanted = f"[{group}]"
     files = (file for kind in ("dist", "egg") for file in Path(folder).glob(f"*.{kind}-info/entry_points.txt"))
     try:
-        return Path(folder).is_file() or any(wanted in file.read_text("utf-8", "replace") for file in files)
+        return Path(folder).is_file() or any(wanted in _text(file) for file in files)
     except OSError:  # this user may not read it: Python, too, imports nothing from it
         return False
+
+
+def _text(file: Path) -> str:
+    """The text of a file; '' if this user may not read it: Python, too, then finds no entry points in it."""
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def install(*, edge: bool = False) -> None:

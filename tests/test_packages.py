@@ -143,6 +143,24 @@ def test_a_folder_that_this_user_may_not_read_brings_nothing(tmp_path: Path, mon
     assert packages.load("headwater.aggregates", object) == ([], {})
 
 
+@pytest.mark.parametrize("closed", ["a", "b"])
+def test_a_package_that_this_user_may_not_read_hides_no_other_in_its_folder(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}-1.dist-info").mkdir()
+        (tmp_path / f"{name}-1.dist-info" / "entry_points.txt").write_text("[headwater.aggregates]\n")
+    read = Path.read_text
+
+    def opened(path: Path, *args: str) -> str:
+        if path.parent.name.startswith(closed):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read(path, *args)
+
+    monkeypatch.setattr(Path, "read_text", opened)
+    assert packages._may_bring(str(tmp_path), "headwater.aggregates")
+
+
 def test_objects_of_the_wanted_type_are_loaded_in_the_order_of_names(points: dict[str, list[EntryPoint]]) -> None:
     group, module = "headwater.aggregates", "edge_agent.algebra.aggregates"
     families = f"{module}.families"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LOCK: Final = ".maintain.lock"
 MOST_BYTES: Final = 1_000  # of this file
-BEGAN: Final = 19  # field of /proc/PID/stat with the time of the start, counted after the name. Source: proc(5)
+START_FIELD: Final = 19  # field of /proc/PID/stat with the time of the start, counted after the name. Source: proc(5)
 _held: Final[set[str]] = set()  # the locks that calls in this process hold
 KEPT_HOURS: Final = 7 * 24  # how long old versions stay, for readers that have begun and for time travel
 
@@ -216,7 +216,9 @@ def _ended(holder: Mapping[str, Any], name: str) -> bool:
     own, process = _this_process(), holder.get("process")
     same = {field for field, value in own.items() if value and holder.get(field) == value}
     if "boot" not in same:
-        return {"host", "machine"} <= same and bool(own["boot"] and holder.get("boot"))  # it was started again since
+        # started again since. Outside containers the namespace is the same at each start; the id of a machine in an
+        # image of a container, and a fixed name, may be those of several machines
+        return {"host", "machine", "namespace"} <= same and bool(own["boot"] and holder.get("boot"))
     if "namespace" not in same or not isinstance(process, int) or process <= 0:
         return False
     if {"process", "began"} <= same:
@@ -234,7 +236,7 @@ def _ended(holder: Mapping[str, Any], name: str) -> bool:
 def _began(process: int) -> int:
     """When a process began, in ticks since the machine's last start; 0 if it is not known."""
     fields = _line(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()  # its name may have blanks and brackets
-    return int(fields[BEGAN]) if len(fields) > BEGAN else 0
+    return int(fields[START_FIELD]) if len(fields) > START_FIELD else 0
 
 
 def _line(path: Path) -> str:

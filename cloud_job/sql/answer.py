@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from edge_agent.config.checking.foreign_json import printable
+from edge_agent.config.checking.json_lines import json_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +109,7 @@ def _write_json(answer: QueryAnswer, out: TextIO) -> None:
             name += "_"
         names.append(name)
     for row in answer.rows:
-        out.write(json.dumps(dict(zip(names, map(_finite, row), strict=True)), ensure_ascii=False) + "\n")
+        out.write(json_line(dict(zip(names, map(_finite, row), strict=True))) + "\n")
 
 
 def _finite(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from edge_agent.cli.support.message_rendering import title
 from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, reason_of, sizes_of
 from edge_agent.config.checking.documents import read
 from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.checking.json_lines import json_line
 from edge_agent.config.definitions.definitions import Definition, parse_definition_file
 from edge_agent.config.definitions.window_table import window_text
 from edge_agent.config.node_file.settings import MAX_FILE_BYTES, bytes_of, parse
@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
                 queries.append(found)
     explained = explain(queries, sensors, args.rate)
     for one in explained:
-        print(json.dumps(one, ensure_ascii=False) if args.json else text_of(one))
+        print(json_line(one) if args.json else text_of(one))
     if not explained:
         return complain(f"nothing to explain: no query to plan in {', '.join(map(str, args.files))}")
     return DONE

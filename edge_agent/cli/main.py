@@ -132,8 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return BROKEN_PIPE
     except OSError as err:
-        if err.errno == errno.ENOENT and err.filename is None:  # only of os.getcwd, which has no file to name
-            return complain("the current folder was deleted; go to another one", UNAVAILABLE)
+        if (why := _without_folder(err)) is not None:
+            return complain(why, UNAVAILABLE)
         if err.errno not in FULL:
             raise
         _drop_output()
@@ -141,6 +141,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(f"{what}: {(err.strerror or str(err)).lower()}; free some space", UNAVAILABLE)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _without_folder(err: OSError) -> str | None:
+    """What to say of an error that is about no file but a folder that is not there; None of any other error."""
+    if err.errno != errno.ENOENT or err.filename is not None:
+        return None
+    try:
+        os.getcwd()  # noqa: PTH109 - as tempfile and pathlib ask
+    except FileNotFoundError:
+        return "the current folder was deleted; go to another one"
+    if str(err.strerror).startswith("No usable temporary directory"):  # of tempfile, also where all disks are full
+        return "no folder for temporary files can be written; free some space, or set TMPDIR"
+    return None
 
 
 def _escaped(err: UnicodeError) -> tuple[str, int]:

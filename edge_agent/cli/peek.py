@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
-from edge_agent.cli.support.json_lines import json_line
 from edge_agent.cli.support.message_rendering import MessageRenderer, line, shortened
 from edge_agent.cli.support.option_values import count, seconds
+from edge_agent.config.checking.json_lines import json_line
 from edge_agent.config.topics import PREFIX
 
 HELP = "Print the messages of a broker: frames, heartbeats, receipts, states and definitions as text. Changes nothing."

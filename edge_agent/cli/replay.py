@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE, complain
-from edge_agent.cli.support.json_lines import json_line
 from edge_agent.cli.support.progress import Progress
+from edge_agent.config.checking.json_lines import json_line
 from edge_agent.config.node_file.settings import bytes_of
 from edge_agent.errors import ConfigError, ProtocolError, WireError
 from edge_agent.log import setup

@@ -15,11 +15,11 @@ from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.main import DONE, UNAVAILABLE
-from edge_agent.cli.support.json_lines import json_line
 from edge_agent.cli.support.message_rendering import clock
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.cli.support.progress import Progress
 from edge_agent.config.checking.foreign_json import printable
+from edge_agent.config.checking.json_lines import json_line
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.settings import DEFAULT_FILE

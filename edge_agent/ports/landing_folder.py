@@ -50,7 +50,7 @@ class LandingFolder:
 def _stamp(path: Path) -> int:
     """The time in the name of a landing file, in microseconds; 0 for any other file name."""
     head = path.name.partition("-")[0]
-    digits = head.isdecimal() and len(head) <= len(str(MOST_STAMP))
+    digits = head.isascii() and head.isdecimal() and len(head) <= len(str(MOST_STAMP))
     return int(head) if digits and int(head) < MOST_STAMP else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from itertools import permutations
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from edge_agent.cli.support.broker_listener import add_broker, link_of
 from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
 from edge_agent.errors import ConfigError
+from edge_agent.ports.mqtt.dial import read_password
 
 PRESENT, FORMER = 0, 1
 ONLINE = {"online": True, "role": "gateway", "parent": "region-2"}
@@ -115,6 +117,21 @@ def test_files_that_cannot_serve_are_refused_before_the_broker_is_asked(
     with pytest.raises(ConfigError) as refused:
         link_of(parser.parse_args([word.replace("FILE", str(file)) for word in words]))
     assert str(refused.value).startswith(why.replace("FILE", str(file)))
+
+
+def test_a_password_from_a_pipe_is_left_for_the_connection() -> None:
+    """As in --password-file <(pass show broker): the check read it, and the broker got an empty password."""
+    reads, writes = os.pipe()
+    try:
+        os.write(writes, b"s3cret\n")
+        os.close(writes)
+        parser = argparse.ArgumentParser()
+        add_broker(parser)
+        link = link_of(parser.parse_args(["--user", "ops", "--password-file", f"/dev/fd/{reads}"]))
+        assert link.password_file is not None
+        assert read_password(link.password_file) == "s3cret"
+    finally:
+        os.close(reads)
 
 
 def test_certificates_may_be_for_one_of_several_brokers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -206,6 +207,18 @@ def test_a_current_folder_that_was_deleted_is_one_line(
     finally:
         tmp_path.mkdir()  # monkeypatch goes back from it
     assert capsys.readouterr().err == "headwater: the current folder was deleted; go to another one\n"
+
+
+def test_temporary_files_that_cannot_be_written_are_not_a_folder_that_was_deleted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a full disk, of `audit`, `replay --root spark` and `query --engine spark`."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    monkeypatch.setattr(front, "_verb", lambda _words: tempfile.mkdtemp())
+    assert front.main(["query"]) == 3
+    why = "no folder for temporary files can be written; free some space, or set TMPDIR"
+    assert capsys.readouterr().err == f"headwater: {why}\n"
 
 
 def test_a_settings_file_that_may_not_be_seen_is_one_line(

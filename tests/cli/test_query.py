@@ -174,6 +174,12 @@ def test_a_table_of_everything_is_narrow_and_its_times_are_readable(
     assert (found["avg"], found["start"], found["window_start"]) == (0.1 + 0.2, START, "2027-01-15T08:00:00.000000Z")
 
 
+def test_a_row_in_json_is_one_line_whatever_ends_lines_in_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    write(QueryAnswer(("key",), (("a\u2028b\u2029c\x85d",),)), "json", sys.stdout)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {"key": "a\u2028b\u2029c\x85d"}
+
+
 def test_labels_of_devices_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     write(QueryAnswer(("key",), (("m=a\x1b[31mRED\nnext\u202e",),)), "table", sys.stdout)
     out = capsys.readouterr().out

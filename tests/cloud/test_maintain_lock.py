@@ -141,6 +141,7 @@ def test_a_lock_that_this_process_could_not_delete_is_taken(store: Store, monkey
     "fields",
     [
         {"boot": "another", "machine": "another"},  # with the same name, as of many in a cloud
+        {"boot": "another", "namespace": "another"},  # a container of another machine, with the same image and name
         {"namespace": "another"},  # a container, whose processes have no number here
         {"boot": "", "machine": "", "namespace": ""},  # nothing is known of where it ran
         {"boot": "another", "machine": ""},

@@ -14,6 +14,7 @@ from edge_agent.cli.support.broker_listener import UnfinishedError, add_broker, 
 from edge_agent.cli.support.message_rendering import json_of, listed, published
 from edge_agent.cli.support.option_values import seconds
 from edge_agent.config import topics
+from edge_agent.config.checking.json_lines import json_line
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.errors import advice
 
@@ -66,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
     reports = {name: report(name, node, now_us, nodes) for name, node in nodes.items()}
     if args.json:
         for name, node in nodes.items():
-            print(json.dumps({"node": name, **node}, ensure_ascii=False))
+            print(json_line({"node": name, **node}))
     elif nodes:
         print(summary(nodes, now_us))
         print(table([each.row for each in reports.values()]))

@@ -2,7 +2,6 @@
 
 broker_listener    options that name a broker, and reading its messages
 fleet_listener     retained messages and answers of nodes at several brokers
-json_lines         one JSON object a line
 message_rendering  messages as plain values and as lines of text
 option_values      values of options that several commands have
 progress           a progress bar on standard error

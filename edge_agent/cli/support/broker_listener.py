@@ -80,12 +80,18 @@ def _check_files(link: Link, *, secure: bool) -> None:
         if file is not None and not secure:
             raise ConfigError(f"{option}: {link.url} is not TLS; use mqtts://...")
     try:
-        if link.password_file is not None:
+        if link.password_file is not None and not _read_once(link.password_file):
             read_password(link.password_file)
-        if secure:
+        if secure and not any(map(_read_once, (link.ca_file, link.cert_file, link.key_file))):
             tls_context(link)
     except PortError as err:
         raise ConfigError(str(err)) from err
+
+
+def _read_once(file: Path | None) -> bool:
+    """Whether a file gives its content only once, as `<(pass show broker)` and /dev/stdin: the connection reads it."""
+    # not the methods of Path, which raise where this user may not look
+    return file is not None and os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file)  # noqa: PTH110, PTH112, PTH113
 
 
 def broker_address(url: str, option: str) -> str:

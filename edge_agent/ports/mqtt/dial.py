@@ -68,7 +68,7 @@ class Dial:
             self.why, self.local = str(err), isinstance(err.__cause__, FileNotFoundError)
         except OSError as err:
             self.why = f"{self._link.url}: {err.strerror or err}"
-        except Exception as err:  # such as an invalid host name or key file: the thread must report every error
+        except Exception as err:  # such as an invalid host name: the thread must report every error
             self.why = f"{self._link.url}: {type(err).__name__}: {err}"
         with self._guard:
             self._sock, self._done = sock, True
