@@ -15,7 +15,14 @@ RETIRED: Final = "retired"  # reason of a record that declares no loss, but that
 
 def of_all_groups(gap: Gap) -> bool:
     """Whether a record concerns all groups of its sender, because a frame has no room for their names."""
-    return not gap.groups and gap.reason in IN_PLACE and (gap.end_us > gap.start_us or gap.readings < 0)
+    if gap.groups or gap.nodes or gap.reason not in IN_PLACE:
+        return False
+    return gap.end_us > gap.start_us or gap.readings < 0
+
+
+def names_retired(gap: Gap) -> bool:
+    """Whether a record declares no loss, but that its nodes are retired at its sender (1.5)."""
+    return gap.reason == RETIRED and not gap.groups and gap.readings == 0
 
 
 def has_times(gap: Gap) -> bool:

@@ -660,6 +660,35 @@ def test_the_record_of_a_frame_that_is_given_up_keeps_all_but_its_rows() -> None
     assert {name for change in record.members for name in change.dropped} == {"c"}
 
 
+def test_a_frame_that_is_given_up_twice_is_still_declared() -> None:
+    """protocol 3.6: the record of the record had no rows, and replaced the first one."""
+    box = opened()
+    frame = box.put(step(release(["x"], [0])))[0]
+    box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    records = []
+    for _ in range(2):
+        give_up(box, box.epoch, frame)
+        (frame,) = box.take_replaced()
+        records.append(frame.gaps)
+        box.committed()
+    assert records[0][-1].readings == 1
+    assert records[1] == records[0]
+
+
+def test_a_frame_that_is_given_up_keeps_the_record_of_one_that_a_child_gave_up() -> None:
+    """protocol 3.5, 3.6: it travels up unchanged."""
+    box, of_child = opened(), Gap((GROUP,), S, 2 * S, 3, ("b",), "poison")
+    frame = box.put(Step(step(release(["x"], [0])).groups, gaps=(of_child,)))[0]
+    box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    give_up(box, box.epoch, frame)
+    (record,) = box.take_replaced()
+    assert [(gap.nodes, gap.readings) for gap in record.gaps] == [(("b",), 3), ((), 1)]
+
+
 def test_a_frame_of_an_earlier_epoch_that_is_given_up_is_declared_for_all_groups() -> None:
     """protocol 3.6: the numbers of groups in it are not known any more."""
     box, other = opened(), Group("other", "", (), 0)

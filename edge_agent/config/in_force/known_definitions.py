@@ -154,7 +154,7 @@ class KnownDefinitions:
         if known is not None and known.text:
             self._remember_wide(known)
         of_query[found.node] = found
-        self._forget_removed(found)
+        gone = self._forget_removed(found)
         key = QueryKey(found.query, found.revision)
         self._changed()
         self._queries.pop(key, None)
@@ -166,12 +166,9 @@ class KnownDefinitions:
             self.corrected.append(found.text)
         if found.text:
             self.texts.release(found.text)  # a child may have given it too
-        claimed = {QueryKey(query, of[0]) for claims in self._claims.values() for query, of in claims.items()}
-        gone = {key for key in claimed if key.query not in self._published}
-        over = {found.query} | {key.query for key in gone if not self._too_wide(key)}
-        for claims in self._claims.values():
-            for query in over & claims.keys():
-                del claims[query]
+        for claims in self._claims.values():  # only what ends is looked at: children may have many
+            for query in (found.query, *gone):
+                claims.pop(query, None)
         for text in [text for text, held in self._held.items() if held.query == found.query and not self._ahead(held)]:
             child = self._waiting.of[text]
             del self._held[text]
@@ -184,19 +181,22 @@ class KnownDefinitions:
         """Remember a publication that a newer one replaces, so that its windows are never taken for too many."""
         key = QueryKey(known.query, known.revision)
         if self._width(key):
+            self._earlier.pop(key, None)  # to the end: a restart publishes them in this order
             self._earlier[key] = known
             for oldest in [*self._earlier][:-MOST_EARLIER]:
                 del self._earlier[oldest]
 
-    def _forget_removed(self, found: Publication) -> None:
-        """If the query is removed on all topics, remember it among the latest MOST_REMOVED; forget older ones."""
+    def _forget_removed(self, found: Publication) -> list[str]:
+        """If the query is removed on all topics, remember it among the latest MOST_REMOVED. Returns forgotten ones."""
         if any(each.text != "" for each in self._published[found.query].values()):
             self._removed.pop(found.query, None)
-            return
+            return []
         self._removed[found.query] = None
-        for query in [*self._removed][:-MOST_REMOVED]:
+        gone = [*self._removed][:-MOST_REMOVED]
+        for query in gone:
             del self._removed[query], self._published[query]
             self._earlier = {key: each for key, each in self._earlier.items() if key.query != query}
+        return gone
 
     def _changed(self) -> None:
         self._answers.clear()
@@ -287,6 +287,9 @@ class KnownDefinitions:
             if text is not None:
                 self.texts.remove(text)
             self._queries.pop(key, None)
+            for claims in self._claims.values():
+                if key.query in claims and key.query not in self._published:
+                    del claims[key.query]  # of a text with too many windows
         if out:
             self._changed()
         return out

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from edge_agent.algebra.frame import Frame, Members
-from edge_agent.algebra.gap_scope import RETIRED
+from edge_agent.algebra.gap_scope import names_retired
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState, RetiredState
 from edge_agent.machines.downlink.group_membership import GroupMembership, MemberChanges
@@ -151,7 +151,7 @@ class Children:
 
         Returns (the frame without the records that say so, sections that drop them).
         """
-        names = {name for gap in frame.gaps if gap.reason == RETIRED for name in gap.nodes}
+        names = {name for gap in frame.gaps if names_retired(gap) for name in gap.nodes}
         if not names:
             return frame, []
         dropped = []
@@ -159,7 +159,7 @@ class Children:
             member = membership.members.get(node)
             if member is not None and (own := names & member.leaves.keys()):
                 dropped.append((group, Members(0, (), tuple(sorted(own)))))
-        return replace(frame, gaps=tuple(gap for gap in frame.gaps if gap.reason != RETIRED)), dropped
+        return replace(frame, gaps=tuple(gap for gap in frame.gaps if not names_retired(gap))), dropped
 
     def _dropped(self, node: str, changes: MemberChanges) -> list[tuple[Group, list[RetiredLeaf]]]:
         """The leaves below a child that sections of it drop without a report of their leave."""

@@ -289,10 +289,11 @@ def in_place_of_refused(frame: Frame, encoder: EpochEncoder, *, present: bool) -
     present: whether the frame is of the epoch of `encoder`; else the numbers of its groups are not known, so the loss
     is declared for all groups.
     """
+    if any(gap.reason == POISON and gap.run for gap in frame.gaps):  # given up before; records of others have no run
+        return frame
     gap = gap_of(frame, encoder, POISON)
     gap = gap if present else replace(gap, groups=tuple(encoder.groups))
-    gaps = (*(each for each in frame.gaps if each.reason != POISON), gap)  # a frame may be given up twice
-    return replace(frame, groups=promises_of(frame), gaps=gaps)
+    return replace(frame, groups=promises_of(frame), gaps=(*frame.gaps, gap))
 
 
 def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:

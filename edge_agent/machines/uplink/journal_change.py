@@ -27,7 +27,7 @@ from edge_agent.algebra.frame import (
     Gap,
     Plan,
 )
-from edge_agent.algebra.gap_scope import RETIRED, of_all_groups
+from edge_agent.algebra.gap_scope import names_retired, of_all_groups
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
@@ -266,7 +266,7 @@ def _apart(gaps: Iterable[Gap], groups: Iterable[Group]) -> Iterator[Gap]:
 
     Births name those that are retired now (1.5).
     """
-    for gap in (gap for gap in gaps if gap.reason != RETIRED):
+    for gap in (gap for gap in gaps if not names_retired(gap)):
         yield replace(gap, run=0, groups=tuple(groups) if of_all_groups(gap) else gap.groups)
 
 

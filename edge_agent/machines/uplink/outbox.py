@@ -394,7 +394,7 @@ class Outbox(FrameQueue):
         (self.former_lines.of(key) or self.pending).marked[key] = Pending()
         self.sent_readings -= frame.readings
         self.lost_readings += frame.readings
-        return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": record.gaps[-1].readings})
+        return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": frame.readings})
 
     def _of_another_journal(self, receipt: Receipt, load: Load, line: FormerLine | None = None) -> list[Note]:
         """Give up an epoch from before the slots were lost, if the parent refuses it: its birth names a former journal.

@@ -155,21 +155,25 @@ def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
 def spread(memberships: Memberships, node: str, frame: Frame) -> Frame:
     """Name the groups of records that concern all groups of a child: those in which it has leaves here (3.5).
 
-    Of several such records only two are left, with and without times, because each names thousands of groups.
+    Of several such records of one reason only two are left, with and without times, because each names thousands of
+    groups.
     """
-    wide = [gap for gap in frame.gaps if of_all_groups(gap)]
+    wide: dict[tuple[str, bool], list[Gap]] = {}
+    for gap in frame.gaps:
+        if of_all_groups(gap):
+            wide.setdefault((gap.reason, gap.end_us > gap.start_us), []).append(gap)
     if not wide:
         return frame
     groups = tuple(group for group, each in memberships.items() if node in each.members and each.members[node].leaves)
     out = [gap for gap in frame.gaps if not of_all_groups(gap)]
-    for timed in (False, True):
-        some = [gap for gap in wide if (gap.end_us > gap.start_us) is timed]
-        if some:
-            # without groups no tier above may take it for a loss of all groups of this node
-            readings = [gap.readings if groups else max(gap.readings, 0) for gap in some]
-            start_us, end_us = min(gap.start_us for gap in some), max(gap.end_us for gap in some)
-            times_us, lost = (start_us, end_us if groups else start_us), -1 if min(readings) < 0 else sum(readings)
-            out.append(replace(some[0], groups=groups, start_us=times_us[0], end_us=times_us[1], readings=lost))
+    for some in wide.values():
+        # without groups no tier above may take it for a loss of all groups of this node
+        readings = [gap.readings if groups else max(gap.readings, 0) for gap in some]
+        start_us, end_us = min(gap.start_us for gap in some), max(gap.end_us for gap in some)
+        lost = -1 if min(readings) < 0 else sum(readings)
+        out.append(
+            replace(some[0], groups=groups, start_us=start_us, end_us=end_us if groups else start_us, readings=lost)
+        )
     return replace(frame, gaps=tuple(out))
 
 
@@ -185,16 +189,18 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
         if (timed and (gap.nodes or gap.reason != DAMAGED)) or gap.readings >= 0 or not gap.groups:
             yield gap
             continue
+        found: dict[tuple[int, int, tuple[str, ...]], list[Group]] = {}
         for group in gap.groups:
-            if group is not gap.groups[0] and len(gap.detail) > len(OLDER_LINE):  # evidence: one copy of it is enough
-                gap = replace(gap, detail="")
             # a record alone makes no group known: it may name thousands that its child never serves
             known = children.memberships.get(group)
             member = Member() if known is None or node not in known.members else known.members[node]
             start_us = gap.start_us if timed else max(min(member.lowest_us, now_us), 0)
             end_us = gap.end_us if timed else now_us + 1
-            nodes = gap.nodes or tuple(sorted(member.leaves))
-            yield replace(gap, groups=(group,), start_us=start_us, end_us=end_us, nodes=nodes)
+            found.setdefault((start_us, end_us, gap.nodes or tuple(sorted(member.leaves))), []).append(group)
+        for (start_us, end_us, nodes), groups in found.items():  # groups often have the same leaves: name these once
+            yield replace(gap, groups=tuple(groups), start_us=start_us, end_us=end_us, nodes=nodes)
+            if len(gap.detail) > len(OLDER_LINE):  # evidence: one copy of it is enough
+                gap = replace(gap, detail="")
 
 
 def narrowed(memberships: Memberships, node: str, gap: Gap) -> list[Gap]:
