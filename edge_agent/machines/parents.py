@@ -28,7 +28,7 @@ from edge_agent.machines.events import Action, Beat, Note
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
-from edge_agent.machines.uplink.step import Step, without_promise
+from edge_agent.machines.uplink.step import Report, Step, without_promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,12 @@ class Parents(ABC):
 
     def _move(self, now_us: int) -> list[Frame]:
         """End the line to the present parent with a leave, and begin a line to the wanted parent (1.5)."""
-        leaves = {group: tuple(listed) for group, listed in self._listed().items() if listed}
         line = self.outbox.end_line(self.wanted, self._load, now_us)
         self._moving = True
         if line is None:
             return []
+        self._report_again(self.outbox.moving_reports(self._load))
+        leaves = {group: tuple(listed) for group, listed in self._listed().items() if listed}
         self.outbox.draw(anew=True)
         frames = self.outbox.leave(line, leaves, self._retired)
         return frames + self.outbox.open(without_promise(self._birth_step(now_us)))
@@ -166,8 +167,13 @@ class Parents(ABC):
         self._declared = (*joined.gaps, *late)
         if not joined.begins:
             return list(joined.frames)
+        self._report_again(self.outbox.moving_reports(self._load))
         self.outbox.draw(anew=True)
         return [*joined.frames, *self.outbox.open(without_promise(self._birth_step(now_us)))]
+
+    def _report_again(self, reports: Mapping[Group, Sequence[Report]]) -> None:
+        """Take back reports of leaves that moved: they were in frames that move, and follow all rows of these (1.5)."""
+        del reports
 
     @property
     def _retired(self) -> Collection[str]:

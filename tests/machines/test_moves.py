@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
@@ -20,7 +20,7 @@ from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import GroupStep, Step
 from tests.support.machines.scripted_child import GRACE, SUM, Sender, journalled, leaving, root_of
-from tests.support.machines.simulated_host import T0, SimulatedHost
+from tests.support.machines.simulated_host import T0, Disk, SimulatedHost
 
 S = 1_000_000
 GROUP = Group("s", "", (), 0)
@@ -316,6 +316,64 @@ def test_a_merger_that_has_moved_reports_a_leave_behind_the_entry_as_it_had_list
     host.do(Tick(), T0 + 4 * S)
     listed = [leaf for frame in host.frames for each in frame.members for leaf in each.leaves]
     assert listed == [Leaf("a", 1, 77), Leaf("a", 1, 77), Leaf("a", 99, one.outbox.epoch)]
+
+
+def merger_of(parent: str, disk: Disk) -> SimulatedHost[Merger]:
+    """A merger that has started on a disk, with this parent."""
+    settings = NodeSettings("m", parents=(parent,))
+    return SimulatedHost(Merger(settings, Random(2), disk.restored(), disk.load, grace_us=GRACE), disk)
+
+
+@pytest.mark.parametrize("starts", [False, True], ids=["goes on", "starts again"])
+def test_a_report_that_nobody_got_goes_to_the_new_parent_and_the_leave_lists_its_leaf(starts: bool) -> None:
+    """protocol 1.5: without it the tiers above would wait for ever for the leaf in the merger's former line."""
+    one = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    host = merger_of("A", Disk())
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + S)
+    host.machine.outbox.link(up=False)
+    host.do(Arrived((("a", one.send((T0, T0 + 10 * S, "", 1.0), frontier_us=T0 + 5 * S), None),)), T0 + 2 * S)
+    host.do(Arrived((("a", leaving(one), None),)), T0 + 2 * S)
+    host.do(Tick(), T0 + 4 * S)
+    former, report = host.machine.outbox.epoch, Leaf("a", 99, one.outbox.epoch)
+    assert report in listed_in(host.frames)
+    known, promised = len(host.frames), host.machine.sent.promised()
+    again = merger_of("B", host.disk) if starts else host
+    again.machine.choice.parents = ("B",)
+    for second in range(5, 9):
+        again.do(Tick(), T0 + second * S)
+    frames = again.frames if starts else again.frames[known:]
+    (leave,) = (frame for frame in frames if frame.leave is not None)
+    assert (leave.epoch, listed_in([leave])) == (former, [Leaf("a", 1)])
+    moved = [frame for frame in frames if frame.epoch == leave.leave]
+    assert listed_in(moved) == [Leaf("a", 1, former), report]
+    assert [bool(frame.readings) for frame in moved if frame.readings or frame.members] == [True, False]
+    assert not again.machine.parent.children.memberships, "the group ends once more"
+    assert again.machine.sent.promised() == promised
+
+
+def test_a_report_that_was_sent_is_not_repeated_to_the_new_parent() -> None:
+    """protocol 1.5"""
+    one = Sender("a", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0))
+    host = merger_of("A", Disk())
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("a", journalled(one.birth(), host.machine), None),)), T0)
+    host.do(Arrived((("a", leaving(one), None),)), T0 + 2 * S)
+    for second in range(4, 8):
+        host.do(Tick(), T0 + second * S)
+    again = merger_of("B", host.disk)
+    for second in range(8, 12):
+        again.do(Tick(), T0 + second * S)
+    assert any(frame.leave is not None for frame in again.frames)
+    assert listed_in(again.frames) == []
+
+
+def listed_in(frames: Iterable[Frame]) -> list[Leaf]:
+    """All entries of leaves in frames, in order."""
+    return [leaf for frame in frames for each in frame.members for leaf in each.leaves]
 
 
 def test_what_is_on_its_way_to_former_parents_is_sent_again_when_the_clock_goes_back() -> None:

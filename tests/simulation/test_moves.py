@@ -90,6 +90,20 @@ def test_a_leaf_that_comes_to_a_merger_which_all_others_had_left_does_not_count_
     assert Tree(1140, Chaos.of(on, 20_000, 500), Shape(tiers=2, gateways=2, seconds=24)).run() == []
 
 
+@pytest.mark.parametrize(
+    ("seed", "on", "share"),
+    [
+        (50527, {"epochs.many", "link.lower", "parent.unreached", "source.live"}, 0.0625),
+        (53319, {"epochs.many", "node.move", "parent.unreached"}, 0.125),
+    ],
+)
+def test_a_gateway_whose_leave_stood_in_a_frame_that_its_merger_never_sent_before_it_moved_itself(
+    seed: int, on: set[str], share: float
+) -> None:
+    """protocol 1.5: nobody reported its leave, and it stayed missing."""
+    assert programme.run(seed, on, Shape(tiers=3, gateways=1, seconds=12, share=share)).wrong == ()
+
+
 def test_a_gateway_that_moves_on_while_its_first_parent_has_not_said_all() -> None:
     """protocol 1.5: its second parent reports a leave before the first one does."""
     on = {"broker.restart", "network.drop", "parent.away"}

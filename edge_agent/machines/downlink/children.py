@@ -6,11 +6,11 @@ expected before it is first heard (4.5). A retired child is no longer expected (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from edge_agent.algebra.frame import Frame, Members
+from edge_agent.algebra.frame import Frame, Leaf, Members
 from edge_agent.algebra.gap_scope import names_retired
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState, RetiredState
@@ -48,6 +48,12 @@ class Children:
         if found is None:
             found = self.memberships[group] = GroupMembership(self.grace_us)
         return found
+
+    def report_again(self, reports: Mapping[Group, Iterable[tuple[Leaf | None, Leaf]]]) -> None:
+        """Take back reports of leaves that moved, because no tier has heard them: see `Moves.reports`."""
+        for group, each in reports.items():
+            moves = self.membership(group).moves  # a group that had ended with its last report begins again
+            moves.reports = [*each, *moves.reports]
 
     def heard(self, node: str, now_us: int) -> None:
         """Note that a frame or heartbeat of a child has arrived."""

@@ -63,7 +63,7 @@ from edge_agent.machines.region.child_alarms import ChildAlarms
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.region.sent_upward import SentGroup, SentUpward, known_leaves, until_the_last_frame
 from edge_agent.machines.region.stated_ranges import StatedRanges
-from edge_agent.machines.uplink.step import GroupStep, Step
+from edge_agent.machines.uplink.step import GroupStep, Report, Step
 
 
 class Merger(Node):
@@ -90,8 +90,7 @@ class Merger(Node):
         """
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
-        state = restored.state
-        known = journal_of(state)
+        state, known = restored.state, journal_of(restored.state)
         self.journal = known or random.getrandbits(63) | 1
         if known is None:  # new, or without its spool: the parent may know leaves of an earlier journal (3.7)
             self.outbox.predecessor = LOST
@@ -213,8 +212,7 @@ class Merger(Node):
                 exceptions = until_the_last_frame(sent.excepted, leaves, sent.leaves)
             if not goes_on or exceptions != sent.excepted:
                 sent.exceptions = sent.excepted = exceptions
-            sent.leaves, sent.serving = leaves, StatedRanges.of(membership, stated[group])
-            sent.settled = False
+            sent.leaves, sent.serving, sent.settled = leaves, StatedRanges.of(membership, stated[group]), False
             steps.append(
                 GroupStep(
                     group,
@@ -387,8 +385,7 @@ class Merger(Node):
 
     def _recover(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         parent = self.parent
-        children = CHILDREN.read(state)
-        if children is not None:
+        if (children := CHILDREN.read(state)) is not None:
             parent.children.restore(children)
         parent.children.link(0, up=False)
         parent.restore_memberships(MembershipSlots.read(state), MembershipSlots.retired(state))
@@ -421,8 +418,7 @@ class Merger(Node):
         parent.name_known()
         self._sensors = TextShares(MOST_TEXTS, sensors)
         self.store.restore(state)
-        received = RECEIVED.read(state)
-        parent.received = self.store.readings if received is None else received
+        parent.received = self.store.readings if (received := RECEIVED.read(state)) is None else received
 
     def _elapsed(self, before_us: int, now_us: int) -> None:
         self.parent.ahead_us = self._clock_steps.look(before_us, now_us)
@@ -449,6 +445,10 @@ class Merger(Node):
             frontiers = [member.frontier_us for member in membership.expected().values()]
             out[group] = max([self.sent.of(group).frontier_us, *frontiers])
         return out
+
+    def _report_again(self, reports: Mapping[Group, Sequence[Report]]) -> None:
+        self.parent.children.report_again(reports)
+        self.sent.begin_again(self.parent.children.memberships)
 
     def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
         """Also leaves whose leave is not passed on yet, because the parent expects them below this node until then."""

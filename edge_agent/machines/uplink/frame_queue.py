@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -32,15 +33,16 @@ from edge_agent.algebra.frame import (
     Leaf,
 )
 from edge_agent.algebra.query.query import Group
+from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.slots import BirthState, LateExtentState, OutboxState
 from edge_agent.machines.events import Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.encoding import promises
 from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.former_lines import FormerLines
-from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE, Numbers
+from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE, Load, Numbers, reports_in
 from edge_agent.machines.uplink.late_extents import LateExtents
 from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, PendingFrames
-from edge_agent.machines.uplink.step import Step
+from edge_agent.machines.uplink.step import Report, Step
 
 MARK_AHEAD: Final = 1_000  # most frames marked `sent` without a receipt; limits how many may be sent again at once
 MARK_UNANSWERED: Final = 20  # the same until the parent answers: with another journal all of them are in doubt (3.7)
@@ -84,6 +86,7 @@ class FrameQueue:
         # the newest epoch whose frames still have to move into the present one, and those of all before it; 0: none
         self.leaving = 0
         self._to_move: deque[tuple[int, int]] = deque()  # these frames, in order
+        self._last_report = -1  # seq of the last frame of the epoch that reports a leaf which moved, or may do so
         self._moving: set[int] = set()  # their epochs, and those whose frames have moved since
         self._left: dict[int, Numbers] = {}  # of their epochs, as far as known
         self._restated: list[Frame] = []  # the last of these frames, to be committed: they define the numbers again
@@ -128,6 +131,7 @@ class FrameQueue:
         self.epoch_id, self._next_id = self._draw_id(), 0
         self._drawn = self.epoch
         self.encoder, self.seq = self.new_encoder(None if anew else self.encoder), 0
+        self._last_report = -1
 
     def _draw_id(self) -> int:
         """The id of the next epoch. It stays the same until that epoch begins, because the flush before names it."""
@@ -206,6 +210,19 @@ class FrameQueue:
             self._restated = frames
             self._to_move += ((frame.epoch, frame.seq) for frame in frames)
 
+    def moving_reports(self, load: Load) -> dict[Group, list[Report]]:
+        """The reports of leaves that moved in the frames that move, before the next epoch is drawn (1.5).
+
+        A frame that cannot be read is declared as a loss by `moved_steps`.
+        """
+        out, groups = dict[Group, list[Report]](), Numbers.of(self.encoder).groups
+        for key in self._to_move:
+            if key[0] == self.epoch and key[1] <= self._last_report:
+                with suppress(PortError, WireError, ValueError, KeyError):
+                    for number, listed, report in reports_in(load(*key)):
+                        out.setdefault(groups[number], []).append((listed, report))
+        return out
+
     def _take_restated(self) -> list[Frame]:
         frames, self._restated = self._restated, []
         return frames
@@ -218,6 +235,7 @@ class FrameQueue:
         for frame in frames:
             self.sent_readings += frame.readings
             self.late.note(frame, self.encoder.groups)
+            self._last_report = frame.seq if any(reports_in(frame)) else self._last_report
             self.pending.add(frame.epoch, frame.seq)
             self._uncommitted.append((frame.epoch, frame.seq))
         self.seq += len(frames)
@@ -405,6 +423,7 @@ class FrameQueue:
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
         """Continue from the result of `snapshot` and the frames of the spool. Births without a journal are decoded."""
         self.epoch_id, self.seq, self.journal = state.epoch_id, state.seq, state.journal
+        self._last_report = self.seq - 1
         self.predecessor, self.encoder, self._born = state.predecessor, encoder, dict(state.births)
         self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
         self.whole_books = state.whole

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 from edge_agent.algebra.aggregates import renumbered
@@ -25,6 +26,8 @@ from edge_agent.algebra.frame import (
     Define,
     Frame,
     Gap,
+    Leaf,
+    Members,
     Plan,
 )
 from edge_agent.algebra.gap_scope import names_retired, of_all_groups
@@ -268,6 +271,15 @@ def _apart(gaps: Iterable[Gap], groups: Iterable[Group]) -> Iterator[Gap]:
     """
     for gap in (gap for gap in gaps if not names_retired(gap)):
         yield replace(gap, run=0, groups=tuple(groups) if of_all_groups(gap) else gap.groups)
+
+
+def reports_in(frame: Frame) -> Iterator[tuple[int, Leaf | None, Leaf]]:
+    """Yields (group number, entry as listed before, report) of leaves that moved: see GroupStep.left."""
+    for before, change in pairwise((Members(-1), *frame.members)):
+        for leaf in change.leaves:
+            if leaf.node in change.dropped and leaf.before_move is not None:
+                listed = before.leaves if before.group == change.group and not before.dropped else ()
+                yield change.group, next((each for each in listed if each.node == leaf.node), None), leaf
 
 
 def first_frontiers(frame: Frame, groups: Mapping[int, Group], known: dict[Group, int]) -> None:

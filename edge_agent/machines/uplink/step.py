@@ -12,6 +12,8 @@ from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 
+Report = tuple[Leaf | None, Leaf]  # of a leaf that moved: see GroupStep.left
+
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
@@ -61,7 +63,7 @@ class GroupStep:
     promised_us: int = NEVER_US
     hints: Hints | None = None
     excepted: tuple[ExcludedLeaf, ...] = ()
-    left: tuple[tuple[Leaf | None, Leaf], ...] = ()
+    left: tuple[Report, ...] = ()
     stay: tuple[Leaf, ...] = ()
 
     @property
