@@ -157,7 +157,7 @@ def test_births_for_a_journal_that_nobody_knows_any_more_leave_the_spool() -> No
 
 
 def test_a_gateway_and_then_two_regions_above_it_that_lose_their_slots_count_once() -> None:
-    """protocol 1.2, 3.7: the root had heard that the gateway reads again, and then believed what it said of its new life."""
+    """protocol 1.2, 3.7: the root knew that the gateway reads again, then believed what it said of its new life."""
     on = {"clock.step", "clock.unset", "disk.flip_slot", "link.down", "process.crash"}
     assert programme.run(53055, on, Shape(tiers=2, gateways=1, seconds=24)).wrong == ()
 
