@@ -117,7 +117,7 @@ GROWS: dict[type, dict[str, str]] = {
         "reached": "of `leaves`",
         "unlisted": "of `leaves`",
         "unsaid": "of `leaves`, when its journal was lost",
-        "anew": "of `unsaid`",
+        "anew": "of `leaves`",
         "older": "inbox.MOST_LOST, and room.MOST_OLDER in all groups of a child, `beyond_bounds`",
         "moved": "of `leaves`",
         "unheeded": "of `serving`",

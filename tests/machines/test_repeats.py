@@ -292,6 +292,43 @@ def test_a_merger_that_lost_its_journal_twice_still_has_a_leaf_that_reads_again(
     assert tree.counts() == {0: 1, 5: 1, 10: 1}
 
 
+@pytest.mark.parametrize("says_more", [False, True])
+@pytest.mark.parametrize("reason", [JOURNAL_LOST, loss_records.PAST_LOST])
+def test_a_leaf_that_lost_its_spool_before_the_journal_of_its_merger_was_lost_counts_once(
+    reason: str, says_more: bool
+) -> None:
+    """protocol 1.2, 3.7: only that journal knew which of its rows are repeats; the leaf knows its new spool only.
+
+    says_more: it had stated what a journal below had of it, so that the record was of that journal, not of its spool.
+    """
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))
+    new.outbox.random.seed(2)
+    said = Gap((QUERY.group,), 0, 10 * S, -1, ("x",), JOURNAL_LOST)
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
+    tree.hear(*old.outbox.put(Step(gaps=(loss_records.of_past(QUERY.group, ("x",), 11 * S, reason),))), now=11)
+    tree.root.decider.restore(tree.root.decider.snapshot(lambda f: f), lambda f: f)
+    if says_more:
+        tree.hear(*old.outbox.put(Step(gaps=(said,))), now=11)
+    others = replace(said, nodes=("y",))
+    tree.hear(below(lost(new), 3), *new.outbox.put(Step(gaps=(said, others))), now=12)
+    tree.hear(rows(new, 0, 5, 10, upto=15), now=15)
+    again = 2 if says_more else 1
+    assert tree.counts() == {0: again, 5: again, 10: 1}
+    assert not tree.found[0][1]
+
+
+def test_the_loss_of_one_leaf_divides_no_line_of_a_merger_that_lost_its_journal_before() -> None:
+    """protocol 1.2: the merger that passes the record on knows which rows of the leaf are repeats."""
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))
+    new.outbox.random.seed(2)
+    said = Gap((QUERY.group,), 0, 10 * S, -1, ("x", "y"), JOURNAL_LOST)
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
+    tree.hear(below(lost(new), 3), *new.outbox.put(Step(gaps=(said,))), now=12)
+    of_past = loss_records.of_past(QUERY.group, ("x",), 13 * S, loss_records.PAST_LOST)
+    tree.hear(*new.outbox.put(Step(gaps=(of_past,))), rows(new, 5, 10, upto=15), now=15)
+    assert tree.counts() == {0: 1, 5: 2, 10: 1}
+
+
 def test_what_a_merger_may_repeat_is_declared_also_for_a_leaf_that_the_same_frame_lists() -> None:
     """protocol 1.3, 1.4: rows of the past that are not counted may hold readings of that leaf too."""
     tree, old, new = Tree(), Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))

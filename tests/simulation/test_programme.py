@@ -156,6 +156,12 @@ def test_births_for_a_journal_that_nobody_knows_any_more_leave_the_spool() -> No
     assert programme.run(1837, on, Shape(tiers=2, gateways=1, seconds=24, share=0.5)).wrong == ()
 
 
+def test_a_gateway_and_then_two_regions_above_it_that_lose_their_slots_count_once() -> None:
+    """protocol 1.2, 3.7: the root knew that the gateway reads again, then believed what it said of its new life."""
+    on = {"clock.step", "clock.unset", "disk.flip_slot", "link.down", "process.crash"}
+    assert programme.run(53055, on, Shape(tiers=2, gateways=1, seconds=24)).wrong == ()
+
+
 def test_what_waits_of_a_line_before_a_wiped_spool_does_not_take_the_place_of_the_line_that_speaks() -> None:
     """protocol 1.3, 1.4: its hole was settled as lost, and its rows counted again."""
     on = {"disk.wiped", "epochs.many", "network.drop", "process.crash"}

@@ -45,7 +45,8 @@ class Member:
     past_us: int = NEVER_US  # the end of all rows from before its journal was lost
     # leaf -> its epoch when the journal was lost, until the leaf states that it knows its past
     unsaid: dict[str, int] = field(default_factory=dict)
-    anew: set[str] = field(default_factory=set)  # leaves in `unsaid` listed in another epoch: they may read again
+    # leaves that lost their spool, and may read again: by a record of a tier below, or in `unsaid` and another epoch
+    anew: set[str] = field(default_factory=set)
     began_us: int = NEVER_US  # when listening began, while it is undecided whether the gateway lived before (1.2)
     # query -> from when a line that the child has forgotten served it; before former_us it served no other query
     former: dict[QueryKey, int] = field(default_factory=dict)
@@ -159,6 +160,7 @@ class Member:
         self.reached.pop(leaf, None)
         self.unlisted.pop(leaf, None)
         self.unsaid.pop(leaf, None)
+        self.anew.discard(leaf)
 
     def lose(self, node: str, now_us: int) -> None:
         """Note that the child `node` has lost its journal: each leaf below is an exception until listed again (3.7)."""

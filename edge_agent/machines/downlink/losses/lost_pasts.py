@@ -17,7 +17,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership, GroupParts, MemberChanges
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
-from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again
+from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again, take_pasts
 from edge_agent.machines.downlink.member import AHEAD_US
 
 READ_AGAIN: Final = "its readings may have come before"  # reason of records for rows that may be repeats (1.2, 1.3)
@@ -47,6 +47,8 @@ class LostPasts:
         """
         memberships = self._children.memberships
         self._look_back(effect, now_us)
+        if effect.frame is not None and not effect.stale:
+            take_pasts(effect.node, effect.frame.gaps, memberships)
         if effect.node in self._rebuilt and not effect.stale:
             lost = self._inbox.lost_epochs(effect.node)
             if look_below(effect, changes, parts, memberships, lost):

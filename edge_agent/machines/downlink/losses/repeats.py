@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Plan
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Gap, Plan
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.epochs.counting import ALL, NONE, Counting
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
+from edge_agent.machines.downlink.losses.loss_records import PAST_LOST, PAST_UNKNOWN
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 
@@ -41,20 +42,34 @@ def _divide(member: Member, lost: Iterable[int], at_us: int, upto_us: int) -> No
     member.since_us, member.live = at_us, False
 
 
+def take_pasts(node: str, gaps: Iterable[Gap], of: Memberships) -> None:
+    """Take what the gap records of a child say of the past of leaves below it.
+
+    A leaf that knows its past declares what a lost journal had of it before it sends rows, and a gateway that cannot
+    read again reports when it began to listen (3.1, 3.7). A record by the tier that lost sight of a leaf says that the
+    leaf may read again, and that tier knows which of its rows are repeats. If it loses its journal, nobody does: what
+    the leaf says then is of its new life only.
+    """
+    for gap in gaps:
+        knows = gap.reason in (JOURNAL_LOST, BEGAN) and not gap.detail
+        if knows or gap.reason == PAST_LOST or gap.detail == PAST_UNKNOWN:
+            for group in gap.groups:
+                if (member := _member(of, group, node)) is None:
+                    continue
+                if not knows:  # of a leaf in `unsaid` its next listing decides
+                    member.anew |= (member.leaves.keys() & gap.nodes) - {node} - member.unsaid.keys()
+                elif member.unsaid or member.anew:
+                    _knows_its_past(member, gap.nodes)
+
+
 def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Memberships, lost: Iterable[int]) -> bool:
     """Take a frame's statements about leaves below a child whose journal was lost. Returns whether rows may be repeats.
 
-    A leaf that knows its past declares what the lost journal had of it before it sends rows, and a gateway that cannot
-    read again reports when it began to listen (3.1, 3.7). A leaf that is listed in another epoch and does neither has
-    lost its spool too, and reads its source again. If the frame may contain rows of it, a cut divides the lines of the
-    child. lost: epochs of older lines of the child.
+    A leaf that is listed in another epoch and does not state that it knows its past (`take_pasts`) has lost its spool
+    too, and reads its source again. If the frame may contain rows of it, a cut divides the lines of the child. lost:
+    epochs of older lines of the child.
     """
-    node, gaps = effect.node, () if effect.frame is None else effect.frame.gaps
-    for gap in gaps:
-        if gap.reason in (JOURNAL_LOST, BEGAN) and not gap.detail:
-            for group in gap.groups:
-                if (member := _member(of, group, node)) is not None and (member.unsaid or member.anew):
-                    _knows_its_past(member, gap.nodes)
+    node = effect.node
     for group, change in changes:
         if (member := _member(of, group, node)) is not None and member.unsaid:
             for leaf in change.leaves:
@@ -65,7 +80,7 @@ def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Me
     repeats = False
     for group, part in parts:
         member = _member(of, group, node)
-        if member is None or not member.anew or member.since_us >= member.past_us:
+        if member is None or member.since_us >= member.past_us or not member.anew & member.unsaid.keys():
             continue
         if any(section.span_us[0] < member.past_us for section in (*part.sections, *part.late)):
             _divide(member, lost, member.past_us, member.past_us)
