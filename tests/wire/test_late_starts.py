@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest import mock
 
 import cbor2
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.frame import Frame, Gap
+from edge_agent.algebra.query.query import Group
 from edge_agent.wire import frames, late_starts, sections
 from tests.support.wire import frame_strategies as any_
 
+UNTIMED = Gap((Group("s", "", (), 0),), 5, 5, 1, (), "quota")
+OF_ALL = Gap((), 7, 9, 1, (), "quota")  # concerns all groups of its sender
+
 
 def starts_of(frame: Frame) -> list[int]:
-    gaps = [gap.start_us for gap in frame.gaps if gap.groups and gap.end_us > gap.start_us]
+    timed = [gap for gap in frame.gaps if gap.end_us > gap.start_us]
+    of_all = ("damaged", "quota", "poison")
+    gaps = [gap.start_us for gap in timed if gap.groups or (gap.reason in of_all and not gap.nodes)]
     return gaps + [int(section.partials.start.min()) for part in frame.groups for section in part.late]
 
 
+@example(Frame(7, 3, gaps=(UNTIMED,)))
+@example(Frame(7, 3, gaps=(UNTIMED, OF_ALL, replace(OF_ALL, start_us=6, nodes=("x",)))))
 @given(any_.frames())
 def test_the_earliest_start_is_that_of_the_decoded_frame(frame: Frame) -> None:
     """protocol 3.2"""
