@@ -421,7 +421,6 @@ class Decider:
             (*self._texts.shares, self._sensor_texts)[number].assign(zip(of[number], senders, strict=True))
         for each in self._texts.publications():  # in states of older versions a published text may be that of a child
             self._texts.texts.release(each.text or "")
-        self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # not in states of older versions
         self._clock_steps.restore(state.get("clock_steps", ()))  # likewise
         self.parent.ahead_us = self._clock_steps.ahead_us

@@ -204,8 +204,7 @@ class ChildFrames:
                     membership.members[effect.node].keep_earlier()
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
-        key = EpochKey(effect.node, effect.epoch)
-        frame = effect.frame
+        key, frame = EpochKey(effect.node, effect.epoch), effect.frame
         if frame is None:  # its epoch may have ended, or be one too many: then nothing is kept of it
             return self._settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
         dictionary = self._dictionary(key)
