@@ -50,6 +50,8 @@ class Starts(Protocol):
     @property
     def fatal(self) -> str: ...
 
+    def is_fatal(self, what: str) -> bool: ...
+
     def handling(self, what: str) -> None: ...
 
 
@@ -63,7 +65,7 @@ class BatchGuard:
         self._make, self._note, self._starts = make, note, starts
         self.job = self._begun()
         self._in_a_row = 0
-        self._fatal = "" if starts is None else starts.fatal
+        self._fatal = starts is not None and bool(starts.fatal)  # whether such a file may still come
         self._good = 0  # files that this start has processed with care, up to a decision
 
     @property
@@ -99,10 +101,11 @@ class BatchGuard:
             if most is None or starts is None:
                 self._process(rest)
                 return
-            fatal = next((at for at, (name, _) in enumerate(rest[:most]) if name == self._fatal), None)
+            names = [name for name, _ in rest[:most]] if self._fatal else []
+            fatal = next((at for at, name in enumerate(names) if starts.is_fatal(name)), None)
             if fatal == 0:
-                self._move_aside(self._fatal, f"{self._fatal}: {FATAL}")
-                self._fatal, rest = "", rest[1:]
+                self._move_aside(rest[0][0], f"{rest[0][0]}: {FATAL}")
+                self._fatal, rest = False, rest[1:]
                 continue
             files, rest = rest[: fatal or most], rest[fatal or most :]
             self._carefully(files, starts)

@@ -25,7 +25,7 @@ from edge_agent.root.completeness import Decider
 from edge_agent.root.decision import decide, transition
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
-from edge_agent.runtime.start_record import StartRecord
+from edge_agent.runtime.start_record import StartRecord, short_form
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.list_jobs import Kept, ListJob
 
@@ -275,7 +275,10 @@ class OftenKilled:
     careful = True
 
     def __init__(self, fatal: str) -> None:
-        self.fatal, self.named = fatal, list[str]()
+        self.fatal, self.named = short_form(fatal), list[str]()
+
+    def is_fatal(self, what: str) -> bool:
+        return self.fatal == short_form(what)
 
     def handling(self, what: str) -> None:
         self.named.append(what)
@@ -293,6 +296,17 @@ def test_a_file_that_starts_were_killed_with_is_moved_aside(root: Root) -> None:
     assert [why for _, _, why in root.quarantined()] == [f"{bad[0]}: {batch_guard.FATAL}"]
     assert root.told == [(f"{bad[0]}: {batch_guard.FATAL}", bad[0])]
     assert guard.took(last[0])
+
+
+def test_a_fatal_file_with_a_long_name_is_moved_aside(root: Root) -> None:
+    """The record of starts contains a short form of a name that is longer than 200 characters."""
+    root.guard.process([root.births()])
+    name, content = root.second(0)
+    bad = (f"{name}.{'x' * 200}", content)
+    (root.folder / bad[0]).write_bytes(bad[1])
+    guard = BatchGuard(root.run, root.note, OftenKilled(bad[0]))
+    guard.process([bad])
+    assert (root.folder / batch_guard.ASIDE / bad[0]).exists()
 
 
 def test_after_some_good_files_a_killed_start_takes_several_at_once_again(root: Root) -> None:
