@@ -1,4 +1,4 @@
-"""What a gateway lost with its spool is declared up to where it listens again, though its parent's clock is behind."""
+"""Losses are declared as far as they may reach, though the clock of the parent is behind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, DAMAGED, LOST, Frame, Gap
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.losses.let_go import LET_GO
+from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
@@ -67,7 +69,7 @@ def test_a_loss_behind_a_promise_ends_where_listening_began(predecessor: str | N
     old, new = lives()
     known = [old.birth(), old.send((0, 5 * S, "", 1.0), frontier_us=33 * S)]
     frames = [*known, born(new, predecessor), heard(new, 39)]
-    assert declared(frames, grace_us=0) == [(8, 8), (33, 38)]  # 0: else two devices of one name may be speaking
+    assert declared(frames, grace_us=0) == [(33, 308), (33, 38)]  # 0: else two devices of one name may be speaking
 
 
 def test_once_the_new_line_has_promised_or_says_it_again_nothing_more_is_lost() -> None:
@@ -85,7 +87,30 @@ def test_a_loss_does_not_end_before_it_begins() -> None:
     """As of a gateway whose clock is behind itself, or of rows of before 1970."""
     old, new = lives()
     first = [old.birth(), old.send((0, 5 * S, "", 1.0), frontier_us=33 * S), born(new)]
-    assert declared([*first, heard(new, 20)]) == [(8, 8)]
+    assert declared([*first, heard(new, 20)]) == [(33, 308)]
     old, new = lives()
     first = [old.birth(), old.send((-9 * S, -5 * S, "", 1.0), frontier_us=-5 * S), born(new)]
     assert declared([*first, heard(new, -1)]) == [(0, 8)]
+
+
+@pytest.mark.parametrize("behind", [0, 30])
+@pytest.mark.parametrize("way", ["damaged at the child", "bad here", "deleted at the child"])
+def test_what_was_in_a_lost_frame_is_declared_for_later_times_than_those_of_the_parent(way: str, behind: int) -> None:
+    """protocol 3.6: else its windows are missing, or are complete without its rows."""
+    child, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
+
+    def send(*starts: int, upto: int) -> Frame:
+        return child.send(*((s * S, (s + 5) * S, "", 1.0) for s in starts), frontier_us=upto * S)
+
+    root.take("a", child.birth(), (100 - behind) * S)
+    root.take("a", send(100, upto=107), (107 - behind) * S)
+    lost = send(105, 110, upto=117)
+    damaged = replace(lost, define=None, groups=(), gaps=(Gap((QUERY.group,), 0, 0, -1, ("a",), DAMAGED),))
+    bad, gone = (BadFrame(lost.epoch, lost.seq, why, b"") for why in ("bad", LET_GO))
+    ways: dict[str, Frame | BadFrame] = {"damaged at the child": damaged, "bad here": bad}
+    root.take("a", ways.get(way, replace(gone, run=1)), (117 - behind) * S)
+    root.take("a", send(115, upto=122), (122 - behind) * S)
+    root.step((122 - behind) * S)
+    ((start_us, end_us),) = ((gap.start_us, gap.end_us) for _, gap in root.decider.gaps)
+    assert start_us <= 107 * S
+    assert end_us == (387 if behind else 117) * S + 1  # 387: five minutes after its time

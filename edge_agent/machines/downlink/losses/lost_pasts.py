@@ -153,8 +153,9 @@ class LostPasts:
                     elif effect.copied and effect.node not in member.leaves:  # those below do not know of the copy
                         yield loss_records.of_past(group, member.leaves, now_us, loss_records.PAST_LOST)
                 else:
-                    start_us = max(min(member.lowest_us, now_us), 0)
-                    end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
+                    upto_us = loss_records.latest_us(member, now_us)
+                    start_us = max(min(member.lowest_us, upto_us), 0)
+                    end_us = max(upto_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)
         elsewhere = self._elsewhere(effect.node, changes, now_us)
         counted = effect.counting
