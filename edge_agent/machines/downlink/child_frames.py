@@ -191,7 +191,7 @@ class ChildFrames:
         unlisted, gone = self.children.unlisted, effect.why.startswith((LET_GO, FRAMES_LOST))
         if gone or effect.node in unlisted.of:
             start_us = 0 if effect.why == LET_GO else min(gap.start_us for gap in losses)
-            unlisted.lost(effect, start_us, received_us + 1, losses[0].reason)
+            unlisted.lost(effect, start_us, max(received_us + 1, losses[0].end_us), losses[0].reason)
             losses += tuple(self._left_unseen(unlisted.left_behind(effect, self.children.memberships)))
         return Applied(effect, dictionary, losses)
 

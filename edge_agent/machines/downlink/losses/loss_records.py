@@ -16,7 +16,7 @@ from edge_agent.machines.downlink.group_membership import MemberChanges, Members
 from edge_agent.machines.downlink.losses.bad_messages import bounded, evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.losses.unlisted import Unseen
-from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 # reason of records for what a child without its past may have sent without effect here (1.2, 1.3)
 PAST_LOST: Final = "its spool is lost, or an older copy"
@@ -42,10 +42,19 @@ def of_message(
     for group, membership in memberships.items():
         member = membership.members.get(node)
         if member is not None and member.leaves:
-            start_us = min(member.lowest_us, now_us, _earliest(member, since_us)) - (LATE_US if lost == LET_GO else 0)
+            upto_us = latest_us(member, now_us)
+            start_us = min(member.lowest_us, upto_us, _earliest(member, since_us)) - (LATE_US if lost == LET_GO else 0)
             start_us = max(start_us, 0)
-            out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
+            out.append(Gap((group,), start_us, upto_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
     return tuple(map(bounded, out)) or (bounded(Gap((), 0, 0, -1, (node,), reason, 0, detail)),)
+
+
+def latest_us(member: Member, now_us: int) -> int:
+    """Up to where rows of a child may reach that were lost before now.
+
+    If the child has promised more than now, the clock of this parent is behind, by AHEAD_US at most (4.3).
+    """
+    return now_us + AHEAD_US if member.frontier_us > now_us else now_us
 
 
 def _earliest(member: Member, since_us: int | None) -> int:
@@ -194,8 +203,9 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
             # a record alone makes no group known: it may name thousands that its child never serves
             known = children.memberships.get(group)
             member = Member() if known is None or node not in known.members else known.members[node]
-            start_us = gap.start_us if timed else max(min(member.lowest_us, now_us), 0)
-            end_us = gap.end_us if timed else now_us + 1
+            upto_us = latest_us(member, now_us)
+            start_us = gap.start_us if timed else max(min(member.lowest_us, upto_us), 0)
+            end_us = gap.end_us if timed else upto_us + 1
             found.setdefault((start_us, end_us, gap.nodes or tuple(sorted(member.leaves))), []).append(group)
         for (start_us, end_us, nodes), groups in found.items():  # groups often have the same leaves: name these once
             yield replace(gap, groups=tuple(groups), start_us=start_us, end_us=end_us, nodes=nodes)

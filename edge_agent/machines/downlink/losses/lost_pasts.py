@@ -18,7 +18,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership, Group
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again, take_pasts
-from edge_agent.machines.downlink.member import AHEAD_US
+from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 READ_AGAIN: Final = "its readings may have come before"  # reason of records for rows that may be repeats (1.2, 1.3)
 
@@ -32,6 +32,7 @@ class LostPasts:
         self._strange = (EpochKey("", 0), 0)
         self._forgetful: set[str] = set()  # children that may repeat rows
         self._rebuilt: set[str] = set()  # children that lost their journal, with the state of all leaves below
+        self._before: tuple[Gap, ...] = ()  # losses from before listening began, by the frame that was judged last
 
     def repeats(
         self,
@@ -60,7 +61,12 @@ class LostPasts:
         return effect._replace(counting=counting(key, own, memberships, unheard=effect.unheard))
 
     def losses(self, effect: Effect, changes: MemberChanges, parts: GroupParts, now_us: int) -> Iterator[Gap]:
-        """The gap records for losses with the sender's past, and for rows that do not count as they may be repeats."""
+        """The gap records for losses with the sender's past, and for rows that do not count as they may be repeats.
+
+        `repeats` has judged the same frame.
+        """
+        before, self._before = self._before, ()
+        yield from before
         if effect.frame is not None:
             yield from self._of_strangers(effect, effect.frame, changes, now_us)
         yield from self._again(effect, changes, parts, now_us)
@@ -96,7 +102,25 @@ class LostPasts:
             for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
                 known = self._children.memberships.get(group)
                 if known is not None and effect.node in gap.nodes and effect.node in known.members:
-                    never_read_again(known.members[effect.node], self._inbox.copies(effect.node))
+                    member = known.members[effect.node]
+                    self._before += tuple(self._until_heard(effect, group, member, gap.start_us))
+                    never_read_again(member, self._inbox.copies(effect.node))
+
+    def _until_heard(self, effect: Effect, group: Group, member: Member, began_us: int) -> Iterator[Gap]:
+        """Yields the loss between the line that a gateway has forgotten and the time when it began to listen again.
+
+        At the birth it was declared up to the present time of this parent, whose clock may be behind. began_us: by the
+        clock of the gateway, which read the lost rows.
+        """
+        own, since_us = self._inbox.in_force(effect.node), member.since_us
+        forgot = since_us > NEVER_US or member.older or (own is not None and own.predecessor == LOST)
+        anew = effect.node in member.leaves and not member.live and member.frontier_us <= since_us
+        if not forgot or not anew or began_us <= max(since_us, 0):
+            return
+        if since_us == NEVER_US:
+            yield loss_records.of_past(group, (effect.node,), began_us - 1)
+        else:
+            yield Gap((group,), max(since_us, 0), began_us, -1, (effect.node,), loss_records.PAST_LOST)
 
     def _of_strangers(self, effect: Effect, frame: Frame, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
         """Yields the losses of a gateway whose past neither it nor this parent knows (1.2).
@@ -129,8 +153,9 @@ class LostPasts:
                     elif effect.copied and effect.node not in member.leaves:  # those below do not know of the copy
                         yield loss_records.of_past(group, member.leaves, now_us, loss_records.PAST_LOST)
                 else:
-                    start_us = max(min(member.lowest_us, now_us), 0)
-                    end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
+                    upto_us = loss_records.latest_us(member, now_us)
+                    start_us = max(min(member.lowest_us, upto_us), 0)
+                    end_us = max(upto_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)
         elsewhere = self._elsewhere(effect.node, changes, now_us)
         counted = effect.counting
