@@ -322,3 +322,15 @@ def test_a_gateway_that_moves_to_and_fro_before_it_has_sent_anything_is_not_awai
     """protocol 1.5: its leaves state epochs in which nothing was sent, and name the last one in which something was."""
     on = {"frames.flush", "frames.step", "node.move", "process.crash"}
     assert programme.run(22650, on, Shape(tiers=1, gateways=2, seconds=24, share=0.5)).wrong == ()
+
+
+def test_what_a_region_whose_clock_is_not_set_loses_is_declared_until_now() -> None:
+    """protocol 3.5, 4.3: the frames of a gateway were damaged, and the region's record ended in 1970."""
+    on = {"clock.unset", "disk.flip_frame", "disk.older", "process.crash"}
+    assert programme.run(57261, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
+
+
+def test_what_a_region_whose_clock_has_stepped_back_loses_is_declared_until_the_time_before() -> None:
+    """protocol 3.5: region and gateway had lost their slots, and both clocks showed half a minute too little."""
+    on = {"clock.step", "disk.flip_slot", "network.drop", "process.crash", "source.tokens"}
+    assert programme.run(60488, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()

@@ -111,13 +111,14 @@ class LostPasts:
         if of == (effect.node, effect.epoch) and effect.seq < frames:
             for group, change in changes:
                 if any(leaf.node == effect.node for leaf in change.leaves):
-                    yield loss_records.of_past(group, (effect.node,), now_us)
+                    yield loss_records.of_past(group, (effect.node,), self._children.losses_until(now_us))
 
     def _again(self, effect: Effect, changes: MemberChanges, parts: GroupParts, now_us: int) -> Iterator[Gap]:
         """Yields losses of a node that does not know its past, and records for its rows that may be repeats.
 
         changes: the definition sections of the frame, which may list leaves of its rows for the first time.
         """
+        until_us = self._children.losses_until(now_us)
         if effect.forgot:
             for group, membership in self._children.memberships.items():
                 member = membership.members.get(effect.node)
@@ -125,12 +126,12 @@ class LostPasts:
                     continue
                 if member.frontier_us == NEVER_US:  # it had promised nothing yet
                     if effect.node in member.leaves and self._strange[0] != (effect.node, effect.epoch):
-                        yield loss_records.of_past(group, member.leaves, now_us)
+                        yield loss_records.of_past(group, member.leaves, until_us)
                     elif effect.copied and effect.node not in member.leaves:  # those below do not know of the copy
-                        yield loss_records.of_past(group, member.leaves, now_us, loss_records.PAST_LOST)
+                        yield loss_records.of_past(group, member.leaves, until_us, loss_records.PAST_LOST)
                 else:
-                    start_us = max(min(member.lowest_us, now_us), 0)
-                    end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
+                    start_us = max(min(member.lowest_us, until_us), 0)
+                    end_us = max(until_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)
         elsewhere = self._elsewhere(effect.node, changes, now_us)
         counted = effect.counting
