@@ -334,3 +334,9 @@ def test_what_a_region_whose_clock_has_stepped_back_loses_is_declared_until_the_
     """protocol 3.5: region and gateway had lost their slots, and both clocks showed half a minute too little."""
     on = {"clock.step", "disk.flip_slot", "network.drop", "process.crash", "source.tokens"}
     assert programme.run(60488, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
+
+
+def test_a_gateway_and_its_region_that_lose_their_spools_before_the_first_row_have_lost_what_was_read() -> None:
+    """protocol 1.2: the root knew an earlier epoch of the gateway, and took it for a new one."""
+    on = {"disk.flip_slot", "disk.full", "disk.wiped", "network.drop", "process.crash", "source.live"}
+    assert programme.run(61911, on, Shape(tiers=1, gateways=1, seconds=16)).wrong == ()

@@ -17,7 +17,14 @@ from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership, GroupParts, MemberChanges
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
-from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again, take_pasts
+from edge_agent.machines.downlink.losses.repeats import (
+    began_below,
+    counting,
+    cut,
+    look_below,
+    never_read_again,
+    take_pasts,
+)
 from edge_agent.machines.downlink.member import AHEAD_US
 
 READ_AGAIN: Final = "its readings may have come before"  # reason of records for rows that may be repeats (1.2, 1.3)
@@ -32,6 +39,7 @@ class LostPasts:
         self._strange = (EpochKey("", 0), 0)
         self._forgetful: set[str] = set()  # children that may repeat rows
         self._rebuilt: set[str] = set()  # children that lost their journal, with the state of all leaves below
+        self._began: tuple[Gap, ...] = ()  # losses of leaves that began without a spool, in the frame that is judged
 
     def repeats(
         self,
@@ -47,7 +55,9 @@ class LostPasts:
         """
         memberships = self._children.memberships
         self._look_back(effect, now_us)
+        self._began = ()
         if effect.frame is not None and not effect.stale:
+            self._began = tuple(began_below(effect, changes, memberships))
             take_pasts(effect.node, effect.frame.gaps, memberships)
         if effect.node in self._rebuilt and not effect.stale:
             lost = self._inbox.lost_epochs(effect.node)
@@ -61,6 +71,7 @@ class LostPasts:
 
     def losses(self, effect: Effect, changes: MemberChanges, parts: GroupParts, now_us: int) -> Iterator[Gap]:
         """The gap records for losses with the sender's past, and for rows that do not count as they may be repeats."""
+        yield from self._began
         if effect.frame is not None:
             yield from self._of_strangers(effect, effect.frame, changes, now_us)
         yield from self._again(effect, changes, parts, now_us)
