@@ -262,6 +262,47 @@ def test_a_leaf_that_lost_its_spool_with_the_journal_of_its_merger_reads_again_w
     assert [tree.found[start][1] for start in (0, 5, 15)] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("says", "listed", "promised", "lost_from"),
+    [
+        ([BEGAN], Leaf("x", 2), None, 0),
+        ([BEGAN], Leaf("x", 2), 5, 5),
+        ([BEGAN], Leaf("x", 2), 11, None),
+        ([BEGAN, JOURNAL_LOST], Leaf("x", 2), None, None),
+        ([BEGAN], Leaf("x", 1), None, None),
+        ([BEGAN], Leaf("x", 2, 7), None, None),
+        ([], Leaf("x", 2), None, None),
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_what_a_leaf_had_read_before_it_began_without_a_spool_is_lost_if_its_merger_lost_its_journal_too(
+    says: list[str], listed: Leaf, promised: int | None, lost_from: int | None, *, together: bool
+) -> None:
+    """Found by seed 61911 of the simulation: only the tier above had heard that the leaf lived before.
+
+    together: the leaf is listed by the frame with its record.
+    """
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), now=5)
+    if promised is not None:
+        tree.hear(rows(old, upto=promised), now=promised)
+    birth = lost(new)
+    members = (replace(birth.members[0], leaves=(listed,)),)
+    own = [Gap((QUERY.group,), 8 * S, 11 * S, -1, ("x",), reason) for reason in says]
+    (record,) = new.outbox.put(Step(gaps=tuple(own) or (Gap((), 0, 0, 0, ("x",), "nothing"),)))
+    if together:
+        tree.hear(replace(birth, members=()), replace(record, members=members), now=12)
+    else:
+        tree.hear(replace(birth, members=members), record, now=12)
+    found = [
+        (gap.start_us, gap.end_us)
+        for _, gap in tree.root.decider.gaps
+        if gap.reason == loss_records.PAST_LOST and gap.nodes == ("x",)
+    ]
+    assert found == ([] if lost_from is None else [(lost_from * S, 11 * S)])
+
+
 @pytest.mark.parametrize("of", ["a gateway", "a leaf of a merger"])
 def test_rows_that_are_read_again_count_once_though_the_parent_was_started_in_between(of: str) -> None:
     leaves = ("a",) if of == "a gateway" else ("x",)

@@ -322,3 +322,27 @@ def test_a_gateway_that_moves_to_and_fro_before_it_has_sent_anything_is_not_awai
     """protocol 1.5: its leaves state epochs in which nothing was sent, and name the last one in which something was."""
     on = {"frames.flush", "frames.step", "node.move", "process.crash"}
     assert programme.run(22650, on, Shape(tiers=1, gateways=2, seconds=24, share=0.5)).wrong == ()
+
+
+def test_what_a_region_whose_clock_is_not_set_loses_is_declared_until_now() -> None:
+    """protocol 3.5, 4.3: the frames of a gateway were damaged, and the region's record ended in 1970."""
+    on = {"clock.unset", "disk.flip_frame", "disk.older", "process.crash"}
+    assert programme.run(57261, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
+
+
+def test_what_a_region_whose_clock_has_stepped_back_loses_is_declared_until_the_time_before() -> None:
+    """protocol 3.5: region and gateway had lost their slots, and both clocks showed half a minute too little."""
+    on = {"clock.step", "disk.flip_slot", "network.drop", "process.crash", "source.tokens"}
+    assert programme.run(60488, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
+
+
+def test_a_gateway_and_its_region_that_lose_their_spools_before_the_first_row_have_lost_what_was_read() -> None:
+    """protocol 1.2: the root knew an earlier epoch of the gateway, and took it for a new one."""
+    on = {"disk.flip_slot", "disk.full", "disk.wiped", "network.drop", "process.crash", "source.live"}
+    assert programme.run(61911, on, Shape(tiers=1, gateways=1, seconds=16)).wrong == ()
+
+
+def test_a_lost_birth_of_a_life_before_does_not_replace_the_line_of_a_region_that_lost_its_spool() -> None:
+    """protocol 1.2, 3.2: its later frames waited for ever at the root, and rows without them were complete."""
+    on = {"clock.skew", "clock.step", "disk.full", "disk.wiped", "landing.cut", "link.down", "process.crash"}
+    assert programme.run(64039, on, Shape(tiers=4, gateways=2, seconds=24)).wrong == ()

@@ -136,7 +136,8 @@ class ChildFrames:
 
     def retire(self, node: str, now_us: int) -> list[Gap]:
         """No longer expect a node (1.5). Returns losses of leaves that have moved away from it."""
-        losses = list(self._left_unseen(loss_records.retired(self.children.memberships, node, now_us)))
+        of, until_us = self.children.memberships, self.children.losses_until(now_us)
+        losses = list(self._left_unseen(loss_records.retired(of, node, until_us)))
         self.children.retire(node)
         return losses
 
@@ -185,13 +186,12 @@ class ChildFrames:
                 effect, dictionary, tuple(loss_records.unheard(self.children.memberships, effect.node, message))
             )
         payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
-        losses = loss_records.of_message(
-            self.children.memberships, effect.node, effect.why, payload, received_us, since_us=effect.since_us
-        )
+        of, until_us = self.children.memberships, self.children.losses_until(received_us)
+        losses = loss_records.of_message(of, effect.node, effect.why, payload, until_us, since_us=effect.since_us)
         unlisted, gone = self.children.unlisted, effect.why.startswith((LET_GO, FRAMES_LOST))
         if gone or effect.node in unlisted.of:
             start_us = 0 if effect.why == LET_GO else min(gap.start_us for gap in losses)
-            unlisted.lost(effect, start_us, max(received_us + 1, losses[0].end_us), losses[0].reason)
+            unlisted.lost(effect, start_us, max(until_us + 1, losses[0].end_us), losses[0].reason)
             losses += tuple(self._left_unseen(unlisted.left_behind(effect, self.children.memberships)))
         return Applied(effect, dictionary, losses)
 
@@ -207,12 +207,12 @@ class ChildFrames:
         key, frame = EpochKey(effect.node, effect.epoch), effect.frame
         if frame is None:  # its epoch may have ended, or be one too many: then nothing is kept of it
             return self._settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
-        dictionary = self._dictionary(key)
+        dictionary, until_us = self._dictionary(key), self.children.losses_until(received_us)
         frame, retired = self.children.retired_below(effect.node, frame)
         came = frame = loss_records.spread(self.children.memberships, effect.node, frame)
         if frame.gaps:
             gaps = self.senders.gaps(self.children.memberships, effect.node, frame)
-            frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, gaps, received_us)))
+            frame = replace(frame, gaps=tuple(loss_records.dated(self.children, effect.node, gaps, until_us)))
             if effect.stale:
                 frame = replace(frame, gaps=tuple(map(loss_records.of_older_line, frame.gaps)))
         effect = effect._replace(frame=frame)
@@ -264,13 +264,13 @@ class ChildFrames:
         elsewhere = self.children.change(effect.node, changes)
         losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
         for child, own in ((effect.node, changes), *elsewhere):
-            losses += tuple(loss_records.left_retired(self.children, child, own, received_us))
+            losses += tuple(loss_records.left_retired(self.children, child, own, until_us))
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
         if frame.leave is not None:
             self._left(effect, frame.leave)
-        losses += tuple(loss_records.strayed(memberships, changes, received_us))
+        losses += tuple(loss_records.strayed(memberships, changes, until_us))
         return Applied(effect, dictionary, losses)
 
     def _dictionary(self, key: EpochKey) -> EpochDictionary:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from edge_agent.algebra.frame import Frame, Leaf, Members
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, Frame, Leaf, Members
 from edge_agent.algebra.gap_scope import names_retired
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState, RetiredState
 from edge_agent.machines.downlink.group_membership import GroupMembership, MemberChanges
 from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaf, RetiredLeaves, retired_leaves
 from edge_agent.machines.downlink.losses.unlisted import LostListing, Unlisted
-from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 
 @dataclass(slots=True)
@@ -41,6 +41,8 @@ class Children:
         self.unlisted = Unlisted()
         self.retired_leaves = RetiredLeaves()
         self._link_up_us: int | None = 0
+        self._knows_time = True
+        self._showed_us = NEVER_US  # the latest time that the clock showed before a step back
 
     def membership(self, group: Group) -> GroupMembership:
         """The membership of a group; a new group gets an empty one."""
@@ -62,6 +64,19 @@ class Children:
             child = self.known[node] = Child(now_us)
         child.heard_us = max(child.heard_us, now_us)
         child.online = True
+
+    def pass_time(self, before_us: int, now_us: int, *, known: bool) -> None:
+        """Note two successive readings of the clock. known: whether it is known to be right (4.3)."""
+        self._knows_time = known
+        if now_us < before_us:  # of a long step it was the time before that was wrong
+            self._showed_us = max(self._showed_us, before_us) if before_us <= now_us + AHEAD_US else NEVER_US
+
+    def losses_until(self, now_us: int) -> int:
+        """The end of losses that last until now: of two clocks, before and after a step back, either may be right.
+
+        LATEST_US if this parent does not know its time: the tier above ends the record, see `loss_records.undated`.
+        """
+        return max(now_us, self._showed_us) if self._knows_time else LATEST_US
 
     def link(self, now_us: int, *, up: bool) -> None:
         """Note that the connection to the children went up or down: silence counts only while it is up (4.4)."""

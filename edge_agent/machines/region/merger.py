@@ -43,6 +43,7 @@ from edge_agent.machines.downlink.definitions import MOST_TEXTS, Definitions
 from edge_agent.machines.downlink.epochs.counting import ALL
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.losses.bad_messages import unreadable
+from edge_agent.machines.downlink.losses.loss_records import undated
 from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import (
     Action,
@@ -302,8 +303,8 @@ class Merger(Node):
         return Step(tuple(GroupStep(group, rows=rows) for group, rows in late if rows), gaps=self._losses())
 
     def _losses(self) -> tuple[Gap, ...]:
-        gaps, self._gaps, self.store.lost = (*self.sent.take_retired(), *self._gaps, *self.store.lost), [], []
-        return gaps
+        gaps, self._gaps, self.store.lost = (*self._gaps, *self.store.lost), [], []
+        return (*self.sent.take_retired(), *map(undated, gaps))
 
     def _withhold(self, step: Step) -> Step:
         """Keep the exceptions sent last. Without its registers a leaf that is back would count up to the promise."""
@@ -422,6 +423,7 @@ class Merger(Node):
 
     def _elapsed(self, before_us: int, now_us: int) -> None:
         self.parent.ahead_us = self._clock_steps.look(before_us, now_us)
+        self.parent.children.pass_time(before_us, now_us, known=self.clock.known)
 
     def _stepped(self, by_us: int) -> None:
         self.parent.children.shift(by_us)
@@ -440,11 +442,8 @@ class Merger(Node):
         self.sent.stepped_back(now_us, self.parent.children.memberships)
 
     def _reached(self) -> Mapping[Group, int]:
-        out = {}
-        for group, membership in self.parent.children.memberships.items():
-            frontiers = [member.frontier_us for member in membership.expected().values()]
-            out[group] = max([self.sent.of(group).frontier_us, *frontiers])
-        return out
+        frontiers = {group: each.expected().values() for group, each in self.parent.children.memberships.items()}
+        return {of: max([self.sent.of(of).frontier_us, *(m.frontier_us for m in f)]) for of, f in frontiers.items()}
 
     def _report_again(self, reports: Mapping[Group, Sequence[Report]]) -> None:
         self.parent.children.report_again(reports)

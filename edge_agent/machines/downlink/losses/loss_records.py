@@ -186,12 +186,13 @@ def spread(memberships: Memberships, node: str, frame: Frame) -> Frame:
     return replace(frame, gaps=tuple(out))
 
 
-def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
+def dated(children: Children, node: str, gaps: Iterable[Gap], until_us: int) -> Iterator[Gap]:
     """Complete a child's gap records before they are passed on.
 
     Their number of replaced frames is removed, because it concerns only the child's line. Long texts are cut. The
     record for a frame damaged on disk lacks a time range, or the leaves whose rows were in it: it gets the time from
-    the child's frontier here until now, and the leaves below the child.
+    the child's frontier here until now, and the leaves below the child. A record from a child that did not know its
+    time lacks the end only (`undated`).
     """
     for gap in (bounded(replace(gap, run=0)) for gap in gaps):
         timed = gap.end_us > gap.start_us
@@ -203,14 +204,25 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], now_us: int) -> It
             # a record alone makes no group known: it may name thousands that its child never serves
             known = children.memberships.get(group)
             member = Member() if known is None or node not in known.members else known.members[node]
-            upto_us = latest_us(member, now_us)
-            start_us = gap.start_us if timed else max(min(member.lowest_us, upto_us), 0)
-            end_us = gap.end_us if timed else upto_us + 1
+            upto_us = latest_us(member, until_us)
+            start_us = gap.start_us if timed or gap.start_us else max(min(member.lowest_us, upto_us), 0)
+            end_us = gap.end_us if timed else max(upto_us, start_us) + 1
             found.setdefault((start_us, end_us, gap.nodes or tuple(sorted(member.leaves))), []).append(group)
         for (start_us, end_us, nodes), groups in found.items():  # groups often have the same leaves: name these once
             yield replace(gap, groups=tuple(groups), start_us=start_us, end_us=end_us, nodes=nodes)
             if len(gap.detail) > len(OLDER_LINE):  # evidence: one copy of it is enough
                 gap = replace(gap, detail="")
+
+
+def undated(gap: Gap) -> Gap:
+    """A gap record without an end if a parent made it that does not know its time: the tier above adds one (3.5).
+
+    If it lacks the start too, it begins above at the child's frontier, unless it is of older rows too.
+    """
+    if gap.end_us <= LATEST_US:
+        return gap
+    start_us = gap.start_us or int(gap.reason in (PAST_LOST, LET_GO))
+    return replace(gap, start_us=start_us, end_us=start_us)
 
 
 def narrowed(memberships: Memberships, node: str, gap: Gap) -> list[Gap]:

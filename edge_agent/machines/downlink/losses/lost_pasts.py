@@ -17,7 +17,14 @@ from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership, GroupParts, MemberChanges
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
-from edge_agent.machines.downlink.losses.repeats import counting, cut, look_below, never_read_again, take_pasts
+from edge_agent.machines.downlink.losses.repeats import (
+    began_below,
+    counting,
+    cut,
+    look_below,
+    never_read_again,
+    take_pasts,
+)
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
 READ_AGAIN: Final = "its readings may have come before"  # reason of records for rows that may be repeats (1.2, 1.3)
@@ -33,6 +40,7 @@ class LostPasts:
         self._forgetful: set[str] = set()  # children that may repeat rows
         self._rebuilt: set[str] = set()  # children that lost their journal, with the state of all leaves below
         self._before: tuple[Gap, ...] = ()  # losses from before listening began, by the frame that was judged last
+        self._began: tuple[Gap, ...] = ()  # losses of leaves that began without a spool, in the frame that is judged
 
     def repeats(
         self,
@@ -48,7 +56,9 @@ class LostPasts:
         """
         memberships = self._children.memberships
         self._look_back(effect, now_us)
+        self._began = ()
         if effect.frame is not None and not effect.stale:
+            self._began = tuple(began_below(effect, changes, memberships))
             take_pasts(effect.node, effect.frame.gaps, memberships)
         if effect.node in self._rebuilt and not effect.stale:
             lost = self._inbox.lost_epochs(effect.node)
@@ -66,7 +76,7 @@ class LostPasts:
         `repeats` has judged the same frame.
         """
         before, self._before = self._before, ()
-        yield from before
+        yield from (*before, *self._began)
         if effect.frame is not None:
             yield from self._of_strangers(effect, effect.frame, changes, now_us)
         yield from self._again(effect, changes, parts, now_us)
@@ -135,13 +145,14 @@ class LostPasts:
         if of == (effect.node, effect.epoch) and effect.seq < frames:
             for group, change in changes:
                 if any(leaf.node == effect.node for leaf in change.leaves):
-                    yield loss_records.of_past(group, (effect.node,), now_us)
+                    yield loss_records.of_past(group, (effect.node,), self._children.losses_until(now_us))
 
     def _again(self, effect: Effect, changes: MemberChanges, parts: GroupParts, now_us: int) -> Iterator[Gap]:
         """Yields losses of a node that does not know its past, and records for its rows that may be repeats.
 
         changes: the definition sections of the frame, which may list leaves of its rows for the first time.
         """
+        until_us = self._children.losses_until(now_us)
         if effect.forgot:
             for group, membership in self._children.memberships.items():
                 member = membership.members.get(effect.node)
@@ -149,11 +160,11 @@ class LostPasts:
                     continue
                 if member.frontier_us == NEVER_US:  # it had promised nothing yet
                     if effect.node in member.leaves and self._strange[0] != (effect.node, effect.epoch):
-                        yield loss_records.of_past(group, member.leaves, now_us)
+                        yield loss_records.of_past(group, member.leaves, until_us)
                     elif effect.copied and effect.node not in member.leaves:  # those below do not know of the copy
-                        yield loss_records.of_past(group, member.leaves, now_us, loss_records.PAST_LOST)
+                        yield loss_records.of_past(group, member.leaves, until_us, loss_records.PAST_LOST)
                 else:
-                    upto_us = loss_records.latest_us(member, now_us)
+                    upto_us = loss_records.latest_us(member, until_us)
                     start_us = max(min(member.lowest_us, upto_us), 0)
                     end_us = max(upto_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)

@@ -7,7 +7,7 @@ count in either line and is declared lost. So no reading counts twice, in whatev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Gap, Plan
 from edge_agent.algebra.query.key import EpochKey
@@ -60,6 +60,27 @@ def take_pasts(node: str, gaps: Iterable[Gap], of: Memberships) -> None:
                     member.anew |= (member.leaves.keys() & gap.nodes) - {node} - member.unsaid.keys()
                 elif member.unsaid or member.anew:
                     _knows_its_past(member, gap.nodes)
+
+
+def began_below(effect: Effect, changes: MemberChanges, of: Memberships) -> Iterator[Gap]:
+    """Yields losses of leaves that lost their spools, below a child whose journal was lost (1.2).
+
+    Such a leaf states when it began, and nothing of the lost journal (see `take_pasts`). Only here it is known that it
+    lived before, in another epoch. What it had read since it last came is lost.
+    """
+    gaps = () if effect.frame is None else [gap for gap in effect.frame.gaps if not gap.detail]
+    said = {(group, leaf) for gap in gaps if gap.reason == JOURNAL_LOST for group in gap.groups for leaf in gap.nodes}
+    listed = {(group, leaf.node): leaf for group, change in changes for leaf in change.leaves}
+    for began, group in [(gap, group) for gap in gaps if gap.reason == BEGAN for group in gap.groups]:
+        if (member := _member(of, group, effect.node)) is None:
+            continue
+        for name in began.nodes:
+            entry = listed.get((group, name), member.leaves.get(name))
+            if name not in member.unsaid or (group, name) in said or entry is None or entry.before_move is not None:
+                continue
+            start_us = max(min(member.reached.get(name, (0, 0))), 0)
+            if entry.epoch != member.unsaid[name] and start_us < began.end_us:
+                yield Gap((group,), start_us, began.end_us, -1, (name,), PAST_LOST)
 
 
 def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Memberships, lost: Iterable[int]) -> bool:
