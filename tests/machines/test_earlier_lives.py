@@ -144,7 +144,7 @@ def test_a_waiting_frame_without_a_time_counts_when_the_node_still_speaks_in_the
     old, new = lives(2)
     old.birth()
     waiting = members(old)
-    frames = [waiting, *begins(new), began(new), rows(new, 10, upto=15)]
+    frames: list[Frame | Heartbeat] = [waiting, *begins(new), began(new), rows(new, 10, upto=15)]
     assert lost(frames) == []
     assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [(0, 9 * S)]
 
