@@ -34,6 +34,7 @@ from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.machines.downlink.losses.let_go import WAIT_US, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaves
@@ -105,6 +106,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_heard_us": OWN_ID,
     },
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
+    EarlierLives: {"_undecided": OWN_ID, "_spoke": OWN_ID, "_found": COMMIT},
     GroupMembership: {"members": OWN_ID, "_mergers": OWN_ID, "_history": "a grace time"},
     Member: {
         "leaves": "room.MOST_LEAVES, refused frames in `refused`",
@@ -220,6 +222,8 @@ def made(of: type) -> Any:
             return Senders(None)
         case "LetGo":
             return LetGo(Inbox(1))
+        case "EarlierLives":
+            return EarlierLives(Inbox(1))
         case "LostPasts":
             return LostPasts(Children(60 * S), Inbox(1))
         case "GroupMembership":

@@ -11,13 +11,14 @@ from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap, Heartbeat, Leaf, M
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.losses.let_go import WAIT_US
 from edge_agent.machines.downlink.losses.loss_records import PAST_UNKNOWN, narrowed
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import Beat, LinkUp, Receipted, Tick
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.completeness import Decider
 from edge_agent.root.numpy.executor import NumpyRoot
-from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
+from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender, leaving
 from tests.support.machines.simulated_host import T0, S, gateway_host
 
 QUERY = Query("q", 1, "s", Tumbling(5 * S), (Aggregate("count", "count"),), lateness_us=0)
@@ -37,6 +38,12 @@ def began(sender: Sender) -> Frame:
     """A frame which says that the sensor was heard from the ninth second on."""
     (frame,) = sender.outbox.put(Step(gaps=(Gap((QUERY.group,), 8 * S, 9 * S, -1, ("a",), BEGAN),)))
     return frame
+
+
+def begins(sender: Sender) -> tuple[Heartbeat, Frame]:
+    """The question for the journal, and the birth that follows the answer."""
+    birth = sender.birth()
+    return Heartbeat(sender.outbox.ask_epoch, -1, ()), birth
 
 
 def lives(count: int) -> list[Sender]:
@@ -71,12 +78,12 @@ def test_frames_that_wait_of_a_life_before_are_declared_lost_up_to_where_the_new
         waiting.insert(0, replace(first, birth=replace(first.birth, journal=JOURNAL + 1)))
     if birth == "behind one that is lost":
         waiting = [old.birth(), rows(old, 0, upto=5)]
-    assert lost([*waiting, new.birth(), began(new), rows(new, 10, upto=15)]) == [(0, 9 * S)]
+    assert lost([*waiting, *begins(new), began(new), rows(new, 10, upto=15)]) == [(0, 9 * S)]
 
 
 def test_a_gateway_that_is_new_has_lost_nothing() -> None:
     (new,) = lives(1)
-    assert lost([new.birth(), began(new), rows(new, 10, upto=15)]) == []
+    assert lost([*begins(new), began(new), rows(new, 10, upto=15)]) == []
 
 
 def test_of_a_line_that_is_known_no_more_is_declared_than_what_came_after_it() -> None:
@@ -84,27 +91,29 @@ def test_of_a_line_that_is_known_no_more_is_declared_than_what_came_after_it() -
     old, new = lives(2)
     known = [old.birth(), rows(old, 0, upto=5)]
     old.birth()
-    birth = new.birth()
+    question, birth = begins(new)
     assert birth.birth is not None
     birth = replace(birth, birth=replace(birth.birth, predecessor=LOST))
-    assert lost([*known, rows(old, 5, upto=10), birth, began(new), rows(new, 10, upto=15)]) == []
+    assert lost([*known, rows(old, 5, upto=10), question, birth, began(new), rows(new, 10, upto=15)]) == []
 
 
 def test_epochs_that_follow_the_first_one_and_come_before_it_are_no_life_before() -> None:
     """Whatever waits for the first one to be here to its end."""
     (new,) = lives(1)
-    first = [new.birth(), began(new)]
+    question, birth = begins(new)
+    first = [birth, began(new)]
     second = [new.birth(), rows(new, 10, upto=15)]
     third = [new.birth(), rows(new, 15, upto=20)]
-    assert lost([*third, *second, *first]) == []
+    assert lost([question, *third, *second, *first]) == []
 
 
 def test_frames_of_an_epoch_that_follows_are_no_life_before_though_its_birth_has_not_come() -> None:
     """What they have is of after the beginning."""
     (new,) = lives(1)
-    first = [new.birth(), began(new)]
+    question, birth = begins(new)
+    first = [birth, began(new)]
     new.birth()
-    assert lost([rows(new, 10, upto=15), *first]) == []
+    assert lost([question, rows(new, 10, upto=15), *first]) == []
 
 
 def test_what_waits_may_be_of_an_epoch_that_follows_until_the_birth_of_the_present_one_is_here() -> None:
@@ -135,7 +144,7 @@ def test_a_waiting_frame_without_a_time_counts_when_the_node_still_speaks_in_the
     old, new = lives(2)
     old.birth()
     waiting = members(old)
-    frames = [waiting, new.birth(), began(new), rows(new, 10, upto=15)]
+    frames: list[Frame | Heartbeat] = [waiting, *begins(new), began(new), rows(new, 10, upto=15)]
     assert lost(frames) == []
     assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [(0, 9 * S)]
 
@@ -143,11 +152,12 @@ def test_a_waiting_frame_without_a_time_counts_when_the_node_still_speaks_in_the
 def test_a_frame_without_a_time_of_an_epoch_that_follows_is_no_life_before() -> None:
     """It waits for the first frame of its birth; the node speaks in its epoch."""
     (new,) = lives(1)
-    first = [new.birth(), began(new)]
+    question, birth = begins(new)
+    first = [birth, began(new)]
     second = new.birth()
     waiting, speaks = members(new), Heartbeat(new.outbox.epoch, 1, ())
-    assert lost([waiting, *first, speaks]) == []
-    assert lost([waiting, *first, speaks, second, speaks]) == []
+    assert lost([question, waiting, *first, speaks]) == []
+    assert lost([question, waiting, *first, speaks, second, speaks]) == []
 
 
 @pytest.mark.parametrize(("asked", "more"), [(0, 0), (2, 0), (0, 2**31)], ids=["first", "third parent", "again"])
@@ -184,8 +194,9 @@ def test_a_record_that_comes_after_promises_of_the_new_life_is_not_narrowed_by_t
     old, new = lives(2)
     old.birth()
     waiting: list[Frame | Heartbeat] = [rows(old, 0, upto=5)]
-    waiting += [Heartbeat(old.outbox.epoch, 1, ())] if late else []
-    frames = [*waiting, new.birth(), began(new), rows(new, 10, upto=15), Heartbeat(new.outbox.epoch, 2, ())]
+    question, birth = begins(new)
+    waiting += [question, *([Heartbeat(old.outbox.epoch, 1, ())] if late else [])]
+    frames = [*waiting, birth, began(new), rows(new, 10, upto=15), Heartbeat(new.outbox.epoch, 2, ())]
     (record,) = records(frames)
     membership = GroupMembership(GRACE)
     member = membership.members["m"] = Member()
@@ -205,3 +216,42 @@ def test_what_waits_of_a_life_before_is_declared_also_if_its_parent_was_started_
     again.take("a", Heartbeat(new.outbox.epoch, 1, ()), 12 * S)
     again.decide(12 * S)
     assert [(gap.start_us, gap.end_us) for _, gap in again.gaps if gap.detail == PAST_UNKNOWN] == [(0, 9 * S)]
+
+
+def test_old_frames_of_a_gateway_that_does_not_speak_here_are_no_life_before_in_any_order() -> None:
+    """Found by seed 55036: its clock had stepped back, it had moved on, and its parent was started."""
+    (new,) = lives(1)
+    first = [new.birth(), began(new)]
+    second = [new.birth(), rows(new, 0, upto=15)]
+    third = [new.birth(), rows(new, 15, upto=20), leaving(new)]
+    frames = [second[1], *third[1:], *first, second[0], third[0]]
+    assert [lost(frames[:count]) for count in range(len(frames) + 1)] == [[]] * (len(frames) + 1)
+
+
+def test_what_waits_of_a_life_before_is_declared_when_a_gateway_that_has_not_spoken_here_leaves() -> None:
+    old, new = lives(2)
+    old.birth()
+    frames = [rows(old, 0, upto=5), new.birth(), began(new), rows(new, 10, upto=15)]
+    assert lost(frames) == []
+    assert lost([*frames, leaving(new)]) == [(0, 9 * S)]
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_what_waits_of_a_life_before_is_declared_in_the_end_though_the_gateway_sends_no_heartbeat(
+    started: bool,
+) -> None:
+    """It sends frames all the time; its parent was started after it had asked for the journal, and perhaps again."""
+    old, new = lives(2)
+    old.birth()
+    decider = Decider(JOURNAL, GRACE)
+    for frame in (rows(old, 0, upto=5), new.birth(), began(new)):
+        decider.take("a", frame, 12 * S)
+    if started:
+        before, decider = decider, Decider(JOURNAL, GRACE)
+        decider.restore(before.snapshot(lambda frame: frame), lambda frame: frame)
+    found = []
+    for at_us in (13 * S, 13 * S + WAIT_US - 1, 13 * S + WAIT_US):
+        decider.take("a", rows(new, upto=at_us // S), at_us)
+        decider.decide(at_us)
+        found.append([(gap.start_us, gap.end_us) for _, gap in decider.gaps if gap.detail == PAST_UNKNOWN])
+    assert found == [[], [] if started else [(0, 9 * S)], [(0, 9 * S)]]

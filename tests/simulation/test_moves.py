@@ -104,6 +104,15 @@ def test_a_gateway_whose_leave_stood_in_a_frame_that_its_merger_never_sent_befor
     assert programme.run(seed, on, Shape(tiers=3, gateways=1, seconds=12, share=share)).wrong == ()
 
 
+def test_a_gateway_whose_clock_was_ahead_when_it_began_and_that_moved_on_before_its_parent_heard_it_lost_no_past() -> (
+    None
+):
+    """protocol 1.2: its parent had been started since, and what it sent in later epochs came before their births."""
+    on = {"broker.restart", "clock.step", "clock.unset", "command.sent", "merger.move", "network.drop", "parent.away"}
+    on |= {"process.crash", "source.tokens"}
+    assert programme.run(55036, on, Shape(tiers=4, gateways=2, seconds=16)).wrong == ()
+
+
 def test_a_gateway_that_moves_on_while_its_first_parent_has_not_said_all() -> None:
     """protocol 1.5: its second parent reports a leave before the first one does."""
     on = {"broker.restart", "network.drop", "parent.away"}

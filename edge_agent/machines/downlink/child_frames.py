@@ -246,7 +246,7 @@ class ChildFrames:
             self._answered(effect.node, frame.birth)
         beat = self._beats.get(effect.node)
         speaks_in = None if beat is None else beat[0].epoch
-        losses += tuple(self.lives.losses(effect.node, frame, self.children.memberships, speaks_in))
+        losses += tuple(self.lives.losses(effect.node, frame, self.children.memberships, speaks_in, received_us))
         self.inbox.count(effect.node, readings)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
             gaps = tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, LATEST_US, NEVER_US, Frame, Gap
 from edge_agent.algebra.gap_scope import has_times
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
@@ -12,6 +12,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import Memberships
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
+from edge_agent.machines.downlink.losses.let_go import WAIT_US
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import BadFrame
 
@@ -21,10 +22,13 @@ class EarlierLives:
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._undecided: set[str] = set()  # nodes whose Member.began_us is set in some group
+        self._undecided: dict[str, int] = {}  # node whose Member.began_us is set in some group -> since when
+        self._spoke: set[str] = set()  # nodes that have sent this process a heartbeat
         self._found: list[tuple[str, Gap]] = []
 
-    def losses(self, node: str, frame: Frame, memberships: Memberships, speaks_in: int | None) -> Iterator[Gap]:
+    def losses(
+        self, node: str, frame: Frame, memberships: Memberships, speaks_in: int | None, received_us: int
+    ) -> Iterator[Gap]:
         """Declare the losses of a gateway that reports when it began to listen, while frames of an earlier life wait.
 
         These frames wait for births that will never take effect here, so their content is unknown and none of their
@@ -32,8 +36,11 @@ class EarlierLives:
 
         frame: one that takes effect. speaks_in: the epoch of the node's newest heartbeat, if frames that it names are
         missing. Without the birth of that epoch, the waiting frames may be of epochs in between; then a later frame or
-        heartbeat decides. A waiting frame without a time may also be of a later epoch of this life, ahead of its birth:
-        it counts when a heartbeat shows that the node still sends in an epoch whose birth is here.
+        heartbeat decides. The same holds if this process has not heard a heartbeat: the node may have another parent
+        now, and its frames for this one come in any order. Then its `leave` decides too, or the time that births need
+        to come again, because a node that sends frames all the time sends no heartbeat. A waiting frame without a time
+        may also be of a later epoch of this life, ahead of its birth: it counts when a heartbeat shows that the node
+        still sends in an epoch whose birth is here.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
@@ -42,7 +49,8 @@ class EarlierLives:
         strangers, own = _strangers(lines, frame.epoch), lines.get(frame.epoch)
         first_us, untimed = _first_us(strangers), _untimed(strangers)
         first = own is not None and own.predecessor is None and not own.copied
-        known = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
+        here = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
+        known = here and (node in self._spoke or frame.leave is not None or self._waited(node, received_us))
         for group, began_us in [(group, gap.end_us) for gap in began for group in gap.groups]:
             member = memberships[group].members.get(node) if group in memberships else None
             new = first or member is None or member.frontier_us == NEVER_US
@@ -52,12 +60,20 @@ class EarlierLives:
                 yield loss_records.of_past(group, (node,), began_us - 1)
             elif member is not None and (first_us < began_us or untimed):
                 member.began_us = began_us
-                self._undecided.add(node)
+                self._undecided.setdefault(node, received_us)
         if known and not untimed and node in self._undecided:
             yield from self._decided(node, first_us, memberships)
 
+    def _waited(self, node: str, received_us: int) -> bool:
+        """Whether a node has been undecided for WAIT_US, in which births that were lost on the way have come again."""
+        if node not in self._undecided:
+            return False
+        self._undecided[node] = since_us = min(self._undecided[node], received_us)
+        return received_us - since_us >= WAIT_US
+
     def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
         """Take the epoch of a heartbeat. If its birth is here, decide whether waiting frames are of an earlier life."""
+        self._spoke.add(node)
         if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
             strangers = _strangers(lines, epoch)
             first_us = NEVER_US if _untimed(strangers) else _first_us(strangers)
@@ -73,7 +89,7 @@ class EarlierLives:
 
         first_us: the earliest content of waiting frames of an earlier life.
         """
-        self._undecided.discard(node)
+        self._undecided.pop(node, None)
         for group, member in _members_of(node, memberships):
             if first_us < member.began_us:
                 yield loss_records.of_past(group, (node,), member.began_us - 1, loss_records.PAST_LOST)
@@ -82,7 +98,7 @@ class EarlierLives:
     def restore(self, memberships: Memberships) -> None:
         """Find the undecided nodes from their members, after a start."""
         nodes = {node for membership in memberships.values() for node in membership.members}
-        self._undecided = {node for node in nodes if any(_members_of(node, memberships))}
+        self._undecided = {node: LATEST_US for node in nodes if any(_members_of(node, memberships))}
 
 
 def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
