@@ -265,7 +265,7 @@ def test_a_frame_that_had_no_room_once_is_not_lost_with_the_frames_before_it_how
     for second in range(WAIT_US // S + 5):
         if second == 1:
             let_go.refused("g", 1, 3)
-        lost += let_go.heard("g", None, second * S)
+        lost += let_go.heard("g", 1, None, second * S)
     assert {(each.seq, each.run) for each in lost} == {(1, 2)}
 
 
@@ -278,10 +278,10 @@ def test_a_frame_of_an_older_line_that_has_no_room_shows_that_its_child_has_stil
     for second in range(WAIT_US // S + late_s):
         if second == late_s:
             let_go.refused("g", 1, 7)
-        lost += let_go.heard("g", None, second * S)
+        lost += let_go.heard("g", 1, None, second * S)
     assert lost == []
     for second in range(WAIT_US // S + late_s, WAIT_US // S + late_s + 3):
-        lost += let_go.heard("g", None, second * S)
+        lost += let_go.heard("g", 1, None, second * S)
     assert {(each.epoch, each.seq, each.run) for each in lost} == {(2, 1, 2)}
 
 
@@ -290,9 +290,9 @@ def test_a_child_of_which_many_frames_are_missing_is_looked_at_once_a_second(mon
     sender, looks, real = Sender("g", QUERY), list[int](), LetGo._holes
     parent = Parent(sender)
 
-    def holes(self: LetGo, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
+    def holes(self: LetGo, node: str, speaks_in: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
         looks.append(parent.now_us)
-        return real(self, node, beat)
+        return real(self, node, speaks_in, beat)
 
     monkeypatch.setattr(LetGo, "_holes", holes)
     parent.take(sender.birth())
@@ -385,6 +385,31 @@ def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sen
     above.children.membership(group).member("m").promise(50 * S, 0)
     assert narrowed(above.children.memberships, "m", past) == [past]
     assert narrowed(above.children.memberships, "m", replace(past, reason=JOURNAL_LOST))[0].start_us == 50 * S
+
+
+def test_a_child_that_always_has_rows_to_send_and_so_no_heartbeat_says_everything_anew_too() -> None:
+    """protocol 1.3, 2.5: nothing of it took effect for as long as its gateway ran, and nothing was declared."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    sender.birth()
+    for second in range(WAIT_US // S + 3):
+        parent.now_us += S
+        parent.take(rows(sender, second))
+    assert parent.frames.inbox.receipt("g", sender.outbox.epoch).quarantined == (0,)
+    assert LET_GO in {gap.reason for gap in parent.losses}
+
+
+def test_an_epoch_whose_birth_is_for_another_journal_is_not_settled_while_its_child_sends_that_again() -> None:
+    """protocol 1.2, 3.7: the child gives the epoch up itself once it knows the journal, and its frames move."""
+    sender = Sender("g", QUERY)
+    parent = Parent(sender)
+    birth = sender.birth()
+    assert birth.birth is not None
+    foreign = replace(birth, birth=replace(birth.birth, journal=JOURNAL + 1))
+    for second in range(3 * WAIT_US // S):
+        parent.now_us += S
+        parent.take(*[foreign] * (second % 60 == 0), rows(sender, second))
+    assert parent.losses == []
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -121,7 +121,7 @@ class ChildFrames:
                 self.let_go.refused(node, message.epoch, message.seq)
             self.let_go.came(node, message.epoch, message.seq)
         beat = self._beats.get(node)
-        for lost in self.let_go.heard(node, None if beat is None else beat[0], received_us):
+        for lost in self.let_go.heard(node, message.epoch, None if beat is None else beat[0], received_us):
             out += self.settle(node, lost, received_us)
         return out
 

@@ -50,7 +50,13 @@ class LetGo:
             noted[epoch] = min(seq, noted.get(epoch, seq))
 
     def came(self, node: str, epoch: int, seq: int) -> None:
-        """Note that a frame has been taken. An inbox takes those of an ended epoch in their order only (1.4)."""
+        """Note that a frame has been taken. An inbox takes those of an ended epoch in their order only (1.4).
+
+        A birth that was not taken is for another journal, or for lack of room comes again: its epoch waits anew.
+        """
+        if not seq and node in self._waited_us and not self._inbox.received(node, epoch, 0):
+            waited = self._waited_us[node]
+            self._waited_us[node] = {hole: us for hole, us in waited.items() if hole[0] != epoch}
         upto = self._inbox.ended.of.get(node, {}).get(epoch)
         if upto is None or seq <= upto or not self._inbox.bounded:
             return
@@ -58,10 +64,10 @@ class LetGo:
         if epoch in noted or len(noted) < MOST_REFUSED:
             noted[epoch] = min(seq, noted.get(epoch, seq))
 
-    def heard(self, node: str, beat: Heartbeat | None, now_us: int) -> list[BadFrame]:
+    def heard(self, node: str, epoch: int, beat: Heartbeat | None, now_us: int) -> list[BadFrame]:
         """Note that a message of a child has been taken. Returns replacements for frames that count as lost now.
 
-        beat: the child's newest heartbeat, if frames that it names are missing.
+        epoch: of the message. beat: the child's newest heartbeat, if frames that it names are missing.
         """
         ended = dict(self._behind_end(node)) if node in self._ahead_of_end else {}
         if beat is None and not ended and not self._inbox.waits(node):
@@ -75,7 +81,8 @@ class LetGo:
         # while the epoch in force speaks, others are of a second line (1.4); else the child may continue in one of them
         speaks = now_us - self._inbox.spoke_us.get(node, now_us - PAUSE_US) < PAUSE_US
         current = self._inbox.current.get(node)
-        holes = {hole: last for hole, last in self._holes(node, beat) if not speaks or hole[0] == current} | ended
+        found = self._holes(node, epoch, beat)
+        holes = {hole: last for hole, last in found if not speaks or hole[0] == current} | ended
         before = self._refusals(node, holes)
         self._waited_us[node] = {hole: before[hole] + passed_us if hole in before else 0 for hole in holes}
         due = [hole for hole, waited_us in self._waited_us[node].items() if waited_us >= WAIT_US]
@@ -148,14 +155,18 @@ class LetGo:
         epoch, first = hole
         return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
 
-    def _holes(self, node: str, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
+    def _holes(self, node: str, speaks_in: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
         """Yields ((epoch, first missing seq), last missing seq) for each range that epochs wait for.
 
         If a child has nothing more to send, only its heartbeats show that its last frames are missing. An epoch without
-        a birth may be for another journal, whose birth was discarded (1.2), unless an epoch for this journal names it.
-        The next frame of an epoch may be here and wait for numbers that missing ones define (2.4).
+        a birth may be for another journal, whose birth was discarded (1.2), unless the child still speaks in it, or an
+        epoch for this journal names it. The next frame of an epoch may be here and wait for numbers that missing ones
+        define (2.4).
+
+        speaks_in: the epoch of the child's last message. That may be a frame, as a child that always has rows to send
+        sends no heartbeat.
         """
-        inbox, speaks_in = self._inbox, None if beat is None else beat.epoch
+        inbox = self._inbox
         if beat is not None and EpochKey(node, beat.epoch) not in inbox.ended:
             frames = inbox.epochs.get(EpochKey(node, beat.epoch)) or EpochFrames()
             if frames.applied.next <= beat.last_seq and not (frames.lost or frames.waiting):
@@ -165,8 +176,9 @@ class LetGo:
             if frames.lost or not frames.waiting:
                 continue
             first, predecessor = frames.applied.next, frames.predecessor
-            if first or (epoch == speaks_in and 0 not in frames.waiting):
-                sent = max(*frames.waiting, beat.last_seq if beat is not None and epoch == speaks_in else 0)
+            beats_in = beat is not None and epoch == beat.epoch
+            if first or ((beats_in or epoch == speaks_in) and 0 not in frames.waiting):
+                sent = max(*frames.waiting, beat.last_seq if beat is not None and beats_in else 0)
                 yield from (((epoch, low), high) for low, high in frames.missing(sent))
             if first == 0 in frames.waiting:  # a birth waits for all its frames
                 yield from (((epoch, low), high) for low, high in frames.missing(frames.birth_frames - 1))
