@@ -241,7 +241,7 @@ class Lander:
             del self._beats[node]
 
     def _forget(self, node: str, held: set[int] | None) -> None:
-        """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated.
+        """Forget epochs of a child, but not the newest, nor those in `held`, nor any that waits or is not stated yet.
 
         held: None if the birth does not state it. Of more than MOST_KNOWN the oldest go whatever the child states.
         """
@@ -251,7 +251,7 @@ class Lander:
         old, most = list(own)[:-UNDER_WAY], len(own) - MOST_KNOWN // 2 if len(own) > MOST_KNOWN else 0
         for epoch in [epoch for i, epoch in enumerate(old) if i < most or (held is not None and epoch not in held)]:
             key = EpochKey(node, epoch)
-            if key not in self._unstated and key not in self._fresh and self._ahead.forget(key):
+            if key not in self._unstated and self._ahead.forget(key):
                 self._ranges.forget(key)
                 del own[epoch]
                 self._forgotten.append(key)
@@ -309,9 +309,7 @@ class Lander:
     def _landed(self) -> list[LanderAction]:
         self._flying = False
         out: list[LanderAction] = [Ack(tuple(self._acks))] if self._acks else []
-        out += self._receipts(self._landing)
-        self._acks, self._landing = [], set()
-        return out
+        return out + self._receipts(self._landing)
 
     def _receipts(self, keys: Iterable[EpochKey]) -> list[LanderAction]:
         return [SendReceipt(key.node, self._receipt(key)) for key in sorted(keys)]

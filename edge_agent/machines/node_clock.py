@@ -79,7 +79,7 @@ class NodeClock:
         """
         self._trust, self._max_error_us, self._floor_us = trust, max_error_us, floor_us
         self._wall_offset_us = first.offset_us  # of the computer's clock, without its slow drift
-        self._stepped_us: int | None = None  # time since boot of the last step, while it is unconfirmed
+        self._stepped_us: int | None = None  # time since boot of the last step
         self._asked_us: int | None = None
         self._trusted: Trusted | None = None
         self.state = ClockState(max(first.wall_us, floor_us) - first.boot_us, UNKNOWN)
@@ -96,7 +96,6 @@ class NodeClock:
         if now.vouched or self._trust == "always":
             if before != SERVICE or stepped:
                 self._become(ClockState(self._wall_offset_us, SERVICE), now.boot_us)
-            self._stepped_us = None
         elif known and before != PARENT and stepped:
             self._become(ClockState(self.state.offset_us, UNKNOWN), now.boot_us)
         elif not known and self._may_trust(now):
@@ -116,10 +115,9 @@ class NodeClock:
     def _become(self, state: ClockState, boot_us: int) -> None:
         self.state, trusted = state, self._trusted
         if not state.known:
-            if trusted is not None and trusted.upto_us is None:
+            if trusted is not None:
                 self._trusted = replace(trusted, upto_us=boot_us)
             return
-        self._stepped_us = None
         if trusted is not None and abs(trusted.offset_us - state.offset_us) >= STEP_US:
             upto_us = boot_us if trusted.upto_us is None else trusted.upto_us
             low, high = sorted((trusted.offset_us, state.offset_us))

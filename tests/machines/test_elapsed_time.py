@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate, chain, pairwise, repeat
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.root.elapsed_time import MOST_STEP_US, ElapsedTime
@@ -26,6 +26,7 @@ def passed(*steps_us: int) -> list[int]:
 
 def test_time_passes_with_the_ticks() -> None:
     assert passed(SECOND, 0, 2 * SECOND, 10 * SECOND) == [SECOND, SECOND, 3 * SECOND, 13 * SECOND]
+    assert passed(-3_600 * SECOND, 10 * SECOND) == [0, 10 * SECOND]  # also while the clock is behind
 
 
 def test_a_stop_counts_a_day_at_most() -> None:
@@ -48,6 +49,7 @@ def test_a_clock_that_was_behind_from_the_beginning_counts_a_day_once() -> None:
 
 
 @given(st.lists(st.integers(-400 * DAY, 400 * DAY), max_size=20))
+@example([-START, 300 * SECOND])
 def test_it_never_falls_and_a_step_counts_a_day_at_most(steps_us: list[int]) -> None:
     found = [0, *passed(*steps_us)]
     assert all(0 <= after - before <= MOST_STEP_US for before, after in pairwise(found))

@@ -420,19 +420,21 @@ def test_a_frame_between_others_that_landed_is_not_refused_until_its_child_gives
     assert seqs(run, 7) == [0], "no room for what lies ahead of all others"
 
 
-@pytest.mark.parametrize("states", ["nothing", "all"])
+@pytest.mark.parametrize("states", ["nothing", "all", "for another journal"])
 def test_the_epochs_of_one_child_have_a_bound_whatever_its_births_state(
     monkeypatch: pytest.MonkeyPatch, states: str
 ) -> None:
     """protocol 2.2"""
     monkeypatch.setattr(rules, "UNDER_WAY", 3)
     monkeypatch.setattr(rules, "MOST_KNOWN", 20)
+    monkeypatch.setattr(frames_ahead, "MOST_EPOCHS", 1_000)
     run = Run()
     for epoch in range(1, 200):
         run.now_us += 60 * SECOND
         before = (epoch - 1, 0) if epoch > 1 else None
-        assert run.born(epoch, before, held=tuple(range(1, epoch)) if states == "all" else None)
-    assert len(run.received) < 40
+        journal, held = (2 if "journal" in states else 1), (tuple(range(1, epoch)) if states == "all" else None)
+        assert run.born(epoch, before, journal=journal, held=held)
+    assert 10 <= len(run.received) < 40
     assert run.received["gw/199"] == [1, []]
 
 
@@ -458,6 +460,19 @@ def test_room_for_ranges_returns_once_holes_are_closed(monkeypatch: pytest.Monke
     ranges.add(key, dict.fromkeys((0, 1, 3, 4), 1))
     ranges.landed()
     assert ranges.room(key, 8, ())
+
+
+def test_room_for_ranges_is_counted_file_by_file_and_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.4"""
+    monkeypatch.setattr(landed_ranges, "MOST_RANGES", 1)
+    run = Run()
+    run.take(7, 2)
+    run.take(7, 0, 1)
+    run.take(7, 5, 8)
+    assert run.received["gw/7"] == [3, [[5, 5]]]
+    again = Run(run.received)
+    again.take(7, 8)
+    assert again.lander.refused == 1
 
 
 def test_an_epoch_that_is_forgotten_gives_its_room_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge_agent.algebra.frame import Birth, Receipt
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
-from edge_agent.machines.events import ChildStatus, SendReceipt, Tick
+from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 from edge_agent.machines.lander import (
     STATEMENTS,
     Land,
@@ -159,3 +160,135 @@ def test_a_frame_lands_once_while_its_child_or_the_broker_may_still_send_it(monk
     for i in range(1, 3):
         folder.do(Tick(), now_us + 8 * SETTINGS.statement_us + i * S)
     assert folder.received["gw/5"] == [1, []], "it is known again"
+
+
+class Disk:
+    """A lander whose files are on disk once `written` says so."""
+
+    def __init__(self) -> None:
+        self.lander, self.now_us = Lander(1, SETTINGS), T0
+        assert [type(each) for each in self.lander.handle(Tick(), T0)] == [Land]
+        assert self.written() == []
+
+    def hears(self, *messages: LanderMessage, at_us: int) -> list[LanderAction]:
+        return self.at(at_us, MessagesArrived(messages))
+
+    def written(self) -> list[LanderAction]:
+        return self.lander.handle(Landed(), self.now_us)
+
+    def online(self, at_us: int) -> list[LanderAction]:
+        return self.at(at_us, ChildStatus("gw", online=True))
+
+    def at(self, at_us: int, event: LanderEvent) -> list[LanderAction]:
+        self.now_us = T0 + at_us
+        return self.lander.handle(event, self.now_us)
+
+
+def message(seq: int | None, *, epoch: int | None = 7, token: object = None) -> LanderMessage:
+    return LanderMessage("gw", epoch, seq, (epoch, seq), 100, token=token)
+
+
+def receipt(upto: int) -> SendReceipt:
+    return SendReceipt("gw", Receipt(7, 1, upto, horizon_us=SETTINGS.horizon_us))
+
+
+def test_no_receipt_names_a_frame_before_its_file_is_on_disk_whoever_asks() -> None:
+    """protocol 3.2: a power cut would take the file, and the child would have deleted the frame."""
+    disk = Disk()
+    assert disk.hears(message(0), at_us=1) == []
+    assert disk.online(2) == [], "the frame waits for the next file, and is receipted with it"
+    (land,) = disk.hears(message(1), at_us=SETTINGS.flush_us)
+    assert isinstance(land, Land)
+    assert land.objects == ((7, 0), (7, 1))
+    assert disk.online(SETTINGS.flush_us + 1) == [], "the file is being written"
+    assert disk.hears(message(2), at_us=SETTINGS.flush_us + 2) == []
+    assert disk.written() == [receipt(2)], "without the frame for the next file"
+    assert [type(each) for each in disk.at(2 * SETTINGS.flush_us, Tick())] == [Land]
+    assert disk.written() == [receipt(3)]
+    assert disk.online(2 * SETTINGS.flush_us + 1) == [receipt(3)]
+    assert disk.at(2 * SETTINGS.flush_us + 2, Tick()) == [], "once"
+
+
+def test_a_file_is_written_half_a_second_after_the_last_one_and_an_idle_one_after_a_second() -> None:
+    """protocol 8.1"""
+    for sent in (message(0), message(None)):
+        disk = Disk()
+        disk.hears(sent, at_us=1)
+        assert disk.at(SETTINGS.flush_us - 1, Tick()) == []
+        assert [type(each) for each in disk.at(SETTINGS.flush_us, Tick())] == [Land]
+    disk = Disk()
+    assert disk.at(SETTINGS.tick_us - 1, Tick()) == []
+    assert disk.at(SETTINGS.tick_us, Tick()) == [Land((), {}, T0 + SETTINGS.tick_us)]
+
+
+def test_statements_are_half_a_minute_apart_and_in_order() -> None:
+    """protocol 3.2"""
+    folder, nodes = Folder(), ("d", "b", "a", "c")
+    for i in (0, 1, 2, SETTINGS.statement_us // S - 1, SETTINGS.statement_us // S):
+        each = (LanderMessage(node, 7, i, (node, i), 100) for node in nodes)
+        folder.do(MessagesArrived(tuple(each)), T0 + i * S)
+        folder.do(Tick(), T0 + i * S + SETTINGS.flush_us)
+    assert [[node for node, _ in land.statement] for land in folder.files if land.statement] == [
+        ["a", "b", "c", "d"]
+    ] * 2
+    assert [each.node for each in folder.receipts][-4:] == ["a", "b", "c", "d"]
+
+
+def test_what_cannot_be_read_lands_without_a_receipt_and_only_what_has_a_token_is_acknowledged() -> None:
+    """protocol 2.4, 3.1: the root quarantines it."""
+    disk = Disk()
+    assert disk.hears(message(None, epoch=None, token=5), message(None), message(0), at_us=1) == []
+    (land,) = disk.at(SETTINGS.flush_us, Tick())
+    assert isinstance(land, Land)
+    assert land.objects == ((None, None), (7, 0), (7, None)), "the heartbeat is last"
+    assert disk.written() == [Ack((5,)), receipt(1)]
+    disk.hears(message(1), at_us=SETTINGS.flush_us + 1)
+    assert [type(each) for each in disk.at(2 * SETTINGS.flush_us, Tick())] == [Land]
+    assert disk.written() == [receipt(2)]
+
+
+def test_a_frame_that_comes_twice_before_the_file_is_written_is_in_it_once() -> None:
+    """protocol 3.4"""
+    disk = Disk()
+    disk.hears(message(0), message(0), at_us=1)
+    disk.hears(message(0), at_us=2)
+    (land,) = disk.at(SETTINGS.flush_us, Tick())
+    assert isinstance(land, Land)
+    assert land.objects == ((7, 0),)
+
+
+def test_late_starts_of_both_days_count() -> None:
+    """protocol 3.2: a start of today may be earlier than that of the day before."""
+    starts, key = rules.LateStarts(), EpochKey("gw", 7)
+    starts.note(key, 500)
+    for _ in range(rules.A_DAY):
+        starts.stated()
+    starts.note(key, 300)
+    assert starts.of(key) == 300
+
+
+def test_an_epoch_is_not_forgotten_before_it_is_in_all_its_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.2, 3.4: else the root would not know which of its frames were in a lost file."""
+    monkeypatch.setattr(rules, "UNDER_WAY", 1)
+    folder = Folder()
+    for epoch in range(1, 9):
+        folder.born(epoch, None, (), T0 + epoch * S)
+    assert all(folder.received[f"gw/{epoch}"] for epoch in range(1, 9))
+    for i in range(1, 4):
+        folder.do(Tick(), T0 + i * SETTINGS.statement_us)
+    for epoch in (9, 10):
+        folder.born(epoch, None, (), T0 + (epoch - 5) * SETTINGS.statement_us)
+    folder.do(Tick(), T0 + 6 * SETTINGS.statement_us)
+    assert {slot for slot, ranges in folder.received.items() if ranges} == {"gw/9", "gw/10"}
+
+
+def test_the_epoch_before_the_one_that_is_born_is_not_forgotten_however_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 1.4, 3.4: frames of the new one wait for its last frame, and it may come again."""
+    monkeypatch.setattr(rules, "UNDER_WAY", 1)
+    slots = {f"gw/{epoch}": [1, []] for epoch in (10, 9, 8, 11, 12)}  # in the order of their texts
+    folder = Folder(slots)
+    for i in range(4):
+        folder.do(Tick(), T0 + i * SETTINGS.statement_us)
+    folder.born(13, (9, 0), (), T0 + 5 * SETTINGS.statement_us)
+    folder.do(Tick(), T0 + 6 * SETTINGS.statement_us)
+    assert {slot for slot, ranges in folder.received.items() if ranges} == {"gw/9", "gw/12", "gw/13"}
