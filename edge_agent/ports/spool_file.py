@@ -29,6 +29,10 @@ CREATE TABLE frames (
   id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, seq INTEGER NOT NULL, sent INTEGER NOT NULL DEFAULT 0,
   crc INTEGER NOT NULL, payload BLOB NOT NULL, UNIQUE (epoch, seq));
 """
+OURS: Final = (b"CREATE TABLE slots (", b"CREATE TABLE frames (", b"TRIGGER slot_added")  # one survives a damaged page
+HEAD_BYTES: Final = 64 * 1024  # they are on the first page of a file, or in the first frames of its log
+USUAL_NAME: Final = "spool.db"
+TRACES: Final = (".lock", ".reserve", ".malformed")  # of the names of files that a spool leaves beside it
 USES: Final = (
     "SELECT id, epoch, seq, sent, crc, payload FROM frames",
     "INSERT INTO frames (epoch, seq, crc, payload) VALUES (0, 0, 0, 0) ON CONFLICT (epoch, seq) DO UPDATE SET crc = 0",
@@ -66,6 +70,29 @@ class SpoolFile(SqliteFile):
         self._aside = False  # this process has set the file aside
         self._reserve = Path(f"{path}.reserve")
         self._handle: int | None = None  # for posix_fallocate; closing it releases SQLite's locks, so it stays open
+
+    def take(self) -> None:
+        """Lock out other processes. Raises: as SqliteFile.take; ConfigError if the file is none of ours.
+
+        A file that cannot be read is set aside, but only a spool: [spool] path may name a file of the user by mistake.
+        """
+        if self.path.is_file() and not self._is_ours():
+            raise ConfigError(
+                f"{self.what} is another file, no spool of headwater: set another [spool] path, or move the file away"
+            )
+        super().take()
+
+    def _is_ours(self) -> bool:
+        """Whether the file is a spool, damaged or not. Called before the lock is made, which says so from then on."""
+        if self.path.name == USUAL_NAME or any(Path(f"{self.path}{tail}").exists() for tail in TRACES):
+            return True
+        try:
+            if not self.path.stat().st_size:  # the disk was full when it began
+                return True
+            heads = [_head(self.path), _head(Path(f"{self.path}-wal"))]
+        except OSError:  # `open` says what is wrong
+            return True
+        return any(text in head for text in OURS for head in heads)
 
     def open(self) -> sqlite3.Connection:
         """Open the database; create it if there is none.
@@ -213,6 +240,15 @@ class SpoolFile(SqliteFile):
                 f"{self.what} belongs to node {meta['node']!r}, but this is node {self.node!r}: "
                 "set another [spool] path, or move the file away"
             )
+
+
+def _head(path: Path) -> bytes:
+    """The begin of a file; empty if there is none. Raises: OSError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD_BYTES)
+    except FileNotFoundError:
+        return b""
 
 
 def _sum(meta: Mapping[str, str]) -> str:

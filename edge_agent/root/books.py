@@ -220,6 +220,9 @@ def _balance_node(out: Audit, node: NodeBook) -> None:
         if all(line.readings is not None for line in node.lines.values()):
             former = number("received") - sum(line.readings or 0 for line in node.lines.values())
             out.former += max(former, 0)
+            if former > 0:  # no book tells a lost spool from a frame that counted twice
+                text = "came from a child's spool that was lost, if not counted twice"
+                out.unknown.append(f"{node.node}: {_many(former)} {text}")
             if former < 0:  # 1.2: a repeat counts nowhere, whether the spool that was lost had sent it or not
                 out.unknown.append(f"{node.node}: {_many(-former)} of its children left out as repeats of a lost spool")
     if not node.book.get("whole", False):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import numpy as np
+
 from edge_agent.algebra.frame import Heartbeat
+from edge_agent.algebra.partials.partial import Batch
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.member import Member
-from edge_agent.machines.events import Arrived, LowerLink, Tick
+from edge_agent.machines.events import Arrived, LowerLink, Read, Tick
 from edge_agent.machines.gateway.gateway_standing import standing
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -33,6 +36,17 @@ def test_a_gateway_names_what_it_waits_for() -> None:
     empty.accepted(T0)
     assert standing(empty.machine, T0) == (None, "waits for definitions: no query of a sensor here")
     assert QUERY.source == "s"
+
+
+def test_a_gateway_names_a_sensor_with_a_clock_of_its_own() -> None:
+    """protocol 4.1: a recording of last week; docs/operate.md promises a reason for each node that is behind."""
+    host = gateway_host(sensors=(replace(SENSOR, driver="file", own_clock=True),))
+    host.accepted(T0)
+    one = np.ones(1, np.int64)
+    host.do(Read("s", Batch(one * T0, one, one * 0, [()]), position=1, clock_us=T0 + 2 * S), T0)
+    host.do(Tick(), T0 + 2 * S)
+    assert standing(host.machine, T0 + 5 * S)[1] == ""
+    assert standing(host.machine, T0 + 600 * S)[1] == "sensor s: its file has a clock of its own, 598 s behind"
 
 
 def test_a_region_names_the_child_that_holds_it_up_though_it_speaks() -> None:

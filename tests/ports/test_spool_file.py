@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -74,6 +75,42 @@ def another_program(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE bookmarks (url TEXT)")
     db.close()
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text("mine\n" * 3000), another_program])
+def test_a_file_of_the_user_is_refused_at_each_start_and_nothing_is_left_beside_it(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """A path in gateway.toml that named another file renamed it to `.corrupt-1`."""
+    path = tmp_path / "notes.db"
+    path.touch()
+    make(path)
+    content = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=rf"the spool {path} is another file, no spool of headwater: set another"):
+            reopened(path).open()
+    assert [*tmp_path.iterdir()] == [path]
+    assert path.read_bytes() == content
+
+
+def test_a_spool_of_any_name_is_known_by_what_is_beside_it_or_in_it(spool: Spool, path: Path) -> None:
+    """Also one that is damaged, or was copied without its lock."""
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    copy = path.with_name("copy.sqlite")
+    for tail in ("", "-wal"):
+        shutil.copy(f"{path}{tail}", f"{copy}{tail}")
+    assert reopened_once(copy) == []
+    spool.close()
+    damage_header(copy)
+    assert reopened_once(copy) == ["spool.set_aside"], "its lock is there"
+    copy.with_name("copy.sqlite.lock").unlink()
+    for tail in ("-wal", ".reserve"):
+        copy.with_name(f"copy.sqlite{tail}").unlink(missing_ok=True)
+    copy.write_bytes(b"x" * 16 + copy.read_bytes()[16:])
+    assert reopened_once(copy) == ["spool.set_aside"], "it has the schema"
+    copy.write_bytes(b"")
+    copy.with_name("copy.sqlite.lock").unlink()
+    assert reopened_once(copy) == []
 
 
 @pytest.mark.parametrize("damage", [damage_header, damage_tree, cut_off, another_program])

@@ -27,8 +27,11 @@ def standing(gateway: Gateway, now_us: int) -> tuple[int | None, str]:
     if source.newest_us <= NEVER_US:
         return reached_us, f"sensor {sensor.id}: no reading for {quiet_us // 1_000_000} s"
     lag_us = now_us - state.frontier_us - group.lateness_us - sensor.delay_us
-    if source.own_clock or lag_us < USUAL_US:
+    if lag_us < USUAL_US:
         return reached_us, ""
+    if source.own_clock:  # such as a file that is replayed: it may be years behind, for ever or for minutes
+        behind_s = (now_us - source.clock_us) // 1_000_000
+        return reached_us, f"sensor {sensor.id}: its {sensor.driver} has a clock of its own, {behind_s} s behind"
     if source.newest_us < now_us - quiet_us - USUAL_US:
         return reached_us, f"sensor {sensor.id}: its readings are {(now_us - source.newest_us) // 1_000_000} s old"
     timeout_s = sensor.timeout_us // 1_000_000
