@@ -184,7 +184,8 @@ def test_no_row_precedes_the_list_of_its_leaf_where_a_step_takes_several_epochs(
         host.do(Tick(), T0 + 12 * S)
         host.do(Tick(), now_us)
         beats = [action.heartbeat for action in host.done if isinstance(action, Beat)]
-        below.do(Arrived(tuple((node, message, None) for message in (*spooled(host), beats[-1]))), now_us)
+        messages: list[Frame | Heartbeat] = [*spooled(host), *beats[-1:]]
+        below.do(Arrived(tuple((node, message, None) for message in messages)), now_us)
         below.do(Tick(), now_us + 2 * S)
     rows = list[Row]()
     for frame in spooled(below):  # the root decides after each of them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap
 from edge_agent.algebra.gap_scope import has_times
@@ -15,13 +16,15 @@ from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import BadFrame
 
+OVERTAKEN_US: Final = 60_000_000  # births come again: a child repeats all that has no receipt
+
 
 class EarlierLives:
     """Compares the time when a gateway began to listen with waiting frames of earlier epochs of it."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._undecided: set[str] = set()  # nodes whose Member.began_us is set in some group
+        self._undecided: dict[str, int] = {}  # nodes whose Member.began_us is set in some group -> the latest of these
         self._found: list[tuple[str, Gap]] = []
 
     def losses(self, node: str, frame: Frame, memberships: Memberships, speaks_in: int | None) -> Iterator[Gap]:
@@ -32,8 +35,9 @@ class EarlierLives:
 
         frame: one that takes effect. speaks_in: the epoch of the node's newest heartbeat, if frames that it names are
         missing. Without the birth of that epoch, the waiting frames may be of epochs in between; then a later frame or
-        heartbeat decides. A waiting frame without a time may also be of a later epoch of this life, ahead of its birth:
-        it counts when a heartbeat shows that the node still sends in an epoch whose birth is here.
+        heartbeat decides. A waiting frame without a time, or with none before the times of the record, may also be of a
+        later epoch of this life, ahead of its birth: it counts when a heartbeat shows that the node still sends in an
+        epoch whose birth is here; one with a time also when the node has promised so much that no birth is overtaken.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
@@ -43,17 +47,18 @@ class EarlierLives:
         first_us, untimed = _first_us(strangers), _untimed(strangers)
         first = own is not None and own.predecessor is None and not own.copied
         known = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
-        for group, began_us in [(group, gap.end_us) for gap in began for group in gap.groups]:
+        for group, start_us, end_us in [(group, gap.start_us, gap.end_us) for gap in began for group in gap.groups]:
             member = memberships[group].members.get(node) if group in memberships else None
             new = first or member is None or member.frontier_us == NEVER_US
             if not new:
                 continue
-            if first_us < began_us and (known or member is None):
-                yield loss_records.of_past(group, (node,), began_us - 1)
-            elif member is not None and (first_us < began_us or untimed):
-                member.began_us = began_us
-                self._undecided.add(node)
-        if known and not untimed and node in self._undecided:
+            if (first_us < start_us and known) or (first_us < end_us and member is None):
+                yield loss_records.of_past(group, (node,), end_us - 1)
+            elif member is not None and (first_us < end_us or untimed):
+                member.began_us = end_us
+                self._undecided[node] = max(end_us, self._undecided.get(node, NEVER_US))
+        promised_us = max((part.frontier_us or NEVER_US for part in frame.groups), default=NEVER_US)
+        if known and not untimed and promised_us > self._undecided.get(node, promised_us) + OVERTAKEN_US:
             yield from self._decided(node, first_us, memberships)
 
     def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
@@ -73,7 +78,7 @@ class EarlierLives:
 
         first_us: the earliest content of waiting frames of an earlier life.
         """
-        self._undecided.discard(node)
+        self._undecided.pop(node, None)
         for group, member in _members_of(node, memberships):
             if first_us < member.began_us:
                 yield loss_records.of_past(group, (node,), member.began_us - 1, loss_records.PAST_LOST)
@@ -81,8 +86,11 @@ class EarlierLives:
 
     def restore(self, memberships: Memberships) -> None:
         """Find the undecided nodes from their members, after a start."""
-        nodes = {node for membership in memberships.values() for node in membership.members}
-        self._undecided = {node for node in nodes if any(_members_of(node, memberships))}
+        self._undecided = {}
+        for membership in memberships.values():
+            for node, member in membership.members.items():
+                if member.began_us > NEVER_US:
+                    self._undecided[node] = max(member.began_us, self._undecided.get(node, NEVER_US))
 
 
 def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
