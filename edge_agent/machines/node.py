@@ -57,7 +57,15 @@ from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE
 from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
-from edge_agent.machines.uplink.step import Step, halves, halves_of_plans, only_rows, without_promise, without_rows
+from edge_agent.machines.uplink.step import (
+    Step,
+    halves,
+    halves_of_plans,
+    only_leaves,
+    only_rows,
+    promises_of,
+    without_promise,
+)
 
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
 STEP_BACK_US: Final = 1_000_000  # a smaller step may be slewing, or jitter between two readings of the clock
@@ -365,6 +373,9 @@ class Node(Parents):
         if not exceeds(step, most) and not exceeds_plans(step):
             yield step
             return
+        listing = only_leaves(step)
+        if listing.groups:  # no row precedes the list of its leaf (2.4)
+            yield listing
         waiting = [only_rows(step)]
         while waiting:
             part = waiting.pop()
@@ -374,7 +385,7 @@ class Node(Parents):
                 waiting += reversed(halves(part))
             else:
                 yield part
-        yield without_rows(step)
+        yield promises_of(step)
 
     def _too_many_hints(self, step: Step) -> frozenset[Group]:
         """Session groups whose frontier must not advance, because the step has more registers than an epoch numbers."""

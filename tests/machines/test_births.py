@@ -175,6 +175,26 @@ def test_a_group_with_more_open_sessions_than_an_epoch_numbers_promises_nothing_
     assert newest(root.step(T0 + 63 * S, flush=True)) == {(f"k={n}", T0): (4.0, True) for n in range(9)}
 
 
+def test_no_row_precedes_the_list_of_its_leaf_where_a_step_takes_several_epochs() -> None:
+    """protocol 1.5, 2.4 (seeds 59781, 63663): else a window has a row of the leaf's readings that never expects it."""
+    below, root = region(None, T0, grace_us=2 * S, max_keys=3), NumpyRoot(JOURNAL, grace_us=600 * S)
+    for node, now_us, keys in (("a", T0 + 60 * S, [0]), ("b", T0 + 70 * S, [0, 1, 2, 3])):
+        host = started(None, T0, SUMS, below.machine.journal, node=node)
+        push(host, T0, keys)
+        host.do(Tick(), T0 + 12 * S)
+        host.do(Tick(), now_us)
+        beats = [action.heartbeat for action in host.done if isinstance(action, Beat)]
+        messages: list[Frame | Heartbeat] = [*spooled(host), *beats[-1:]]
+        below.do(Arrived(tuple((node, message, None) for message in messages)), now_us)
+        below.do(Tick(), now_us + 2 * S)
+    rows = list[Row]()
+    for frame in spooled(below):  # the root decides after each of them
+        root.take("m", frame, T0 + 72 * S)
+        rows += root.step(T0 + 72 * S, flush=True)
+    assert newest(rows) == {("k=0", T0): (2.0, True)} | {(f"k={n}", T0): (1.0, True) for n in (1, 2, 3)}
+    assert {row.coverage.expected for row in rows if row.key != "k=0"} == {("a", "b")}
+
+
 def test_a_leaf_that_is_back_counts_once_its_registers_can_be_sent() -> None:
     """protocol 4.6, 5.2: until then it is an exception still, or rows would be complete without its open sessions."""
     below, root = region(None, T0, grace_us=10 * S, max_keys=3), NumpyRoot(JOURNAL, grace_us=600 * S)

@@ -128,6 +128,27 @@ def test_what_waits_may_be_of_an_epoch_that_follows_until_the_birth_of_the_prese
     assert lost([second[1], speaks, *first, *second, *third]) == []
 
 
+def test_what_waits_with_no_time_before_the_record_is_no_life_before_until_births_can_be_overtaken_no_more() -> None:
+    """Found by seed 64018 of the simulation: messages overtook each other soon after the start.
+
+    A gateway promises its lateness less than its time, and the record of its beginning covers that already.
+    """
+    (new,) = lives(1)
+    first = [new.birth(), began(new), rows(new, 8, upto=9)]
+    question = Heartbeat(new.outbox.ask_epoch, -1, ())
+    second = [new.birth(), rows(new, 8, upto=10), rows(new, 10, upto=70)]
+    speaks = Heartbeat(new.outbox.epoch, 1, ())
+    early: list[Frame | Heartbeat] = [second[1], speaks, question]
+    for come in ([*early, *first[1:], first[0]], [*early, *first]):
+        assert lost(come) == []
+        assert lost([*come, *second, speaks]) == []
+    old, again = lives(2)
+    old.birth()
+    before = [rows(old, 8, upto=9), *begins(again), began(again), rows(again, 8, upto=69)]
+    assert lost(before) == []
+    assert lost([*before, rows(again, 69, upto=70)]) == [(0, 9 * S)]
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_of_that(restarts: int) -> None:
     old, new = lives(2)

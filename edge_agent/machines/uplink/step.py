@@ -98,14 +98,25 @@ def without_promise(step: Step) -> Step:
     return replace(step, groups=tuple(replace(g, frontier_us=None, hints=None) for g in step.groups))
 
 
+def only_leaves(step: Step) -> Step:
+    """A step with only the leaves it lists, for frames before their rows; new ones stay exceptions after it (2.3)."""
+    return Step(
+        tuple(
+            GroupStep(each.group, leaves=each.leaves, exceptions=each.excepted or None, excepted=each.excepted)
+            for each in step.groups
+            if each.leaves
+        )
+    )
+
+
 def only_rows(step: Step) -> Step:
     """A step with only the rows, for frames before the last frame of a step (2.3)."""
     return Step(tuple(GroupStep(group.group, rows=group.rows) for group in step.groups if group.rows))
 
 
-def without_rows(step: Step) -> Step:
-    """The step without its rows."""
-    return replace(step, groups=tuple(replace(group, rows=()) for group in step.groups))
+def promises_of(step: Step) -> Step:
+    """The step without its rows and the leaves it lists."""
+    return replace(step, groups=tuple(replace(group, rows=(), leaves=()) for group in step.groups))
 
 
 def halves(step: Step) -> tuple[Step, Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from edge_agent.algebra.frame import BEGAN, LATEST_US, NEVER_US, Frame, Gap
 from edge_agent.algebra.gap_scope import has_times
@@ -16,13 +17,22 @@ from edge_agent.machines.downlink.losses.let_go import WAIT_US
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import BadFrame
 
+OVERTAKEN_US: Final = 60_000_000  # births come again: a child repeats all that has no receipt
+
+
+class Undecided(NamedTuple):
+    """A node of which it is undecided whether it lived before."""
+
+    since_us: int  # time of receipt of the first frame in this state, LATEST_US if none came since the start
+    began_us: int  # the latest end of its `began` records
+
 
 class EarlierLives:
     """Compares the time when a gateway began to listen with waiting frames of earlier epochs of it."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._undecided: dict[str, int] = {}  # node whose Member.began_us is set in some group -> since when
+        self._undecided: dict[str, Undecided] = {}  # node whose Member.began_us is set in some group
         self._spoke: set[str] = set()  # nodes that have sent this process a heartbeat
         self._found: list[tuple[str, Gap]] = []
 
@@ -38,9 +48,12 @@ class EarlierLives:
         missing. Without the birth of that epoch, the waiting frames may be of epochs in between; then a later frame or
         heartbeat decides. The same holds if this process has not heard a heartbeat: the node may have another parent
         now, and its frames for this one come in any order. Then its `leave` decides too, or the time that births need
-        to come again, because a node that sends frames all the time sends no heartbeat. A waiting frame without a time
-        may also be of a later epoch of this life, ahead of its birth: it counts when a heartbeat shows that the node
-        still sends in an epoch whose birth is here.
+        to come again, because a node that sends frames all the time sends no heartbeat.
+
+        A waiting frame without a time, or with none before the times of the record, may also be of a later epoch of
+        this life, ahead of its birth: it counts when a heartbeat shows that the node still sends in an epoch whose
+        birth is here; one with a time also with the `leave`, or when the node has promised so much that no birth is
+        overtaken.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
@@ -51,24 +64,30 @@ class EarlierLives:
         first = own is not None and own.predecessor is None and not own.copied
         here = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
         known = here and (node in self._spoke or frame.leave is not None or self._waited(node, received_us))
-        for group, began_us in [(group, gap.end_us) for gap in began for group in gap.groups]:
+        for group, start_us, end_us in [(group, gap.start_us, gap.end_us) for gap in began for group in gap.groups]:
             member = memberships[group].members.get(node) if group in memberships else None
             new = first or member is None or member.frontier_us == NEVER_US
             if not new:
                 continue
-            if first_us < began_us and (known or member is None):
-                yield loss_records.of_past(group, (node,), began_us - 1)
-            elif member is not None and (first_us < began_us or untimed):
-                member.began_us = began_us
-                self._undecided.setdefault(node, received_us)
-        if known and not untimed and node in self._undecided:
+            if (first_us < start_us and known) or (first_us < end_us and member is None):
+                yield loss_records.of_past(group, (node,), end_us - 1)
+            elif member is not None and (first_us < end_us or untimed):
+                member.began_us = end_us
+                since_us, before_us = self._undecided.get(node, (received_us, NEVER_US))
+                self._undecided[node] = Undecided(since_us, max(end_us, before_us))
+        if node not in self._undecided or untimed or not known:
+            return
+        promised_us = max((part.frontier_us or NEVER_US for part in frame.groups), default=NEVER_US)
+        if frame.leave is not None or promised_us > self._undecided[node].began_us + OVERTAKEN_US:
             yield from self._decided(node, first_us, memberships)
 
     def _waited(self, node: str, received_us: int) -> bool:
         """Whether a node has been undecided for WAIT_US, in which births that were lost on the way have come again."""
-        if node not in self._undecided:
+        undecided = self._undecided.get(node)
+        if undecided is None:
             return False
-        self._undecided[node] = since_us = min(self._undecided[node], received_us)
+        since_us = min(undecided.since_us, received_us)
+        self._undecided[node] = undecided._replace(since_us=since_us)
         return received_us - since_us >= WAIT_US
 
     def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
@@ -97,8 +116,12 @@ class EarlierLives:
 
     def restore(self, memberships: Memberships) -> None:
         """Find the undecided nodes from their members, after a start."""
-        nodes = {node for membership in memberships.values() for node in membership.members}
-        self._undecided = {node: LATEST_US for node in nodes if any(_members_of(node, memberships))}
+        self._undecided = {}
+        for membership in memberships.values():
+            for node, member in membership.members.items():
+                if member.began_us > NEVER_US:
+                    before_us = self._undecided.get(node, Undecided(LATEST_US, NEVER_US)).began_us
+                    self._undecided[node] = Undecided(LATEST_US, max(member.began_us, before_us))
 
 
 def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
