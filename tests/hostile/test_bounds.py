@@ -147,6 +147,7 @@ GROWS: dict[type, dict[str, str]] = {
         "served": "moves.MOST_SERVED leaves of `transit`",
         "_reporters": "of `left`",
         "replaced": "moves.MOST_MOVED, KEPT_LEAVES of each, `beyond_bounds`",
+        "skipped": "moves.MOST_MOVED, KEPT_LEAVES of each, `beyond_bounds`",
         "reports": COMMIT,
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
