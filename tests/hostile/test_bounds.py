@@ -152,7 +152,7 @@ GROWS: dict[type, dict[str, str]] = {
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
     Unlisted: {"of": OWN_ID},
-    RetiredLeaves: {"of": "retired_leaves.MOST_RETIRED, `beyond_bounds`"},
+    RetiredLeaves: {"of": "retired_leaves.MOST_RETIRED, `beyond_bounds`", "last": "retired_leaves.MOST_RETIRED"},
     Merger: {
         "_owed": COMMIT,
         "_receipts": COMMIT,
