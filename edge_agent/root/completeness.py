@@ -282,6 +282,7 @@ class Decider:
         families = self.parent.children.memberships
         for family in families.values():
             family.moves.reports.clear()  # the root has no parent to send them to
+            family.moves.skipped.clear()
             family.drop_last()
         for group in decision.ended:
             del families[group]

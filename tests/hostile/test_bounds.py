@@ -149,11 +149,12 @@ GROWS: dict[type, dict[str, str]] = {
         "served": "moves.MOST_SERVED leaves of `transit`",
         "_reporters": "of `left`",
         "replaced": "moves.MOST_MOVED, KEPT_LEAVES of each, `beyond_bounds`",
+        "skipped": "moves.MOST_MOVED, KEPT_LEAVES of each, `beyond_bounds`",
         "reports": COMMIT,
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},
     Unlisted: {"of": OWN_ID},
-    RetiredLeaves: {"of": "retired_leaves.MOST_RETIRED, `beyond_bounds`"},
+    RetiredLeaves: {"of": "retired_leaves.MOST_RETIRED, `beyond_bounds`", "last": "retired_leaves.MOST_RETIRED"},
     Merger: {
         "_owed": COMMIT,
         "_receipts": COMMIT,

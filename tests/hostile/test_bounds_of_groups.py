@@ -198,8 +198,14 @@ def test_entries_that_mergers_replaced_are_bounded() -> None:
         for number in range(100):
             listed = {str(number): Leaf(str(number), 1)}
             known._replace(Leaf(str(number), 1), "m1", {"m1": Member(leaves=listed), "m2": Member(leaves=listed)})
-    assert (len(known.replaced), known.forgotten) == (80, 20)
-    assert "99" in known.replaced
+        assert (len(known.replaced), known.forgotten) == (80, 20)
+        assert "99" in known.replaced
+        for number in range(100):
+            known._skip(Leaf(str(number), 1), "m1", {})
+        for number in range(1_000):
+            known._skip(Leaf("99", number), "m1", {})
+    assert (len(known.skipped), known.forgotten) == (80, 40)
+    assert len(known.take_skipped()) == 79 + moves.KEPT_LEAVES
 
 
 def test_leaves_that_moved_are_bounded_and_who_reports_most_forgets_first() -> None:

@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.events import Arrived, LinkDown, LowerLink, Retire, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -145,3 +146,56 @@ def test_what_comes_to_a_merger_while_its_frames_move_is_in_the_commit_that_rece
     assert again.book()["open"] == 1
     host.do(Tick(), T0 + 70 * S)
     assert sum(frame.readings for frame in host.frames[before:]) == 3
+
+
+def region_moved() -> tuple[SimulatedHost[Merger], Sender, GroupMembership]:
+    """A merger m, a region below it, and the tier above, from which the region came; there it lists g in epoch 3."""
+    region = Sender("n", Query("q", 1, "s", Tumbling(10 * S), SUM, by=("k",), lateness_us=0), leaves=("i",))
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("n", journalled(region.birth(), host.machine), None),)), T0)
+    host.do(Arrived((("n", region.send(frontier_us=T0 + 20 * S), None),)), T0 + S)
+    host.do(Tick(), T0 + 3 * S)
+    above = GroupMembership(GRACE)
+    above.change("n", Members(0, (Leaf("g", 3),)))
+    above.member("n").promise(T0 + 10 * S, T0 + 10 * S)
+    return host, region, above
+
+
+def lists(region: Sender, *leaves: Leaf) -> tuple[str, Frame, None]:
+    """A frame of the region that lists leaves."""
+    (frame,) = region.outbox.put(Step((GroupStep(region.queries[0].group, leaves=leaves),)))
+    return region.node, frame, None
+
+
+@pytest.mark.parametrize("leave_first", [False, True])
+def test_the_tier_above_hears_of_an_entry_that_a_region_replaced_between_two_steps(leave_first: bool) -> None:
+    """protocol 1.5: in it the leaf had come from there with its region, and it stayed on its way for ever."""
+    host, region, above = region_moved()
+    before, leave = len(host.frames), Members(0, (Leaf("g", 3, 20),), ("g",))
+    if leave_first:
+        above.change("n", leave)
+    for entry in (Leaf("g", 3, 20), Leaf("g", 6, 21)):
+        host.do(Arrived((lists(region, entry),)), T0 + 3 * S)
+    host.do(Tick(), T0 + 5 * S)
+    for change in (change for frame in host.frames[before:] for change in frame.members):
+        above.change("m", change)
+    if not leave_first:
+        above.change("n", leave)
+    assert above.members["m"].leaves["g"] == Leaf("g", 6, 21)
+    assert above.moves.transit == {}
+    before = len(host.frames)
+    host.do(Tick(), T0 + 7 * S)
+    assert [frame.members for frame in host.frames[before:] if frame.members] == []
+
+
+def test_an_entry_that_was_stated_before_it_was_replaced_is_not_stated_again() -> None:
+    """protocol 1.5"""
+    host, region, _ = region_moved()
+    before = len(host.frames)
+    for at_s, entry in ((4, Leaf("g", 3, 20)), (8, Leaf("g", 6, 21))):
+        host.do(Arrived((lists(region, entry),)), T0 + at_s * S)
+        host.do(Tick(), T0 + (at_s + 2) * S)
+    listed = [leaf for frame in host.frames[before:] for change in frame.members for leaf in change.leaves]
+    assert listed == [Leaf("g", 3, 20), Leaf("g", 6, 21)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.losses import retired_leaves
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.losses.loss_records import LATE_US
+from edge_agent.machines.downlink.losses.retired_leaves import RetiredLeaf
 from edge_agent.machines.events import Arrived, LowerLink, Receipted, Retire, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
@@ -238,10 +240,10 @@ def test_a_leaf_below_a_retired_region_that_is_retired_itself_is_forgotten(monke
     assert known.of[QUERY.group].keys() == {"h", "k"}
     monkeypatch.setattr(retired_leaves, "MOST_RETIRED", 1)
     parent.retire("new", NOW)
-    assert known.of[QUERY.group].keys() == {"i"}
+    assert known.of[QUERY.group].keys() == known.last.keys() == {"i"}
     assert parent.children.forgotten()["moves"] == 2
     parent.retire("i", NOW)
-    assert known.of == {}
+    assert (known.of, known.last) == ({}, {})
 
 
 def drops(child: Sender, *names: str) -> Frame:
@@ -302,7 +304,8 @@ def test_leaves_that_a_child_drops_take_no_place_of_others(monkeypatch: pytest.M
     _, new = retired_region(parent, Leaf("g", 5))
     parent.take("new", lists(new, *(Leaf(name, 1) for name in "abc")), NOW)
     parent.take("new", drops(new, *"abc"), NOW)
-    assert parent.children.retired_leaves.of[QUERY.group].keys() == {"g", "h", "a"}
+    known = parent.children.retired_leaves
+    assert known.of[QUERY.group].keys() == known.last.keys() == {"g", "h", "a"}
     assert parent.children.forgotten()["moves"] == 2
 
 
@@ -578,3 +581,64 @@ def test_the_tier_above_closes_what_the_last_member_of_a_region_had_promised() -
     ]
     root.step(NOW + 6 * S)
     assert root.decider.parent.children.memberships == {}
+
+
+OTHER = Group("other", "", (), 0)
+
+
+def lists_in(child: Sender, leaf: Leaf, *groups: Group, dropped: tuple[str, ...] = ()) -> tuple[str, Frame]:
+    """A frame of a region that lists a leaf in these groups, and drops leaves in that of its query."""
+    steps = [GroupStep(group, leaves=(leaf,)) for group in groups]
+    steps += [GroupStep(QUERY.group, dropped=dropped)] if dropped else []
+    (frame,) = child.outbox.put(Step(tuple(steps)))
+    return child.node, frame
+
+
+@pytest.mark.parametrize("order", ["one frame", "later", "moved first", "with its merger"])
+def test_a_leaf_is_not_missing_in_a_group_in_which_its_retired_region_had_not_listed_it(order: str) -> None:
+    """protocol 1.5: it went on to another region with both groups, and nobody reports its leave in the other one."""
+    parent, leaf = ChildFrames(JOURNAL, 60 * S), Leaf("g", 5, 77) if order == "with its merger" else Leaf("g", 9, 5)
+    old, new = Sender("old", QUERY, leaves=("h",)), Sender("new", QUERY, leaves=("i",))
+    for frame in (old.birth(), lists(old, Leaf("g", 5)), old.send(frontier_us=LEFT_AT)):
+        parent.take("old", frame, NOW - S)
+    parent.take("new", new.birth(), NOW - S)
+    moves = [(QUERY.group,), (OTHER,)] if order == "later" else [(OTHER, QUERY.group)]
+    frames, losses = [lists_in(new, leaf, *groups) for groups in moves], []
+    if order == "moved first":
+        parent.take(*frames.pop(), NOW)
+        losses += parent.retire("old", NOW)
+    parent.retire("old", NOW)
+    losses += [gap for frame in frames for applied in parent.take(*frame, NOW) for gap in applied.losses]
+    known = Gap((QUERY.group,), LEFT_AT - LATE_US, NOW + 1, -1, ("g",), LET_GO)
+    assert sorted(losses, key=lambda gap: gap.start_us) == [replace(known, groups=(OTHER,), start_us=0), known]
+    assert not any(parent.children.memberships[group].moves.missing(leaf) for group in (OTHER, QUERY.group))
+    again = [gap for applied in parent.take(*lists_in(new, leaf, OTHER, QUERY.group), NOW) for gap in applied.losses]
+    assert again == []
+
+
+@pytest.mark.parametrize("moved_first", [False, True])
+def test_nor_in_one_in_which_a_region_below_its_merger_had_not_listed_it(moved_first: bool) -> None:
+    """protocol 1.5: the merger retired the region, and says only that it lists the leaf no longer."""
+    parent, leaf = ChildFrames(JOURNAL, 60 * S), Leaf("g", 9, 5)
+    one, two = Sender("one", QUERY, leaves=("h",)), Sender("two", QUERY, leaves=("i",))
+    for frame in (one.birth(), lists(one, Leaf("g", 5)), one.send(frontier_us=LEFT_AT)):
+        parent.take("one", frame, NOW)
+    parent.take("two", two.birth(), NOW)
+    frames = [("one", drops(one, "g")), lists_in(two, leaf, QUERY.group, OTHER)]
+    for child, frame in reversed(frames) if moved_first else frames:
+        parent.take(child, frame, NOW)
+    assert not any(parent.children.memberships[group].moves.missing(leaf) for group in (OTHER, QUERY.group))
+
+
+def test_a_leaf_that_came_to_a_group_from_a_region_that_is_alive_is_awaited_there_though_another_was_retired() -> None:
+    """protocol 1.5: in the group of the retired region it is in an older epoch."""
+    parent = ChildFrames(JOURNAL, 60 * S)
+    _, new = retired_region(parent, Leaf("g", 5))
+    parent.take(*lists_in(new, Leaf("g", 9, 7), OTHER), NOW)
+    assert parent.children.memberships[OTHER].moves.missing(Leaf("g", 9, 7))
+    alive = Sender("alive", QUERY, leaves=("j",))
+    parent.take("alive", alive.birth(), NOW)
+    parent.take(*lists_in(alive, Leaf("k", 5), OTHER), NOW)
+    parent.children.retired_leaves.remember(QUERY.group, [RetiredLeaf("old", Leaf("k", 5), LEFT_AT)])
+    (applied,) = parent.take(*lists_in(new, Leaf("k", 9, 5), OTHER), NOW)
+    assert applied.losses == ()

@@ -99,7 +99,7 @@ def test_leaves_that_move() -> None:
         served={"x": {KEY: Serving("q", 1, 7, node="x")}},
         replaced={"x": [("m", entry)]},
     )
-    known = set_fields(moves, without=("forgotten", "_reporters"))  # of the process
+    known = set_fields(moves, without=("forgotten", "skipped", "_reporters"))  # of the process
     state = moves.snapshot()
     assert state is not None
     again = Moves.restore(decode(MovesState, encode(state)))

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.frame import ExcludedLeaf, Leaf
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.events import Arrived, Command, LowerLink, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.region.sent_upward import SentGroup, SentUpward
+from edge_agent.machines.region.sent_upward import SentGroup, SentUpward, until_the_last_frame
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step
 from tests.support.machines.scripted_child import GRACE, SUM, S, Sender
 from tests.support.machines.simulated_host import JOURNAL, SimulatedHost
@@ -75,3 +75,10 @@ def test_of_a_group_that_ended_only_the_promise_is_left() -> None:
     sent.of(QUERY.group).frontier_us = NOW
     sent.end(QUERY.group, NOW)
     assert (dict(sent.frontiers()), sent.promised()) == ({}, {QUERY.group: NOW})
+
+
+def test_a_leaf_that_a_step_lists_in_another_entry_first_is_an_exception_until_its_last_frame() -> None:
+    """protocol 2.3, 1.5: its rows of that line may be in the frames between, though it is listed as before."""
+    known = {"g": Leaf("g", 1), "h": Leaf("h", 1)}
+    assert until_the_last_frame((), known, known) == ()
+    assert until_the_last_frame((), known, known, {"g"}) == (ExcludedLeaf("g", NEVER_US, NEVER_US),)

@@ -165,7 +165,7 @@ class Children:
             self.membership(group).begin_anew(node)
         for group, change in changes:
             self.membership(group).change(node, change, new.setdefault(group, set()))
-        return [each for group, leaves in dropped for each in self._listed_elsewhere(node, group, leaves)]
+        return list(self._listed_elsewhere(node, dropped)) if dropped else []
 
     def retired_below(self, node: str, frame: Frame) -> tuple[Frame, MemberChanges]:
         """Find the leaves that a child drops in all groups, because they are retired there (1.5).
@@ -193,19 +193,21 @@ class Children:
         return out
 
     def _listed_elsewhere(
-        self, node: str, group: Group, dropped: list[RetiredLeaf]
+        self, node: str, dropped: Iterable[tuple[Group, list[RetiredLeaf]]]
     ) -> Iterator[tuple[str, MemberChanges]]:
         """Remember dropped leaves, except those that the child lists in another group: they left only this one.
 
-        Yields the entries of other children that list them as moved.
+        Yields the entries of other children that list them as moved, in all groups.
         """
-        members = [each.members[node] for each in self.memberships.values() if node in each.members]
-        gone = [leaf for leaf in dropped if all(leaf.entry.node not in member.leaves for member in members)]
-        self.retired_leaves.dropped(group, gone)
-        for name in (leaf.entry.node for leaf in gone):
-            for of, member in self.memberships[group].members.items():
-                if name in member.moved:
-                    yield of, [(group, Members(0, (member.leaves[name],)))]
+        members, names = [each.members[node] for each in self.memberships.values() if node in each.members], set[str]()
+        for group, leaves in dropped:
+            gone = [leaf for leaf in leaves if all(leaf.entry.node not in member.leaves for member in members)]
+            self.retired_leaves.dropped(group, gone)
+            names.update(leaf.entry.node for leaf in gone)
+        for group, membership in self.memberships.items() if names else ():
+            for of, member in membership.members.items():
+                if moved := sorted(names & member.moved):
+                    yield of, [(group, Members(0, tuple(member.leaves[name] for name in moved)))]
 
     def retire(self, node: str) -> None:
         """No longer expect a node, because configuration says that it will not come back (1.5)."""

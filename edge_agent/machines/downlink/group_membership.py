@@ -374,7 +374,7 @@ class GroupMembership:
     def level_at(self, frontier_us: int) -> bool:
         """Whether it is settled, and no leaf of a member can be an exception at a frontier."""
         moves = self.moves
-        return not (moves.transit or moves.served or moves.reports) and all(
+        return not (moves.transit or moves.served or moves.reports or moves.skipped) and all(
             not (member.out or member.exceptions or member.reached or member.frontier_us < frontier_us)
             for member in self.members.values()
             if member.leaves

@@ -34,7 +34,7 @@ class Moves:
     reported. forgotten: moves dropped because of the bounds, since the process started. served: leaf in transit ->
     query -> serving range, for queries that it did not serve for all time or not at all (from LATEST_US on). replaced:
     leaf -> (merger, entry that the merger has replaced while other members listed the leaf too); the tier above may not
-    know that entry.
+    know that entry. skipped: leaf -> entries that mergers have replaced since the last step; see `_skip`.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
@@ -44,6 +44,7 @@ class Moves:
     forgotten: int = 0
     served: dict[str, dict[QueryKey, Serving]] = field(default_factory=dict)
     replaced: dict[str, list[tuple[str, Leaf]]] = field(default_factory=dict)
+    skipped: dict[str, list[Leaf]] = field(default_factory=dict)
     _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> member that last reported it, in this process
 
     def listed(self, leaf: Leaf, before: Leaf | None, member: str, members: Mapping[str, Member]) -> None:
@@ -60,6 +61,8 @@ class Moves:
             self._has_left(leaf.node, leaf.before_move)  # moves it to the end, because the oldest are dropped
         if before is not None and before.before_move not in (None, leaf.before_move) and leaf.node != member:
             self._replace(before, member, members)
+        if before is not None and before.before_move != leaf.before_move and leaf.node != member:
+            self._skip(before, member, members)
         if (ways := self.transit.get(leaf.node)) is not None:
             self._on_way(leaf.node, self._not_here(ways, _entries(leaf.node, members)))
 
@@ -72,6 +75,20 @@ class Moves:
             if len(self.replaced) > MOST_MOVED:
                 del self.replaced[next(iter(self.replaced))]
                 self.forgotten += 1
+
+    def _skip(self, before: Leaf, member: str, members: Mapping[str, Member]) -> None:
+        """Remember an entry that a merger has replaced, if a step before that would have passed it on."""
+        others = {of: each for of, each in members.items() if of != member}
+        if self.oldest((before, *_entries(before.node, others)))[0] == before:
+            self.skipped[before.node] = [*self.skipped.get(before.node, ())[1 - KEPT_LEAVES :], before]
+            if len(self.skipped) > MOST_MOVED:
+                del self.skipped[next(iter(self.skipped))]
+                self.forgotten += 1
+
+    def take_skipped(self) -> list[Leaf]:
+        """Remove and return the entries for the tier above that were replaced since the last step, of each in order."""
+        skipped, self.skipped = self.skipped, {}
+        return [entry for entries in skipped.values() for entry in entries]
 
     def _not_here(self, ways: Mapping[int, Way], entries: Iterable[Leaf]) -> dict[int, Way]:
         """Returns the ways of one leaf without those on which it has arrived. entries: its entries at all members.

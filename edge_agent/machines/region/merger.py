@@ -197,10 +197,9 @@ class Merger(Node):
         steps = []
         for group in self.store.groups():
             rows = self.store.flush(group)
-            below = memberships[group].hints() if group in memberships else {}
-            hints = self.store.hints(group, below)  # with the children's registers, which stay stated (5.2)
-            promised_us = self.sent.of(group).frontier_us
-            steps.append(GroupStep(group, None, rows, promised_us=promised_us, hints=hints))
+            # with the children's registers, which stay stated (5.2)
+            hints = self.store.hints(group, memberships[group].hints() if group in memberships else {})
+            steps.append(GroupStep(group, None, rows, promised_us=self.sent.of(group).frontier_us, hints=hints))
         return Step(tuple(steps))
 
     def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
@@ -267,12 +266,15 @@ class Merger(Node):
             before.frontier_us = frontier_us
             return GroupStep(group, rose_to_us, rows, promised_us=frontier_us, hints=self.store.hints(group, below))
         leaves = self._leaves(group)
+        replaced = (self.outbox.as_moved(group, each) for each in membership.moves.take_skipped())
+        skipped = before.never_stated(replaced, {*leaves, *membership.moves.ended})
+        again = {leaf.node for leaf in skipped}  # listed again behind these entries
         after = self.sent.groups[group] = SentGroup(
             frontier_us,
             leaves,
             StatedRanges.of(membership, stated) if leaves else StatedRanges(),  # the last leaf takes them along (6.3)
             membership.exceptions_at(frontier_us),
-            until_the_last_frame(before.exceptions, leaves, before.leaves),
+            until_the_last_frame(before.exceptions, leaves, before.leaves, again),
             settled=not changes and membership.settled,
         )
         after.serving, over = after.serving.without(before.serving, membership) if leaves else (after.serving, [])
@@ -287,7 +289,7 @@ class Merger(Node):
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
             None if before.exceptions == after.exceptions == after.excepted and not left else after.exceptions,
-            tuple(leaf for name, leaf in leaves.items() if before.leaves.get(name) != leaf),
+            tuple(leaf for name, leaf in leaves.items() if name in again or before.leaves.get(name) != leaf),
             tuple(n for n in {**known, **before.retired} if n not in leaves and n not in gone),
             (*after.serving.since(before.serving), *over),
             frontier_us,
@@ -295,6 +297,7 @@ class Merger(Node):
             after.excepted,
             left=left,
             stay=tuple(after.leaves[name] for name in gone if name in after.leaves),
+            skipped=skipped,
         )
 
     def _in_no_slot(self) -> Step:
@@ -442,8 +445,8 @@ class Merger(Node):
         self.sent.stepped_back(now_us, self.parent.children.memberships)
 
     def _reached(self) -> Mapping[Group, int]:
-        frontiers = {group: each.expected().values() for group, each in self.parent.children.memberships.items()}
-        return {of: max([self.sent.of(of).frontier_us, *(m.frontier_us for m in f)]) for of, f in frontiers.items()}
+        expected = {group: each.expected().values() for group, each in self.parent.children.memberships.items()}
+        return {of: max([self.sent.of(of).frontier_us, *(m.frontier_us for m in x)]) for of, x in expected.items()}
 
     def _report_again(self, reports: Mapping[Group, Sequence[Report]]) -> None:
         self.parent.children.report_again(reports)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,6 +44,13 @@ class SentGroup:
             and not (self.serving.kept or self.exceptions or self.excepted)
             and membership.level_at(frontier_us)
         )
+
+    def never_stated(self, replaced: Iterable[Leaf], listed: Container[str]) -> tuple[Leaf, ...]:
+        """Of the entries that others replaced since the last step, those that the parent never heard of (1.5).
+
+        listed: the leaves that this step lists or reports.
+        """
+        return tuple(leaf for leaf in replaced if leaf.node in listed and leaf != self.leaves.get(leaf.node))
 
 
 class SentUpward:
@@ -131,16 +138,20 @@ def known_leaves(sent: SentUpward, memberships: Memberships, group: Group) -> in
 
 
 def until_the_last_frame(
-    before: tuple[ExcludedLeaf, ...], leaves: Mapping[str, Leaf], known: Mapping[str, Leaf]
+    before: tuple[ExcludedLeaf, ...],
+    leaves: Mapping[str, Leaf],
+    known: Mapping[str, Leaf],
+    skipped: Container[str] = (),
 ) -> tuple[ExcludedLeaf, ...]:
     """The exceptions that apply until the last frame of a step (2.3).
 
-    All of `before` stay; leaves in `leaves` that are new, or moved since they were listed in `known`, are added.
+    All of `before` stay; leaves in `leaves` that are new, or moved since they were listed in `known`, are added, and
+    those of which the step lists other entries too (`skipped`).
     """
     new = {
         name: ExcludedLeaf(name, NEVER_US, NEVER_US)
         for name, leaf in leaves.items()
-        if name not in known or leaf.before_move != known[name].before_move
+        if name not in known or leaf.before_move != known[name].before_move or name in skipped
     }
     rest = (each for each in before if each.node not in new)
     return tuple(sorted((*rest, *new.values()), key=lambda each: each.node)) if new else before

@@ -50,7 +50,8 @@ class GroupStep:
     sessions; None: other groups. excepted: the exceptions that apply from the first frame that lists a leaf to the last
     frame of the step. left: reports of leaves that moved to another parent, (entry as listed before, entry with the
     next epoch and the one left); a frame lists and drops the second in one section (docs/protocol.md 1.5). stay: leaves
-    in `left` that remain listed.
+    in `left` that remain listed. skipped: entries that others replaced before a frame listed them; each is listed ahead
+    of `leaves` in a section of its own.
     """
 
     group: Group
@@ -65,6 +66,7 @@ class GroupStep:
     excepted: tuple[ExcludedLeaf, ...] = ()
     left: tuple[Report, ...] = ()
     stay: tuple[Leaf, ...] = ()
+    skipped: tuple[Leaf, ...] = ()
 
     @property
     def drops(self) -> bool:
@@ -74,7 +76,7 @@ class GroupStep:
     @property
     def only_promises(self) -> bool:
         """Whether the step states nothing but a frontier and registers, or not even that."""
-        return self.exceptions is None and not (self.rows or self.leaves or self.serving or self.drops)
+        return self.exceptions is None and not (self.rows or self.leaves or self.skipped or self.serving or self.drops)
 
 
 @dataclass(frozen=True, slots=True)

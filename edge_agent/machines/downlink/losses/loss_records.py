@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from edge_agent.algebra.earliest_start import earliest_start
-from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, NEVER_US, Frame, Gap
 from edge_agent.algebra.gap_scope import of_all_groups
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
@@ -15,6 +15,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
 from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
 from edge_agent.machines.downlink.losses.bad_messages import bounded, evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
+from edge_agent.machines.downlink.losses.retired_leaves import is_from
 from edge_agent.machines.downlink.losses.unlisted import Unseen
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 
@@ -109,27 +110,23 @@ def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen
     """Finds leaves that moved away from a child that is being retired, which will never report their `leave` (1.5).
 
     Other children list them as moved from an epoch whose `leave` nobody else can report. What the child received of
-    them and did not pass on is lost: from where each leaf stands here, and LATE_US earlier, because of late rows.
+    them and did not pass on is lost: from where each leaf stands here, and LATE_US earlier, because of late rows. In a
+    group in which that child has not listed the leaf yet, all of it is.
     """
+    lists = [each.members[node] for each in memberships.values() if node in each.members]
+    entries = {name: leaf for member in lists for name, leaf in member.leaves.items()}
     for group, membership in memberships.items():
-        own = membership.members.get(node)
-        moved = [
-            (name, member.leaves[name])
-            for of, member in membership.members.items()
-            if own is not None and of != node
-            for name in sorted(member.moved & own.leaves.keys())
-        ]
-        for name, entry in moved:
-            others = [
-                each.leaves[name] for of, each in membership.members.items() if of != node and name in each.leaves
-            ]
-            if (
-                own is None
-                or not membership.moves.awaited(entry)
-                or entry.before_move in {each.epoch for each in others}
-            ):
-                continue
-            yield Unseen(membership, node, entry, _received(group, name, min(own.times_of(name)), now_us))
+        own = membership.members.get(node, Member())
+        for of, member in membership.members.items():
+            for name in sorted(member.moved & entries.keys()) if of != node else ():
+                entry, here = member.leaves[name], name in own.leaves
+                if not membership.moves.awaited(entry) or not (here or is_from(entry, entries[name])):
+                    continue
+                others = (each.leaves.get(name) for child, each in membership.members.items() if child != node)
+                if any(other is not None and other.epoch == entry.before_move for other in others):
+                    continue
+                low_us = min(own.times_of(name)) if here else NEVER_US
+                yield Unseen(membership, node, entry, _received(group, name, low_us, now_us))
 
 
 def left_retired(children: Children, node: str, changes: MemberChanges, now_us: int) -> Iterator[Gap]:

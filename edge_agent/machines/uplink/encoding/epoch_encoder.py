@@ -87,7 +87,8 @@ class EpochEncoder:
             self._send_text(packer, "sensors", text)
         for group_step in step.groups:
             number = self._group(packer, group_step.group)
-            packer.list_leaves(number, group_step.leaves, excepted=bool(group_step.excepted))
+            for listed in (*((each,) for each in group_step.skipped), group_step.leaves):
+                packer.list_leaves(number, listed, excepted=bool(group_step.excepted))
             for rows in group_step.rows:
                 self._add_rows(packer, group_step.group, number, rows)
             packer.list_serving(number, () if group_step.drops else group_step.serving)
