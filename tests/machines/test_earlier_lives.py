@@ -144,6 +144,7 @@ def test_what_waits_with_no_time_before_the_record_is_no_life_before_until_birth
         assert lost([*come, *second, speaks]) == []
     old, again = lives(2)
     old.birth()
+    before: list[Frame | Heartbeat]
     before = [rows(old, 8, upto=9), *begins(again), began(again), rows(again, 8, upto=69)]
     assert lost(before) == []
     assert lost([*before, rows(again, 69, upto=70)]) == [(0, 9 * S)]

@@ -107,5 +107,5 @@ def test_births_that_wait_for_each_other_are_looked_at_once_for_a_record_of_a_be
         if isinstance(frames.predecessor, tuple):
             frames.predecessor = Named(frames.predecessor)
     gap = Gap((GROUP,), 0, 9 * S, -1, ("a",), BEGAN)
-    assert list(EarlierLives(inbox).losses("a", Frame(2, 1, gaps=(gap,)), {}, None)) == []
+    assert list(EarlierLives(inbox).losses("a", Frame(2, 1, gaps=(gap,)), {}, None, 0)) == []
     assert 0 < looks <= 3 * many

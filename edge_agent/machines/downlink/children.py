@@ -94,6 +94,10 @@ class Children:
         for membership in self.memberships.values():
             membership.stepped_back(now_us)
 
+    def promises(self) -> Iterator[int]:
+        """The frontiers of all members of all groups."""
+        return (member.frontier_us for each in self.memberships.values() for member in each.members.values())
+
     def heard_for_long(self, now_us: int) -> bool:
         """Whether this parent could hear its children for the whole grace time, so that silence counts (4.4, 1.4)."""
         return self._link_up_us is not None and now_us - self._link_up_us > self.grace_us

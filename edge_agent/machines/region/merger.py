@@ -433,9 +433,8 @@ class Merger(Node):
         self.parent.inbox.shift(by_us)
 
     def _clock_found(self, now_us: int) -> None:
-        memberships = self.parent.children.memberships.values()
-        promises = [member.frontier_us for membership in memberships for member in membership.members.values()]
-        if max((*self.sent.promised().values(), *promises), default=now_us) > now_us + AHEAD_US:
+        promises = (*self.sent.promised().values(), *self.parent.children.promises())
+        if max(promises, default=now_us) > now_us + AHEAD_US:
             self._reborn = self._dirty = True  # the clock of the previous process was ahead
             self._stepped_back(now_us)
 
@@ -445,8 +444,7 @@ class Merger(Node):
         self.sent.stepped_back(now_us, self.parent.children.memberships)
 
     def _reached(self) -> Mapping[Group, int]:
-        expected = {group: each.expected().values() for group, each in self.parent.children.memberships.items()}
-        return {of: max([self.sent.of(of).frontier_us, *(m.frontier_us for m in x)]) for of, x in expected.items()}
+        return self.sent.reached(self.parent.children.memberships)
 
     def _report_again(self, reports: Mapping[Group, Sequence[Report]]) -> None:
         self.parent.children.report_again(reports)

@@ -111,6 +111,11 @@ class SentUpward:
         """All promises in force, also those of ended groups."""
         return {**self.ended, **self.frontiers()}
 
+    def reached(self, memberships: Memberships) -> dict[Group, int]:
+        """How far rows may reach that were sent or are on their way: what was promised, or any member has promised."""
+        expected = {group: each.expected().values() for group, each in memberships.items()}
+        return {of: max([self.of(of).frontier_us, *(m.frontier_us for m in each)]) for of, each in expected.items()}
+
     def restore(self, group: Group, promised_us: int, *, ended: bool) -> None:
         """Restore one promise that `promised` returned. ended: the group has no members."""
         if ended:
