@@ -223,6 +223,37 @@ def test_a_leaf_has_arrived_also_where_a_merger_lists_another_line_of_it_before_
     assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_leaf_has_arrived_also_if_its_former_parent_lists_it_after_the_new_one_has_another_line(
+    restarted: bool,
+) -> None:
+    """Found by seed 70012 of the simulation: a merger that moved away had not spoken for long. protocol 1.5."""
+    group = GroupMembership(60 * S)
+    group.change("new", Members(0, (Leaf("g", 5, 1),)))  # merger `old` moved below `new`, in an epoch that followed 1
+    group.change("new", Members(0, (Leaf("g", 6, 2),)))  # and there g moved on
+    group.member("new").promise(30 * S, 30 * S)
+    if restarted:
+        group = GroupMembership.restore(60 * S, group.snapshot())
+    group.change("old", Members(0, (Leaf("g", 5),)))
+    group.member("old").promise(10 * S, 10 * S)
+    group.change("old", left(5, 1))
+    group.change("third", left(6, 2))
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
+def test_a_leaf_is_missing_while_the_parent_before_its_last_move_but_one_may_have_rows() -> None:
+    """protocol 1.5"""
+    group = GroupMembership(60 * S)
+    group.change("new", Members(0, (Leaf("g", 5, 1),)))
+    group.change("new", Members(0, (Leaf("g", 6, 2),)))
+    group.member("new").promise(30 * S, 30 * S)
+    group.change("new", Members(0, (Leaf("g", 6, 2), Leaf("h", 1))))
+    group.change("third", left(6, 2))
+    assert group.leaf_frontiers()["g"] == (NEVER_US, NEVER_US)
+    group.change("old", left(5, 1))
+    assert group.leaf_frontiers()["g"] == (30 * S, 30 * S)
+
+
 def test_a_leaf_has_gone_on_also_if_its_leave_is_reported_for_an_entry_that_was_replaced_first() -> None:
     """protocol 1.5: both reports are of epoch 20, and the leaf had come on from there in 21, later 22, before them."""
     root, now = family(m=10 * S), Members(0, (Leaf("g", 50, 49),))

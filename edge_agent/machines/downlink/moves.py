@@ -30,7 +30,7 @@ class Moves:
 
     left: leaf -> epochs whose `leave` was reported. transit: leaf -> epoch left -> (next epoch, frontier, bound), until
     a member lists that next epoch; reports may come in any order. reports: (ended entry, leaf with its next epoch and
-    the epoch left), to pass on to the tier above. carried: leaf -> epochs named by ended entries whose `leave` was not
+    the epoch left), to pass on to the tier above. carried: leaf -> epochs named by former entries whose `leave` was not
     reported. forgotten: moves dropped because of the bounds, since the process started. served: leaf in transit ->
     query -> serving range, for queries that it did not serve for all time or not at all (from LATEST_US on). replaced:
     leaf -> (merger, entry that the merger has replaced while other members listed the leaf too); the tier above may not
@@ -67,7 +67,10 @@ class Moves:
             self._on_way(leaf.node, self._not_here(ways, _entries(leaf.node, members)))
 
     def _replace(self, before: Leaf, member: str, members: Mapping[str, Member]) -> None:
-        """Remember an entry that a merger has replaced, if other members list the leaf too."""
+        """Remember an entry that a merger has replaced, if other members list the leaf too.
+
+        Otherwise the parent from which the leaf came may not have listed it yet: its `leave` stays awaited.
+        """
         name = before.node
         if any(name in each.leaves for of, each in members.items() if of != member):
             known = [each for each in self.replaced.get(name, ()) if each != (member, before)]
@@ -75,6 +78,15 @@ class Moves:
             if len(self.replaced) > MOST_MOVED:
                 del self.replaced[next(iter(self.replaced))]
                 self.forgotten += 1
+        elif before.before_move is not None and self.awaited(before):
+            self._carry(name, before.before_move)
+
+    def _carry(self, name: str, epoch: int) -> None:
+        known = [each for each in self.carried.get(name, ()) if each != epoch]
+        self.carried[name] = [*known[1 - KEPT_LEAVES :], epoch]
+        if len(self.carried) > MOST_MOVED:
+            del self.carried[next(iter(self.carried))]
+            self.forgotten += 1
 
     def _skip(self, before: Leaf, member: str, members: Mapping[str, Member]) -> None:
         """Remember an entry that a merger has replaced, if a step before that would have passed it on."""
@@ -142,7 +154,7 @@ class Moves:
             if listed.epoch != report.epoch:  # if equal, the merger above has moved, and the leaf keeps its epoch
                 self._has_left(name, listed.epoch)  # no `leave` may name this epoch, if nothing of it was ever sent
             if listed.before_move is not None and self.awaited(listed):
-                self.carried[name] = [*self.carried.get(name, ())[1 - KEPT_LEAVES :], listed.before_move]
+                self._carry(name, listed.before_move)
             if len(self.served) < MOST_SERVED and (served := member.served_by(name)):
                 self.served[name] = served
             member.drop(name)
@@ -271,7 +283,7 @@ class Moves:
             found[name] = NEVER_US, NEVER_US
 
     def snapshot(self) -> MovesState | None:
-        if not (self.left or self.transit or self.reports or self.replaced):
+        if not (self.left or self.transit or self.reports or self.replaced or self.carried):
             return None
         return MovesState(
             left=dict(self.left),
