@@ -64,6 +64,7 @@ from edge_agent.machines.uplink.step import (
     only_leaves,
     only_rows,
     promises_of,
+    with_leaving,
     without_promise,
 )
 
@@ -309,10 +310,14 @@ class Node(Parents):
         withheld = self._declared or self.outbox.leaving or self._too_many_hints(step)
         return self.outbox.open(without_promise(step) if withheld else step)
 
-    def _open_on_the_way(self, now_us: int) -> list[Frame]:
-        """Begin a new epoch while the process continues: open rows stay open, and the old promise stays in force."""
+    def _open_on_the_way(self, now_us: int, within: Step | None = None) -> list[Frame]:
+        """Begin a new epoch while the process continues: open rows stay open, and the old promise stays in force.
+
+        within: the step of which the next frames are.
+        """
         self.outbox.draw()
-        return self.outbox.open(without_promise(self._birth_step(now_us, goes_on=True)))
+        birth = without_promise(self._birth_step(now_us, goes_on=True))
+        return self.outbox.open(birth if within is None else with_leaving(birth, within))
 
     def _flush(self, step: Step, now_us: int) -> list[Frame]:
         """Make the last frames of the epoch from all open rows (1.3); further epochs follow if its keys are used up."""
@@ -324,7 +329,7 @@ class Node(Parents):
             try:
                 frames += self.outbox.flush(part, after)
             except KeysExhausted:
-                frames += self._open_on_the_way(now_us)
+                frames += self._open_on_the_way(now_us, step)
                 after = self.outbox.seq - 1
                 frames += self.outbox.flush(part, after)
         return frames
@@ -343,7 +348,7 @@ class Node(Parents):
             try:
                 frames += self.outbox.put(part)
             except KeysExhausted:
-                frames += self._open_on_the_way(now_us)
+                frames += self._open_on_the_way(now_us, step)
                 frames += self.outbox.put(part)
         return frames
 

@@ -195,6 +195,41 @@ def test_no_row_precedes_the_list_of_its_leaf_where_a_step_takes_several_epochs(
     assert {row.coverage.expected for row in rows if row.key != "k=0"} == {("a", "b")}
 
 
+def test_a_leaf_that_left_is_missing_until_its_rows_are_here_where_a_step_takes_several_epochs() -> None:
+    """protocol 1.5 (seed 71822): the births between the rows end its exception, and did not list it any more."""
+    below, root = region(None, T0, grace_us=2 * S, max_keys=3), NumpyRoot(JOURNAL, grace_us=600 * S)
+    hosts = {node: started(None, T0, SUMS, below.machine.journal, node=node) for node in ("a", "b")}
+
+    def left(host: SimulatedHost[Gateway]) -> Frame:
+        return Frame(host.machine.outbox.epoch, host.machine.outbox.seq, leave=99)
+
+    def pass_on(node: str, frames: Sequence[Frame], now_us: int) -> list[Row]:
+        beats = [action.heartbeat for action in hosts[node].done if isinstance(action, Beat)]
+        messages: list[Frame | Heartbeat] = [*frames, *beats[-1:]]
+        below.do(Arrived(tuple((node, message, None) for message in messages)), now_us)
+        below.do(Tick(), now_us + 3 * S)
+        rows = list[Row]()
+        for frame in spooled(below):  # the root decides after each of them
+            root.take("m", frame, now_us + 3 * S)
+            rows += root.step(now_us + 3 * S, flush=True)
+        return rows
+
+    hosts["b"].do(Tick(), T0 + S)
+    pass_on("b", births := spooled(hosts["b"]), T0 + S)
+    push(hosts["a"], T0 + 10 * S, [1, 2, 3])
+    hosts["a"].do(Tick(), T0 + 22 * S)
+    hosts["a"].do(Tick(), T0 + 60 * S)
+    rows = pass_on("a", [*spooled(hosts["a"])], T0 + 60 * S)
+    assert newest(rows) == {(f"k={n}", T0 + 10 * S): (1.0, False) for n in (1, 2, 3)}
+    pass_on("a", [left(hosts["a"])], T0 + 60 * S)  # b is the last leaf: there is nothing else that a birth lists
+    push(hosts["b"], T0 + 10 * S, [0, 1, 2, 3])
+    hosts["b"].do(Tick(), T0 + 22 * S)
+    hosts["b"].do(Tick(), T0 + 62 * S)
+    rows = pass_on("b", [*spooled(hosts["b"])[len(births) :], left(hosts["b"])], T0 + 62 * S)
+    found = [(row.values["sum"], "b" in dict(row.coverage.missing)) for row in rows if row.key == "k=3"]
+    assert found == [(2.0, False)]
+
+
 def test_a_leaf_that_is_back_counts_once_its_registers_can_be_sent() -> None:
     """protocol 4.6, 5.2: until then it is an exception still, or rows would be complete without its open sessions."""
     below, root = region(None, T0, grace_us=10 * S, max_keys=3), NumpyRoot(JOURNAL, grace_us=600 * S)

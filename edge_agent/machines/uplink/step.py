@@ -121,6 +121,23 @@ def promises_of(step: Step) -> Step:
     return replace(step, groups=tuple(replace(group, rows=(), leaves=()) for group in step.groups))
 
 
+def with_leaving(birth: Step, step: Step) -> Step:
+    """A birth within a step, with the leaves of which that step reports the `leave`: they stay exceptions until then.
+
+    Else the parent would take them for leaves of which no row is missing, as a birth ends all exceptions (1.5).
+    """
+    groups = {each.group: each for each in birth.groups}
+    for each in step.groups:
+        of = groups.get(each.group, GroupStep(each.group))
+        listed = {leaf.node for leaf in of.leaves}
+        leaves = tuple({e.node: e for e, _ in each.left if e is not None and e.node not in listed}.values())
+        if leaves:
+            behind = tuple(ExcludedLeaf(leaf.node, NEVER_US, NEVER_US) for leaf in leaves)
+            stated = of.exceptions or ()
+            groups[each.group] = replace(of, leaves=(*of.leaves, *leaves), exceptions=(*stated, *behind))
+    return replace(birth, groups=tuple(groups.values()))
+
+
 def halves(step: Step) -> tuple[Step, Step]:
     """Split a step of rows with at least two keys into two steps with about half of the keys each."""
     items = [(group.group, rows) for group in step.groups for rows in group.rows]
