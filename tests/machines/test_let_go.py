@@ -387,10 +387,13 @@ def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sen
     assert narrowed(above.children.memberships, "m", replace(past, reason=JOURNAL_LOST))[0].start_us == 50 * S
 
 
-def test_a_child_that_always_has_rows_to_send_and_so_no_heartbeat_says_everything_anew_too() -> None:
-    """protocol 1.3, 2.5: nothing of it took effect for as long as its gateway ran, and nothing was declared."""
+@pytest.mark.parametrize("known", [True, False])
+def test_a_child_that_always_has_rows_to_send_and_so_no_heartbeat_says_everything_anew_too(known: bool) -> None:
+    """protocol 1.3, 2.5: nothing of it took effect while its process ran. known: frames of an earlier one are here."""
     sender = Sender("g", QUERY)
     parent = Parent(sender)
+    if known:
+        parent.take(sender.birth(), rows(sender, 0))
     sender.birth()
     for second in range(WAIT_US // S + 3):
         parent.now_us += S
