@@ -290,9 +290,9 @@ def test_a_child_of_which_many_frames_are_missing_is_looked_at_once_a_second(mon
     sender, looks, real = Sender("g", QUERY), list[int](), LetGo._holes
     parent = Parent(sender)
 
-    def holes(self: LetGo, node: str, speaks_in: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
+    def holes(self: LetGo, node: str, last: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
         looks.append(parent.now_us)
-        return real(self, node, speaks_in, beat)
+        return real(self, node, last, beat)
 
     monkeypatch.setattr(LetGo, "_holes", holes)
     parent.take(sender.birth())
