@@ -290,9 +290,9 @@ def test_a_child_of_which_many_frames_are_missing_is_looked_at_once_a_second(mon
     sender, looks, real = Sender("g", QUERY), list[int](), LetGo._holes
     parent = Parent(sender)
 
-    def holes(self: LetGo, node: str, speaks_in: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
+    def holes(self: LetGo, node: str, last: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
         looks.append(parent.now_us)
-        return real(self, node, speaks_in, beat)
+        return real(self, node, last, beat)
 
     monkeypatch.setattr(LetGo, "_holes", holes)
     parent.take(sender.birth())
@@ -387,10 +387,13 @@ def test_a_child_whose_birth_is_in_no_spool_says_everything_anew_and_what_it_sen
     assert narrowed(above.children.memberships, "m", replace(past, reason=JOURNAL_LOST))[0].start_us == 50 * S
 
 
-def test_a_child_that_always_has_rows_to_send_and_so_no_heartbeat_says_everything_anew_too() -> None:
-    """protocol 1.3, 2.5: nothing of it took effect for as long as its gateway ran, and nothing was declared."""
+@pytest.mark.parametrize("known", [True, False])
+def test_a_child_that_always_has_rows_to_send_and_so_no_heartbeat_says_everything_anew_too(known: bool) -> None:
+    """protocol 1.3, 2.5: nothing of it took effect while its process ran. known: frames of an earlier one are here."""
     sender = Sender("g", QUERY)
     parent = Parent(sender)
+    if known:
+        parent.take(sender.birth(), rows(sender, 0))
     sender.birth()
     for second in range(WAIT_US // S + 3):
         parent.now_us += S

@@ -155,7 +155,7 @@ class LetGo:
         epoch, first = hole
         return BadFrame(epoch, first, LET_GO, b"", last - first + 1)
 
-    def _holes(self, node: str, speaks_in: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
+    def _holes(self, node: str, last: int, beat: Heartbeat | None) -> Iterator[tuple[Hole, int]]:
         """Yields ((epoch, first missing seq), last missing seq) for each range that epochs wait for.
 
         If a child has nothing more to send, only its heartbeats show that its last frames are missing. An epoch without
@@ -163,10 +163,10 @@ class LetGo:
         epoch for this journal names it. The next frame of an epoch may be here and wait for numbers that missing ones
         define (2.4).
 
-        speaks_in: the epoch of the child's last message. That may be a frame, as a child that always has rows to send
-        sends no heartbeat.
+        last: the epoch of the child's last message. That may be a frame, as a child that always has rows to send sends
+        no heartbeat.
         """
-        inbox = self._inbox
+        inbox, speaks_in = self._inbox, {last} if beat is None else {last, beat.epoch}
         if beat is not None and EpochKey(node, beat.epoch) not in inbox.ended:
             frames = inbox.epochs.get(EpochKey(node, beat.epoch)) or EpochFrames()
             if frames.applied.next <= beat.last_seq and not (frames.lost or frames.waiting):
@@ -176,19 +176,18 @@ class LetGo:
             if frames.lost or not frames.waiting:
                 continue
             first, predecessor = frames.applied.next, frames.predecessor
-            beats_in = beat is not None and epoch == beat.epoch
-            if first or ((beats_in or epoch == speaks_in) and 0 not in frames.waiting):
-                sent = max(*frames.waiting, beat.last_seq if beat is not None and beats_in else 0)
+            if first or (epoch in speaks_in and 0 not in frames.waiting):
+                sent = max(*frames.waiting, beat.last_seq if beat is not None and epoch == beat.epoch else 0)
                 yield from (((epoch, low), high) for low, high in frames.missing(sent))
             if first == 0 in frames.waiting:  # a birth waits for all its frames
                 yield from (((epoch, low), high) for low, high in frames.missing(frames.birth_frames - 1))
             if first == 0 and isinstance(predecessor, tuple):
                 named[predecessor[0]] = max(predecessor[1], named.get(predecessor[0], 0))
-        for epoch, last in named.items():
+        for epoch, end in named.items():
             before = inbox.epochs.get(EpochKey(node, epoch))
             if EpochKey(node, epoch) in inbox.ended:
                 continue
             if before is None:
-                yield (epoch, 0), last
+                yield (epoch, 0), end
             elif not before.lost and (before.applied.next or 0 not in before.waiting):
-                yield from (((epoch, low), high) for low, high in before.missing(last))
+                yield from (((epoch, low), high) for low, high in before.missing(end))
