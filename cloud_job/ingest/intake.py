@@ -185,20 +185,21 @@ class Intake:
     def _repeated(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
         """Handle a frame that was received before, or whose epoch has ended.
 
-        One of an ended epoch may be new: of a second device with the node's id, or of an epoch beyond the bounds. The
-        lander has sent a receipt for it, so it is quarantined and declared lost (docs/protocol.md 1.3, 3.6).
+        One of an ended epoch, or with the number of a flush, may be new: of a second device with the node's id, or of
+        an epoch beyond the bounds. The lander has sent a receipt for it, so it is quarantined and declared lost
+        (docs/protocol.md 1.3, 1.4, 3.6). In an epoch that goes on its number has a row already.
         """
-        epoch, ended = envelope.epoch, self.decider.parent.inbox.ended
-        upto = ended.of.get(node, {}).get(epoch)
+        epoch, inbox = envelope.epoch, self.decider.parent.inbox
+        upto = inbox.ended.of.get(node, {}).get(epoch)
         seq = NONE if envelope.seq is None else envelope.seq
         new = False
-        if upto is not None and (seq >= upto or epoch in ended.flushes.get(node, ())):
+        if inbox.flush_at(node, epoch, seq) or (upto is not None and seq >= upto):
             message: Frame | Heartbeat | BadFrame
             try:
                 message, _ = _head(envelope)
             except Exception as err:  # foreign bytes; nobody needs their rows
                 message = BadFrame(epoch, seq, str(err)[:SHOWN], b"")
-            new = self.decider.take(node, message, received_us)
+            new = self.decider.take(node, message, received_us) and upto is not None
         if new:
             self.messages += 1
             self._row(Received(node, received_us, payload, epoch, seq))

@@ -11,6 +11,8 @@ Rules (docs/protocol.md):
   file, and where late rows in them may begin (3.2).
 - A bound limits the landed frames that the root cannot apply yet because earlier frames are missing; children send
   frames beyond the bound again (2.2).
+- A frame with a received number lands once more if it may be of a second device, because a flush with another origin
+  may have taken the number (1.4).
 - Epochs of which a child has no frame any more are forgotten, as its births say (3.4).
 """
 
@@ -21,10 +23,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from edge_agent.algebra.earliest_start import earlier_start
-from edge_agent.algebra.frame import HORIZON_US, Birth, Receipt
+from edge_agent.algebra.frame import HORIZON_US, Birth, Flush, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.ended_epochs import UNDER_WAY
 from edge_agent.machines.downlink.epochs.frames_ahead import FramesAhead
+from edge_agent.machines.downlink.epochs.landed_flushes import LandedFlushes
 from edge_agent.machines.downlink.epochs.landed_ranges import LandedRanges
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
@@ -41,7 +44,7 @@ class LanderMessage:
     of: the object to write to the file (topic, receive time and payload in the real lander). size_bytes: of the
     payload. token: acknowledge it once the file is on disk. run: number of seqs that the message settles; a gap record
     may replace several frames that were never published (3.5). earliest_us: earliest start of its late rows and gap
-    records; None: it has neither. birth: the birth in frame 0 of an epoch.
+    records; None: it has neither. birth: the birth in frame 0 of an epoch. flush: of its frame; None: it is of none.
     """
 
     node: str
@@ -53,6 +56,7 @@ class LanderMessage:
     run: int = 1
     earliest_us: int | None = None
     birth: Birth | None = None
+    flush: Flush | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +154,16 @@ class Lander:
         self._looked_at: dict[str, int] = {}  # child -> above this number, look for epochs to forget
         self._forgotten: list[EpochKey] = []  # epochs of which to delete the slots with the next file
         self._late = LateStarts()
+        self._flushes = LandedFlushes()
         for slot, state in (restored or {}).items():
             node, _, epoch = slot.partition("/")
-            upto, above, *earliest = state
+            upto, above, *more = state
             key = EpochKey(node, int(epoch))
             self._ranges.restore(key, upto, above)
-            if earliest:
-                self._late.note(key, earliest[0])
+            if more and more[0] is not None:
+                self._late.note(key, more[0])
+            if len(more) > 1:
+                self._flushes.landed(key, 0, Flush(*more[1]))
         for key in sorted(self.received):
             self._epochs.setdefault(key.node, {})[key.epoch] = None
         self._objects: list[object] = []
@@ -214,6 +221,8 @@ class Lander:
                 continue
             self._owed.add(key)
             if message.seq in self.received.get(key, ()) or message.seq in self._fresh.get(key, ()):
+                if self._flushes.contest(key, message.seq, message.flush):
+                    self._write(key, message)
                 continue
             birth = message.birth if message.birth and message.birth.journal == self.journal else None
             self._answered(message.node, birth)
@@ -224,15 +233,20 @@ class Lander:
                 self.refused += 1
                 continue
             self._fresh.setdefault(key, {})[message.seq] = message.run
-            if message.earliest_us is not None:
-                self._late.note(key, message.earliest_us)
-            objects.append(message.of)
-            self._size_bytes += message.size_bytes
+            self._flushes.landed(key, message.seq, message.flush)
+            self._write(key, message)
             if birth is not None:
                 before = birth.predecessor[0] if isinstance(birth.predecessor, tuple) else key.epoch
                 self._forget(key.node, None if birth.held is None else {key.epoch, before, *birth.held})
             elif len(self._epochs.get(key.node, ())) > MOST_KNOWN:
                 self._forget(key.node, None)
+
+    def _write(self, key: EpochKey, message: LanderMessage) -> None:
+        """Write a frame with the next file."""
+        if message.earliest_us is not None:
+            self._late.note(key, message.earliest_us)
+        self._objects.append(message.of)
+        self._size_bytes += message.size_bytes
 
     def _answered(self, node: str, birth: Birth | None) -> None:
         """Drop a question for the journal whose birth has come: behind that birth it would speak of another start."""
@@ -253,6 +267,7 @@ class Lander:
             key = EpochKey(node, epoch)
             if key not in self._unstated and self._ahead.forget(key):
                 self._ranges.forget(key)
+                self._flushes.forget(key)
                 del own[epoch]
                 self._forgotten.append(key)
         self._looked_at[node] = max(len(own), UNDER_WAY) + UNDER_WAY  # not at each birth
@@ -278,9 +293,9 @@ class Lander:
         for key, seqs in self._fresh.items():
             received = self._ranges.add(key, seqs)
             self._epochs.setdefault(key.node, {})[key.epoch] = None
-            earliest_us = self._late.of(key)
-            late = [] if earliest_us is None else [earliest_us]
-            slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above], *late]
+            earliest_us, flush = self._late.of(key), self._flushes.state(key)
+            more = [earliest_us, flush] if flush else [] if earliest_us is None else [earliest_us]
+            slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above], *more]
         objects = (*self._objects, *(of for _, of in self._beats.values()))
         self._landing, self._owed = self._owed, set()
         self._acks, self._tokens = self._tokens, []

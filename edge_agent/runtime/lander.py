@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from edge_agent.algebra.frame import Birth, Frame, Heartbeat, ParentTime
+from edge_agent.algebra.frame import Birth, Flush, Frame, Heartbeat, ParentTime
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
@@ -232,11 +232,13 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             seq: int | None = None
             earliest_us: int | None = None
             birth: Birth | None = None
+            flush: Flush | None = None
             run = 1
             try:
                 envelope = frames.envelope(payload)
                 epoch, seq = envelope.epoch, envelope.seq
                 run, earliest_us = frames.run_of(envelope), late_starts.earliest_of(envelope)
+                flush = frames.flush_of(envelope)
                 if seq == 0:
                     birth = self._birth(child, envelope)
                 elif seq is None and (child in self._beats or len(self._beats) < MOST_BEATS):
@@ -245,7 +247,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                 if self.refusals.add(str(err), name):
                     log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
             size = len(payload)
-            came.append(LanderMessage(child, epoch, seq, record, size, token or None, run, earliest_us, birth))
+            came.append(LanderMessage(child, epoch, seq, record, size, token or None, run, earliest_us, birth, flush))
         self.connection.ack(settled)
         if came:
             if len(messages) > 1:

@@ -152,17 +152,30 @@ def run_of(envelope: Envelope) -> int:
 
     Decodes only bodies with gap records; of others it reads a few bytes. Raises: WireError.
     """
-    try:
-        many, size, at = head(envelope.body, 0)
-        extras, _, at = head(envelope.body, at) if (many, size > 0) == (ARRAY, True) else (None, 0, 0)
-        major, bits, _ = head(envelope.body, at) if extras == ARRAY else (None, 0, 0)
-    except WireError:  # an invalid body covers only its own seq
-        return 1
-    if major != UINT or not bits & GAPS or envelope.seq is None:
+    if not _says(envelope) & GAPS:  # also an invalid body: it covers only its own seq
         return 1
     frame = decode_body(envelope)
     gaps = frame.gaps if isinstance(frame, Frame) else ()
     return 1 + sum(max(gap.run - 1, 0) for gap in gaps)
+
+
+def flush_of(envelope: Envelope) -> Flush | None:
+    """The flush to which a message belongs. Decodes only frames of a flush. Raises: WireError."""
+    if not _says(envelope) & FLUSH:
+        return None
+    frame = decode_body(envelope)
+    return frame.flush if isinstance(frame, Frame) else None
+
+
+def _says(envelope: Envelope) -> int:
+    """The bits of the extras of a frame, by its first bytes; 0 for a heartbeat or an invalid body."""
+    try:
+        many, size, at = head(envelope.body, 0)
+        extras, _, at = head(envelope.body, at) if (many, size > 0) == (ARRAY, True) else (None, 0, 0)
+        major, bits, _ = head(envelope.body, at) if extras == ARRAY else (None, 0, 0)
+    except WireError:
+        return 0
+    return bits if major == UINT and envelope.seq is not None else 0
 
 
 def sections_of(envelope: Envelope) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:

@@ -8,7 +8,8 @@ import cbor2
 import pytest
 
 from cloud_job.ingest.intake import Intake
-from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Leaf, Members, Serving
+from edge_agent.algebra.frame import Birth, Define, Flush, Frame, Gap, GroupPart, Leaf, Members, Serving
+from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH
 from edge_agent.root.completeness import Decider
 from edge_agent.wire import frames, landing
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, S
@@ -68,3 +69,17 @@ def test_counts_that_a_bigint_holds_are_stored() -> None:
     intake = read(counted(1, (0, 2**56)))
     assert intake.unread == 0
     assert 64 * 2**56 in intake.table().column("readings").to_pylist()
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_frame_with_the_number_of_a_flush_of_another_device_is_declared_from_where_it_begins(refused: bool) -> None:
+    """protocol 1.3, 1.4: it was taken for a repeat. refused: the flush was."""
+    own = [Frame(EPOCH, 2)] if refused else []
+    flush = Frame(EPOCH, 2 + refused, flush=Flush(1, 9))
+    late = Frame(EPOCH, flush.seq, gaps=(Gap((GROUP,), 5 * S, 6 * S, 1, ("child",), "poison"),))
+    intake = read(*(frames.encode(each) for each in (Frame(EPOCH, 1), *own, flush, flush, late, late)))
+    gaps = [gap for _, gap in intake.decider.decide(NOW_US).gaps]
+    assert [gap.start_us for gap in gaps if AFTER_FLUSH in gap.reason] == [5 * S]
+    rows = intake.table().select(["epoch", "seq"]).to_pylist()
+    assert [row for row in rows if row["seq"] == flush.seq] == [{"epoch": EPOCH, "seq": flush.seq}]
+    assert intake.again == 3

@@ -87,7 +87,11 @@ GROWS: dict[type, dict[str, str]] = {
     },
     EarlyBirths: {"_of": LINES, "_followers": "of `_of`"},
     DefinitionsAhead: {"_of": WAITING},
-    EpochFrames: {"waiting": WAITING, "quarantined": "epoch_frames.MOST_QUARANTINED"},
+    EpochFrames: {
+        "waiting": WAITING,
+        "quarantined": "epoch_frames.MOST_QUARANTINED",
+        "refused_flushes": "epoch_frames.MOST_QUARANTINED",
+    },
     EpochDictionary: {
         **dict.fromkeys(("keys", "nodes", "groups", "plans"), "epoch_dictionary.MOST_BYTES, refused in `refused`"),
         "agreed": "of `plans`",

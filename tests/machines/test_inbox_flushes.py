@@ -329,3 +329,44 @@ def test_a_line_that_waits_since_a_time_ahead_of_the_clock_waits_from_now_on() -
     assert list(again.look("a", 1_150)) == []
     assert [(e.epoch, e.seq) for e in again.look("a", 1_161)] == [(2, 0)]
     assert again.current["a"] == 2
+
+
+@pytest.mark.parametrize("why", [OTHERS_HERE, ANOTHER_FLUSH])
+def test_a_frame_whose_number_a_refused_flush_of_a_twin_has_taken_is_declared_from_where_it_begins(why: str) -> None:
+    """protocol 1.3, 1.4: it was taken for a repeat, and its device was told that it had come."""
+    inbox = Inbox(JOURNAL)
+    second = Frame(1, 2) if why == OTHERS_HERE else Frame(1, 2, flush=Flush(1, 2))
+    for frame in (born(1), Frame(1, 1), second):
+        inbox.take("a", frame)
+    assert [e.why for e in inbox.take("a", Frame(1, 3, flush=Flush(1, 9)))] == [why]
+    assert inbox.take("a", Frame(1, 3, flush=Flush(1, 9))) == [], "a repeat"
+    own = late(1, 3, 5) if why == OTHERS_HERE else replace(late(1, 3, 5), flush=Flush(1, 2))
+    assert [(e.seq, e.frame, e.stale, e.since_us) for e in inbox.take("a", own)] == [(3, None, True, 5)]
+    assert inbox.take("a", own) == [], "once"
+    following = Frame(1, 4, flush=own.flush)
+    assert [e.frame for e in inbox.take("a", following)] == [following], "the line goes on"
+
+
+def test_such_a_frame_is_declared_in_its_turn_if_the_flush_waits() -> None:
+    """protocol 1.3, 1.4"""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), Frame(1, 2), Frame(1, 3, flush=Flush(1, 9))):
+        inbox.take("a", frame)
+    assert inbox.take("a", late(1, 3, 5)) == []
+    count_waiting(inbox)
+    effects = inbox.take("a", Frame(1, 1))
+    assert [(e.seq, e.why, e.since_us) for e in effects] == [(1, "", None), (2, "", None), (3, OTHERS_HERE, 5)]
+    assert inbox.take("a", late(1, 3, 5)) == [], "once"
+
+
+def test_such_a_frame_of_the_first_of_two_flushes_is_declared_also_once_the_next_epoch_is_in_force() -> None:
+    """protocol 1.4: the second device's frame came with its number."""
+    inbox = Inbox(JOURNAL)
+    birth = replace(born(2, (1, 3)), birth=Birth(2 << 32, JOURNAL, (1, 3), "1", flush=1))
+    for frame in (born(1), Frame(1, 1), Frame(1, 2, flush=Flush(1, 2)), Frame(1, 3, flush=Flush(1, 9)), birth):
+        inbox.take("a", frame)
+    assert EpochKey("a", 1) in inbox.ended
+    own = replace(late(1, 3, 5), flush=Flush(1, 2))
+    assert [(e.seq, e.why, e.since_us) for e in inbox.take("a", own)] == [(3, ANOTHER_FLUSH, 5)]
+    assert inbox.take("a", own) == [], "once"
+    assert inbox.take("a", Frame(1, 3, flush=Flush(1, 9))) == [], "a repeat"

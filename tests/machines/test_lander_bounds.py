@@ -7,11 +7,13 @@ from random import Random
 import pytest
 
 from edge_agent.algebra.earliest_start import earliest_start
-from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
+from edge_agent.algebra.frame import LOST, Birth, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.epochs import frames_ahead, landed_ranges
+from edge_agent.machines.downlink.epochs.ended_epochs import MOST_FLUSHES
 from edge_agent.machines.downlink.epochs.frames_ahead import SETTLED_US
+from edge_agent.machines.downlink.epochs.landed_flushes import LandedFlushes
 from edge_agent.machines.downlink.epochs.landed_ranges import LAST_SEQ, LandedRanges
 from edge_agent.machines.downlink.epochs.received_seqs import ReceivedRanges
 from edge_agent.machines.events import Tick
@@ -491,3 +493,56 @@ def test_a_run_of_frames_beyond_every_number_is_one_frame() -> None:
     """protocol 3.5: whoever sends it decides how many it says it stands for."""
     received = LandedRanges().add(EpochKey("a", 1), {LAST_SEQ - 1: 9, LAST_SEQ + 5: 9})
     assert received.above == [[LAST_SEQ - 1, LAST_SEQ], [LAST_SEQ + 5, LAST_SEQ + 5]]
+
+
+def test_a_frame_in_the_place_of_a_flush_lands_once_more_because_it_may_be_of_another_device() -> None:
+    """protocol 1.3, 1.4: it was taken for a repeat, receipted and deleted; the root declares what is in it."""
+    run, flush = Run(), Flush(1, 9)
+
+    def take(seq: int, flush: Flush | None, what: str) -> None:
+        run.do(MessagesArrived((LanderMessage("gw", 7, seq, what, 100, earliest_us=5, flush=flush),)))
+        run.now_us += SECOND
+        run.do(Tick())
+
+    run.take(7, 0, 1)
+    for seq, of, what in [(2, flush, "flush"), (2, flush, "again"), (2, None, "first device"), (2, None, "again")]:
+        take(seq, of, what)
+    assert run.received["gw/7"] == [3, [], 5, [1, 9]]
+    run = Run(run.received)
+    for seq, of, what in [(2, Flush(1, 3), "another flush"), (2, Flush(1), "again"), (1, None, "again")]:
+        take(seq, of, what)
+    assert run.landed == ["another flush"]
+    run.take(8, 0, 1, 1)
+    assert run.received["gw/8"] == [2, []]
+
+
+def test_flushes_of_the_newest_epochs_are_remembered() -> None:
+    """protocol 1.3, 2.2: a child decides how many there are."""
+    flushes = LandedFlushes()
+    for epoch in range(MOST_FLUSHES + 1):
+        flushes.landed(EpochKey("gw", epoch), 2, Flush(1, 9))
+        flushes.landed(EpochKey("gw", epoch), 3, Flush(1, 3))
+    assert len(flushes.of["gw"]) == MOST_FLUSHES
+    assert flushes.contest(EpochKey("gw", 0), 2, None) is False
+    newest = EpochKey("gw", MOST_FLUSHES)
+    assert [flushes.contest(newest, 2, of) for of in (Flush(1, 9), Flush(1, 3), None)] == [False, True, False]
+    flushes.forget(newest)
+    assert flushes.state(newest) == []
+
+
+def test_a_frame_of_the_first_of_two_flushes_lands_also_if_one_of_the_second_came_with_its_number() -> None:
+    """protocol 1.4: the root declares what is in it."""
+    run = Run()
+    run.take(7, 0, 1)
+    first, second = Flush(1, 3), Flush(1, 9)
+    for seq, of, what in [
+        (2, first, "a"),
+        (3, second, "b"),
+        (3, first, "c"),
+        (3, first, "again"),
+        (3, second, "again"),
+    ]:
+        run.do(MessagesArrived((LanderMessage("gw", 7, seq, what, 100, flush=of),)))
+        run.now_us += SECOND
+        run.do(Tick())
+    assert run.landed[2:] == ["a", "b", "c"]

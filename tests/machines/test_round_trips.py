@@ -83,7 +83,15 @@ def test_an_epoch_of_a_child() -> None:
     frames = EpochFrames(
         ReceivedSeqs(4, {6, 7}), {}, (2, 3), True, True, {1}, 5, (8, 9), 3, Flush(2, 10), True, 11, False, True, 12, 13
     )
-    without = ("waiting", "blocked", "ahead", "counted", "flushes", "looked")  # stored apart, or computed anew
+    without = (
+        "waiting",
+        "blocked",
+        "ahead",
+        "counted",
+        "flushes",
+        "looked",
+        "refused_flushes",
+    )  # stored apart, or computed anew
     known = set_fields(frames, without=without)
     again = EpochFrames.restore(decode(EpochFramesState, encode(frames.snapshot(current=False))), {})
     assert {name: getattr(again, name) for name in known} == known

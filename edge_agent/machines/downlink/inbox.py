@@ -184,6 +184,7 @@ class Inbox(ChildEpochs):
         if frame is not None:
             why = frames.refuses(frame)
             if why:
+                frames.refuse(frame)
                 message = BadFrame(message.epoch, seq, why, b"", since_us=_since(frame, why))
         frames.store(seq, message)
         self.waiting.add(key, message)
@@ -199,12 +200,14 @@ class Inbox(ChildEpochs):
 
         The frame is dropped, unless it is ordinary and nothing of the flush has taken effect: then the flush is
         dropped. Of two flushes the first stays. Because the seq has been receipted, nobody sends the dropped frame
-        again, so its content is declared lost.
+        again, so its content is declared lost, also if the flush was refused.
         """
         self._change(key)
-        if frame.flush is None and not frames.flushed(frame.seq):
+        refused = frames.refused_flushes.pop(frame.seq, None) is not None
+        ordinary = frame.flush is None and not frames.flushed(frame.seq)
+        if frame.seq in frames.waiting and (ordinary or refused):
             self._drop(key, frames, frame.seq)
-            frames.ordinary = max(frames.ordinary, frame.seq)
+            frames.ordinary = max(frames.ordinary, frame.seq) if ordinary else frames.ordinary
             self._put(key, frames, BadFrame(key.epoch, frame.seq, OTHERS_HERE, b"", since_us=earliest(frame)))
             return
         frames.quarantine(frame.seq)
@@ -222,9 +225,7 @@ class Inbox(ChildEpochs):
         return message
 
     def _room(self, key: EpochKey, frames: EpochFrames, message: Frame | BadFrame) -> bool:
-        """Whether a frame may be stored: always if it takes effect at once or completes the next birth, else within
-        the bounds.
-        """
+        """Whether a frame may be stored: it takes effect at once, completes the next birth, or is within the bounds."""
         seq, current = message.seq, self.current.get(key.node) == key.epoch
         if not self.bounded or (current and seq == frames.applied.next):
             return True
@@ -438,6 +439,7 @@ class Inbox(ChildEpochs):
                 if not stale:  # a gap record may replace several frames that were never published (3.5)
                     frames.applied.next += run_of(message) - 1
                 return Effect(*key, seq, message, stale, copied=frames.copied, unheard=frames.unheard)
+            frames.refuse(message)
             since_us = _since(message, why)
         else:
             why, since_us = message.reason, message.since_us

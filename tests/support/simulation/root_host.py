@@ -6,7 +6,7 @@ import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from edge_agent.algebra.frame import HORIZON_US, Birth, Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import HORIZON_US, Birth, Flush, Frame, Heartbeat, Receipt
 from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.machines.events import BadEnvelope, BadFrame, SendReceipt, Tick
@@ -118,17 +118,19 @@ class RootHost:
         seq: int | None = None
         earliest_us: int | None = None
         birth: Birth | None = None
+        flush: Flush | None = None
         run = 1
         try:
             envelope = frames.envelope(message.payload)
             epoch, seq = envelope.epoch, envelope.seq
             run, earliest_us = frames.run_of(envelope), late_starts.earliest_of(envelope)
+            flush = frames.flush_of(envelope)
             first = frames.decode_body(envelope) if seq == 0 else None
             birth = first.birth if isinstance(first, Frame) else None
         except WireError:
             pass
         size = len(message.payload)
-        came = LanderMessage(message.address.sender, epoch, seq, record, size, None, run, earliest_us, birth)
+        came = LanderMessage(message.address.sender, epoch, seq, record, size, None, run, earliest_us, birth, flush)
         self.do(MessagesArrived((came,)), now_us)
 
     def tick(self, now_us: int) -> None:

@@ -7,6 +7,7 @@
 - waiting_frames: counts and limits waiting frames
 - counting: which rows of a line count
 - epoch_dictionary: the meaning of an epoch's numbers; definitions_ahead: definitions in frames that wait
-- flushes_ahead: flushes in frames that wait; early_births: births that wait for an epoch before them
+- flushes_ahead: flushes in frames that wait; landed_flushes: flushes that a lander received
+- early_births: births that wait for an epoch before them
 - renumbering: rows under the parent's own numbers
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from edge_agent.algebra.frame import LOST, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.early_births import EarlyBirths
-from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs
+from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs, LastFlush
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 
 
@@ -39,7 +39,11 @@ class ChildEpochs:
         """End an epoch: of its frames only the number and the flush are kept."""
         del self._lines[key.node][key.epoch]
         frames = self.epochs.pop(key)
-        self.ended.add(key, frames.applied.next, frames.flush)
+        last = None if frames.flush is None else LastFlush(frames.flush)
+        for seq, flush in frames.refused_flushes.items():
+            if last is not None:
+                last.came(seq, flush)
+        self.ended.add(key, frames.applied.next, last)
         self._change(key)
 
     def spent(self) -> Iterator[EpochKey]:
@@ -68,6 +72,11 @@ class ChildEpochs:
         key = EpochKey(node, epoch)
         frames = self.epochs.get(key)
         return (frames is not None and seq in frames) or key in self.ended
+
+    def flush_at(self, node: str, epoch: int, seq: int) -> bool:
+        """Whether a flush has the number of a received frame, so that a repeat may be of a second device (1.3, 1.4)."""
+        frames = self.epochs.get(EpochKey(node, epoch))
+        return epoch in self.ended.flushes.get(node, ()) if frames is None else frames.flush_at(seq)
 
     def count(self, node: str, readings: int | None) -> None:
         """Count a frame of the line in force. readings: those that took effect; None: the frame was refused."""

@@ -18,10 +18,42 @@ MOST_ENDED: Final = 20_000  # most ended epochs kept per child; beyond this the 
 
 @dataclass(slots=True)
 class LastFlush:
-    """The flush that ended an epoch. contested: its seqs in whose place a frame of another line came (1.3)."""
+    """The flush that ended an epoch. contested: its seqs in whose place a frame of another line came (1.3).
+
+    others: seqs that a frame of another flush took before, in this process.
+    """
 
     flush: Flush
     contested: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+
+    def came(self, seq: int, flush: Flush) -> None:
+        """Note a frame with a new number, if it is of another flush."""
+        if seq > self.flush.after and not self.flush.agrees(flush) and len(self.others) < MOST_CONTESTED:
+            self.others.add(seq)
+
+    def contest(self, seq: int, flush: Flush | None) -> bool:
+        """Whether a frame with a received number is of another line than the one received. True once per number.
+
+        flush: of the frame.
+        """
+        if seq in self.others and self.flush.agrees(flush):
+            self.others.remove(seq)
+            self.contested.add(seq)  # what comes again of the other flush is a repeat
+            return True
+        if seq <= self.flush.after or self.flush.agrees(flush) or seq in self.contested | self.others:
+            return False
+        if len(self.contested) >= MOST_CONTESTED:
+            return False
+        self.contested.add(seq)
+        return True
+
+
+def remember_flush(flushes: dict[int, LastFlush], epoch: int, last: LastFlush) -> None:
+    """Add the flush of an epoch of one child. Beyond MOST_FLUSHES the oldest is forgotten."""
+    flushes[epoch] = last
+    if len(flushes) > MOST_FLUSHES:
+        del flushes[next(iter(flushes))]
 
 
 class EndedEpochs:
@@ -41,13 +73,10 @@ class EndedEpochs:
     def __contains__(self, key: EpochKey) -> bool:
         return key.epoch in self.of.get(key.node, ())
 
-    def add(self, key: EpochKey, upto: int, flush: Flush | None = None) -> None:
+    def add(self, key: EpochKey, upto: int, last: LastFlush | None = None) -> None:
         """Note that an epoch has ended before seq `upto`. Beyond the bounds the oldest epochs are forgotten."""
-        if flush is not None:
-            flushes = self.flushes.setdefault(key.node, {})
-            flushes[key.epoch] = LastFlush(flush)
-            if len(flushes) > MOST_FLUSHES:
-                del flushes[next(iter(flushes))]
+        if last is not None:
+            remember_flush(self.flushes.setdefault(key.node, {}), key.epoch, last)
         ended = self.of.setdefault(key.node, {})
         ended[key.epoch] = upto
         if len(ended) > MOST_ENDED:
@@ -67,11 +96,8 @@ class EndedEpochs:
     def contest(self, key: EpochKey, frame: Frame) -> bool:
         """Whether a frame with the number of a flush frame is of another line (1.3). True once per number."""
         last = self.flushes.get(key.node, {}).get(key.epoch)
-        if last is None or frame.seq <= last.flush.after or apart(frame) or last.flush.agrees(frame.flush):
+        if last is None or apart(frame) or not last.contest(frame.seq, frame.flush):
             return False
-        if frame.seq in last.contested or len(last.contested) >= MOST_CONTESTED:
-            return False
-        last.contested.add(frame.seq)
         self.changed.add(key.node)
         return True
 

@@ -22,7 +22,7 @@ MOST_QUARANTINED: Final = 4 * RECEIPT_QUARANTINED  # until then none is forgotte
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
 ANOTHER_FLUSH = "a flush of another line: one that names another epoch after it is here already"
 SECOND_LINE = "a second line of its node: this epoch has a successor"
-AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
+AFTER_FLUSH = "a frame of another line: a flush of its epoch is here"
 
 
 class Effect(NamedTuple):
@@ -80,6 +80,8 @@ class EpochFrames:
     ahead: DefinitionsAhead = field(default_factory=DefinitionsAhead, compare=False)  # what `waiting` defines
     flushes: FlushesAhead = field(default_factory=FlushesAhead, compare=False)  # those in `waiting`
     counted: tuple[int, int] = field(default=(0, 0), compare=False)  # of a birth: next seq to look at, end of a run
+    # seq -> the refused flush to which its frame belongs, for the newest, in this process
+    refused_flushes: dict[int, Flush] = field(default_factory=dict, compare=False)
     looked: bool = False  # declared lost, and no frame has come since those that wait were looked at
 
     def __contains__(self, seq: int) -> bool:
@@ -191,13 +193,30 @@ class EpochFrames:
         """Whether a flush that took effect has ended this epoch before that seq."""
         return self.flush is not None and seq > self.flush.after
 
+    def flush_at(self, seq: int) -> bool:
+        """Whether the frame with a seq is of a flush, which may have been refused."""
+        there = self.waiting.get(seq)
+        waits = isinstance(there, Frame) and there.flush is not None
+        return waits or self.flushed(seq) or seq in self.refused_flushes
+
     def contested(self, frame: Frame) -> bool:
         """Whether a flush of another line has used the seq of a frame (1.3)."""
-        if apart(frame) or self.lost or frame.seq in self.quarantined:
+        if apart(frame) or self.lost:
+            return False
+        if (refused := self.refused_flushes.get(frame.seq)) is not None:
+            return not refused.agrees(frame.flush)
+        if frame.seq in self.quarantined:
             return False
         there = self.waiting.get(frame.seq)
         here = self.flush if there is None else there.flush if isinstance(there, Frame) else None
         return here is not None and frame.seq > here.after and not here.agrees(frame.flush)
+
+    def refuse(self, frame: Frame) -> None:
+        """Note that a frame is refused: if it is of a flush, the other device may have sent one with its seq (1.4)."""
+        if frame.flush is not None:
+            self.refused_flushes[frame.seq] = frame.flush
+            if len(self.refused_flushes) > MOST_QUARANTINED:
+                del self.refused_flushes[next(iter(self.refused_flushes))]
 
     def quarantine(self, seq: int) -> None:
         """Note a quarantined seq. Only the newest are kept, and that of a birth: without it the child sends in vain."""
