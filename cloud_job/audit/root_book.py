@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cloud_job.spark import state_log
+from cloud_job.sql.views import unreadable
 from edge_agent.algebra.frame import BEGAN, NEVER_US
-from edge_agent.errors import PortError
+from edge_agent.errors import PortError, WireError
 from edge_agent.root.books import Line, RootBook
 from edge_agent.root.decision.root_state import RootLimits
 
@@ -41,10 +42,13 @@ def root_book(folder: str, name: str = "root") -> RootBook:
     if not last:  # the root has decided nothing yet: all readings are on their way, if there are no rows either
         rows = _select(folder, MESSAGES, "select count(*) as n from t")["n"][0].as_py()
         return RootBook(name, applied=None if rows else {})
-    base = state_log.base_of(last[0]["state"], last[0]["number"])
-    asked = f"select number, owner, work, state from t where number >= {base} order by number"  # noqa: S608 - a number
-    batches = _select(folder, "ops.batches", asked).to_pylist()
-    decider, state, _parts = state_log.recall(batches, state_log.Rules(RootLimits(), 0))
+    try:
+        base = state_log.base_of(last[0]["state"], last[0]["number"])
+        asked = f"select number, owner, work, state from t where number >= {base} order by number"  # noqa: S608 - number
+        batches = _select(folder, "ops.batches", asked).to_pylist()
+        decider, state, _parts = state_log.recall(batches, state_log.Rules(RootLimits(), 0))
+    except WireError as err:
+        raise unreadable("the tables", err) from err
     inbox = decider.parent.inbox
     lines = {
         node: Line(inbox.current[node], line.applied.next, line.readings, line.refused)
@@ -136,14 +140,14 @@ def _table(folder: str, table: str) -> Any:
     from deltalake.exceptions import DeltaError
 
     path = f"{folder}/{table.replace('.', '/')}"
-    if "://" not in folder and not (Path(path) / "_delta_log").is_dir():
+    if "://" not in folder and not os.path.isdir(f"{path}/_delta_log"):  # noqa: PTH112 - it raises nothing
         raise PortError(
             f"no table {table} in {folder}: `headwater root` creates it; --tables FOLDER names another folder"
         )
     try:
         return DeltaTable(path)
     except (DeltaError, OSError) as err:
-        raise PortError(f"cannot read {path}: {str(err).splitlines()[0]}") from err
+        raise unreadable(path, err) from err
 
 
 def _select(folder: str, table: str, sql: str) -> pa.Table:
@@ -153,6 +157,11 @@ def _select(folder: str, table: str, sql: str) -> pa.Table:
 
 
 def _asked(engine: Any, sql: str) -> pa.Table:
+    """Raises: PortError if files of the tables are missing or damaged, or the tables are not those of a root."""
     import pyarrow as pa
+    from deltalake.exceptions import DeltaError
 
-    return pa.RecordBatchReader.from_stream(engine.execute(sql)).read_all()
+    try:
+        return pa.RecordBatchReader.from_stream(engine.execute(sql)).read_all()
+    except (DeltaError, pa.ArrowException, OSError) as err:
+        raise unreadable("the tables", err) from err

@@ -43,8 +43,8 @@ def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
 def loads(
     content: bytes, limits: RootLimits, grace_us: int, members: Iterable[str] = ()
 ) -> tuple[Decider, RootState, Parts]:
-    """The inverse of `dumps`. members: see JobSettings. Raises: WireError for bytes of another version."""
-    plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
+    """The inverse of `dumps`. members: see JobSettings. Raises: WireError for another version, or damage."""
+    plain = unpacked(content)
     if plain["version"] != VERSION:
         raise WireError(
             f"ops.batches has a state of version {plain['version']}; this root reads only version {VERSION}"
@@ -60,7 +60,16 @@ def horizon_us(content: bytes) -> int:
 
     content: from `dumps`.
     """
-    return int(snapshot.loads(zlib.decompress(content))["ledger"].get("horizon", MAX_HORIZON_US))
+    return int(unpacked(content)["ledger"].get("horizon", MAX_HORIZON_US))
+
+
+def unpacked(content: bytes) -> dict[str, Any]:
+    """The values of a row of ops.batches. Raises: WireError if it is damaged."""
+    try:
+        plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
+    except zlib.error as err:
+        raise WireError(f"ops.batches has a row that is damaged: {err}") from err
+    return plain
 
 
 def _bare_part(part: Part) -> list[object]:

@@ -169,7 +169,7 @@ def horizon_us(state: bytes) -> int:
 
 
 def _decode(state: bytes) -> dict[str, Any]:
-    plain: dict[str, Any] = snapshot.loads(zlib.decompress(state[len(MARK) :]))
+    plain = decision_checkpoint.unpacked(state[len(MARK) :])
     if plain["version"] != VERSION:
         raise WireError(f"ops.batches has a row of version {plain['version']}; this root reads only version {VERSION}")
     return plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloud_job.sql.answer import QueryAnswer, of_arrow
-from cloud_job.sql.views import DEFINITIONS, check, mistake, quoted, tables_in, views
+from cloud_job.sql.views import DAMAGED, DEFINITIONS, check, mistake, quoted, tables_in, unreadable, views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def ask(sql: str, folder: str) -> QueryAnswer:
     """Run one statement over the tables in a folder.
 
-    Raises: ConfigError for wrong SQL; PortError if there are no tables.
+    Raises: ConfigError for wrong SQL; PortError if there are no tables, or their files are damaged.
     """
     check(sql)
     from deltalake import DeltaTable, QueryBuilder
@@ -32,6 +32,8 @@ def ask(sql: str, folder: str) -> QueryAnswer:
             queries.append(query)
         return of_arrow(_arrow(engine.execute(sql)))
     except (DeltaError, OSError, ValueError, OverflowError) as err:
+        if any(word in str(err) for word in DAMAGED):
+            raise unreadable(f"the tables in {folder}", err) from err
         raise mistake(str(err), sql, found, queries) from err
 
 

@@ -54,6 +54,9 @@ INSIDE: Final = re.compile(r"\b(insert\s+(?:into|overwrite)|delete\s+from|merge\
 WRONG_NAME: Final = ("not found", "NOT_FOUND", "ParserError", "PARSE_SYNTAX_ERROR", "INVALID_IDENTIFIER")
 
 
+DAMAGED: Final = ("Parquet error", "Object Store error", "Kernel error")  # of delta-rs: files, and no statement
+
+
 class UnknownNameError(ConfigError):
     """A statement names a table or view that does not exist, perhaps not yet."""
 
@@ -144,6 +147,12 @@ def quoted(name: str) -> str:
 def text(value: str) -> str:
     """The value as an SQL string. It must have no backslashes (Spark interprets them); ids and labels have none."""
     return "'" + value.replace("'", "''") + "'"
+
+
+def unreadable(what: str, err: Exception) -> PortError:
+    """The error for tables whose files are missing or damaged. what: a table or folder."""
+    line = (str(err).splitlines() or [type(err).__name__])[0]  # a backtrace may follow
+    return PortError(f"cannot read {what}: {line[:LONGEST]}")
 
 
 def mistake(message: str, sql: str, tables: Iterable[str], queries: Iterable[str]) -> ConfigError:

@@ -107,6 +107,21 @@ def test_wait_ends_with_the_first_row_or_with_the_reason(
     assert answered(folder, capsys, "--wait", "0.01", "select * from ops.gaps")[0] == 2
 
 
+def test_a_damaged_file_of_the_tables_is_no_mistake_of_the_statement(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was `SQL: External error: ...`, with the exit code of a wrong statement."""
+    for path in Path(folder, "gold").rglob("*.parquet"):
+        path.unlink()
+    code, out, err = answered(folder, capsys, "select count(*) as n, sum(readings) as r from gold.results")
+    assert (code, out) == (3, "")
+    assert err.startswith(f"headwater: cannot read the tables in {folder}: ")
+    log = max(Path(folder, "ops", "queries", "_delta_log").glob("0*.json"))
+    log.write_bytes(b"\xff{}")
+    code, _, err = answered(folder, capsys, "select 1")
+    assert (code, err.count("\n"), "<unknown>" in err) == (3, 1, False), err
+
+
 def test_times_out_of_the_calendar_are_numbers() -> None:
     assert time_text(START) == "2027-01-15T08:00:00.000000Z"
     assert time_text(-(2**62)) == f"{-(2**62)} us"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ from cloud_job.audit import root_book
 from cloud_job.delta import driver_rows, tables
 from cloud_job.delta.tables import Place
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.errors import PortError
 from edge_agent.root.books import audit
 
 FRAMES = 400
@@ -90,3 +94,33 @@ def test_a_root_that_has_decided_nothing_has_all_readings_still_before_it(
     book = root_book.root_book(folder)
     assert book.applied == applied
     assert audit(book, []).unknown == unknown
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut])
+def test_a_file_of_the_tables_that_is_gone_or_cut_off_is_one_line(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """`headwater audit` ended with a traceback."""
+    folder = written(tmp_path, [part("gw-1", 1)])
+    for path in tmp_path.rglob("*.parquet"):
+        damage(path)
+    with pytest.raises(PortError, match=r"^cannot read the tables: .*parquet"):
+        root_book._stored(folder, STATE)
+
+
+@pytest.mark.parametrize("state", [b"told\xff", b"\xff", zlib.compress(b"\xff"), b"told" + zlib.compress(b"\xff")])
+def test_a_state_of_the_root_that_is_damaged_is_one_line(tmp_path: Path, state: bytes) -> None:
+    row = {"number": 1, "owner": "a", "work": b"", "state": state}
+    write_deltalake(Place(str(tmp_path)).path(tables.BATCHES), pa.Table.from_pylist([row]))
+    with pytest.raises(PortError, match=r"^cannot read the tables: "):
+        root_book.root_book(str(tmp_path))
+
+
+def test_tables_of_another_program_are_one_line(tmp_path: Path) -> None:
+    write_deltalake(Place(str(tmp_path)).path(tables.BATCHES), pa.table({"a": [1]}))
+    with pytest.raises(PortError, match=r"^cannot read the tables: .*number"):
+        root_book.root_book(str(tmp_path))
