@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -222,34 +221,6 @@ def test_a_birth_without_a_past_looks_once_at_each_epoch_that_waits_however_long
     assert asked.asked < 1_000
     assert len(inbox.copies("a")) == 0, "they follow the line that was heard"
     assert inbox.current == {"a": 2}
-
-
-def holding(frame: Frame, *held: int) -> Frame:
-    """A birth that lists the epochs of which its node still has frames."""
-    assert frame.birth is not None
-    return replace(frame, birth=replace(frame.birth, held=held))
-
-
-@pytest.mark.parametrize(
-    ("waiting", "earlier"),
-    [
-        ([holding(born(3, (2, 0)), 2)], {3}),
-        ([holding(born(3, (2, 0)), 2, 9)], set()),  # begun after that birth, which the node still had
-        ([born(3, (2, 0))], set()),  # an older version, which lists nothing
-        ([holding(born(3, (2, 0)), 2, 9), holding(born(4, (3, 0)), 3)], set()),
-        ([holding(born(3, (9, 0))), holding(born(4, (3, 0)), 3)], set()),
-        ([holding(born(4, (3, 0)), 3), holding(born(3, (2, 0)), 2)], {3, 4}),
-    ],
-)
-def test_epochs_that_waited_before_a_birth_without_a_past_came_are_of_the_older_line(
-    waiting: list[Frame], earlier: set[int]
-) -> None:
-    """protocol 1.2: one of them took the place of the line in force once the epoch before it was settled as lost."""
-    inbox = Inbox(JOURNAL)
-    for frame in waiting:
-        assert seqs(inbox, "a", frame) == []
-    assert seqs(inbox, "a", holding(born(9, LOST)))[0] == (9, 0)
-    assert {key.epoch for key, frames in inbox.epochs.items() if frames.lost} == earlier
 
 
 def test_epochs_that_a_birth_names_do_not_end_lines_that_were_heard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,26 +150,6 @@ def test_births_that_wait_for_a_former_journal_do_not_replace_the_line_for_the_n
     assert root.took_effect == [(4, 0), (4, 1), (4, 2)]
 
 
-@pytest.mark.parametrize("noted_first", [False, True])
-def test_a_lost_birth_of_a_life_before_does_not_replace_the_line_in_force(noted_first: bool) -> None:
-    """Found by seed 64039 of the simulation: what the child sent then waited for ever, without a record.
-
-    noted_first: the root had noticed the loss before the child lost its spool.
-    """
-    root, before = Root(), Child("gw-1", (query(),), epoch=3)
-    stated = (received(1, epoch=2),)
-    born = before.birth((2, 0), held=(2,))
-    root.file(1, before, born, stated=stated * noted_first)  # the birth of epoch 2 was in a file that is gone
-    child = Child("gw-1", (query(),), epoch=4)
-    root.file(2, child, child.birth("lost", held=()), rows(child, 1))
-    root.file(3, child, rows(child, 2), stated=stated)
-    root.file(30, child, rows(child, 3), stated=stated)
-    root.file(60, child, rows(child, 4), stated=stated)
-    assert root.decider.parent.inbox.current == {"gw-1": 4}
-    assert [seq for epoch, seq in root.took_effect if epoch == 4] == [0, 1, 2, 3, 4]
-    assert [gap.reason for _, gap in root.decider.gaps] == ["journal lost"], "all until now, which covers that birth"
-
-
 def test_a_statement_about_an_epoch_that_is_over_is_no_loss() -> None:
     """protocol 3.4: of an ended epoch the root may have forgotten what it had."""
     child, root = Child("gw-1", (query(),)), Root()
@@ -249,13 +229,13 @@ def test_of_the_frames_that_the_lander_received_those_that_have_come_in_the_mean
     lost.stated([("a", received(4, (6, 7), (8, 10), (12, 14)))], {}, 0)
 
     def settled() -> list[tuple[int, int]]:
-        return [(bad.seq, bad.run) for _, bad in lost.due(GRACE_US, GRACE_US, {})]
+        return [(bad.seq, bad.run) for _, bad in lost.due(GRACE_US, GRACE_US)]
 
     inbox.take("a", Frame(1, 6))
     assert settled() == [(3, 1), (7, 1), (10, 1), (12, 1), (14, 1)]
     assert settled() == []
     lost.stated([("a", received(4, (6, 7), (8, 10)))], {}, 0)
-    assert list(lost.due(GRACE_US - 1, GRACE_US, {})) == []
+    assert list(lost.due(GRACE_US - 1, GRACE_US)) == []
     for seq in (3, 4, 7, 10):
         inbox.take("a", Frame(1, seq))
     assert settled() == []

@@ -380,14 +380,13 @@ class Inbox(ChildEpochs):
         Births that wait continue to wait.
         """
         older = set(self.epochs[successor].held or ()) - self.ended.of.get(successor.node, {}).keys()
-        earlier = self._earlier(successor)
         lines, most = self._lines[successor.node], min(self.most_lost(successor.node), MOST_LOST)
         room = max(most - sum(frames.lost for frames in lines.values()), 0)
         for epoch in sorted(older - lines.keys())[:room]:  # a late birth of these must not count as a newer line
             self._open(EpochKey(successor.node, epoch), EpochFrames())
         for epoch, frames in list(self._lines[successor.node].items()):
             key, begun = EpochKey(successor.node, epoch), frames.applied.next > 0
-            if epoch == successor.epoch or frames.lost or not (begun or epoch in older or epoch in earlier):
+            if epoch == successor.epoch or frames.lost or not (begun or epoch in older):
                 continue  # the epoch may follow the successor, or be for another journal
             frames.lost, frames.unheard = True, not begun
             self._change(key)

@@ -142,26 +142,6 @@ class ChildEpochs:
                 return not any(frames.missing(before[1]))
         return False
 
-    def _earlier(self, birth: EpochKey) -> set[int]:
-        """Epochs that wait here, and that the node began before this birth, which names no past and has just come.
-
-        If the node had begun them later, it would have stored the birth until then: they would list it as held, or
-        follow an epoch that does.
-        """
-        if self.epochs[birth].predecessor != LOST:
-            return set()
-        lines = self._lines[birth.node].items()
-        waiting = {epoch: frames for epoch, frames in lines if not (frames.applied.next or frames.lost)}
-        later, followers = [birth.epoch], dict[int, list[int]]()
-        for epoch, frames in waiting.items():
-            if frames.held is None or birth.epoch in frames.held:
-                later.append(epoch)
-            elif isinstance(frames.predecessor, tuple):
-                followers.setdefault(frames.predecessor[0], []).append(epoch)
-        for epoch in later:  # which grows; a child decides how many there are, so each is looked at once
-            later += followers.pop(epoch, ())
-        return waiting.keys() - later
-
     def _strays(self, node: str) -> set[int]:
         """Epochs without effect that continue none that took effect, through epochs known here: maybe of a copy.
 
