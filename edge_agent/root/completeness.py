@@ -248,7 +248,7 @@ class Decider:
     def _settle(self, now_us: int) -> None:
         """Settle frames that are lost or have waited too long, and raise the alarms of their children."""
         self._elapsed.look(now_us)
-        for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
+        for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us, self.parent.speaking()):
             self._note(node, self.parent.settle(node, lost, now_us))
         for node, applied in self.parent.look(now_us):
             self._note(node, (applied,))

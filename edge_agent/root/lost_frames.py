@@ -10,7 +10,7 @@ if that is earlier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from edge_agent.algebra.frame import FRAMES_LOST, Receipt
@@ -36,25 +36,27 @@ class LostFrames:
         """
         if not received:
             return
-        awaited = self._awaited()
+        awaited = set(self._inbox.awaited())
         for node, receipt in received:
             key = EpochKey(node, receipt.epoch)
             if key in self._missing or not (key in awaited or self._goes_on(key)):
                 continue
             missing = self._lacking(key, (((0, receipt.upto - 1),) if receipt.upto else ()) + receipt.above)
-            # The birth of the epoch may have named another journal; it was then discarded, with its epoch (1.2). Such
-            # an epoch is settled only if a later epoch waits for it or the child still sends in it.
-            if missing and (missing[0][0] > 0 or key in awaited or speaking.get(node) == key.epoch):
+            if missing and _may_begin(key, missing, awaited, speaking):
                 self._missing[key] = received_us, missing, receipt.earliest_us
 
-    def due(self, now_us: int, grace_us: int) -> Iterator[tuple[str, BadFrame]]:
-        """Yields (child, replacement of its frames) for frames that have been missing for the grace time."""
+    def due(self, now_us: int, grace_us: int, speaking: Mapping[str, int]) -> Iterator[tuple[str, BadFrame]]:
+        """Yields (child, replacement of its frames) for frames that have been missing for the grace time.
+
+        speaking: see `stated`. A child that lost its past meanwhile has begun again, and nothing waits for the epoch.
+        """
+        awaited = set(self._inbox.awaited()) if self._missing else set()
         for key, (since_us, ranges, earliest_us) in list(self._missing.items()):
             left = self._lacking(key, ranges)
             if left and now_us - since_us < grace_us:
                 continue
             del self._missing[key]
-            for first, last in left:
+            for first, last in left if left and _may_begin(key, left, awaited, speaking) else ():
                 why = f"{FRAMES_LOST}: epoch {key.epoch:08x}, {first} to {last}"
                 yield key.node, BadFrame(key.epoch, first, why, b"", last - first + 1, earliest_us)
 
@@ -80,14 +82,6 @@ class LostFrames:
         frames = self._inbox.epochs.get(key)
         return frames is not None and not frames.lost
 
-    def _awaited(self) -> set[EpochKey]:
-        """The epochs for which the birth of a later epoch waits."""
-        return {
-            EpochKey(key.node, frames.predecessor[0])
-            for key, frames in self._inbox.epochs.items()
-            if 0 in frames.waiting and isinstance(frames.predecessor, tuple)
-        }
-
     def _lacking(self, key: EpochKey, ranges: SeqRanges) -> SeqRanges:
         """The frames of these ranges that have not arrived, as inclusive ranges."""
         if key in self._inbox.ended:
@@ -106,3 +100,12 @@ class LostFrames:
             if at <= last:
                 out.append((at, last))
         return tuple(out)
+
+
+def _may_begin(key: EpochKey, missing: SeqRanges, awaited: Container[EpochKey], speaking: Mapping[str, int]) -> bool:
+    """Whether missing frames of an epoch may be settled.
+
+    Its birth may have named another journal; it was then discarded, with its epoch (1.2). If the birth is missing, the
+    epoch is settled only if a later epoch waits for it or the child still sends in it.
+    """
+    return missing[0][0] > 0 or key in awaited or speaking.get(key.node) == key.epoch

@@ -150,6 +150,42 @@ def test_births_that_wait_for_a_former_journal_do_not_replace_the_line_for_the_n
     assert root.took_effect == [(4, 0), (4, 1), (4, 2)]
 
 
+@pytest.mark.parametrize("past", [None, "lost"])
+@pytest.mark.parametrize("noted_first", [False, True])
+def test_a_lost_birth_of_a_life_before_does_not_replace_the_line_in_force(noted_first: bool, past: str | None) -> None:
+    """Found by seed 64039 of the simulation: what the child sent then waited for ever, without a record.
+
+    noted_first: the root had noticed the loss before the child lost its spool.
+    """
+    root, before = Root(), Child("gw-1", (query(),), epoch=3)
+    stated = (received(1, epoch=2),)
+    born = before.birth((2, 0), held=(2,))
+    root.file(1, before, born, stated=stated * noted_first)  # the birth of epoch 2 was in a file that is gone
+    child = Child("gw-1", (query(),), epoch=4)
+    root.file(2, child, child.birth(past, held=()), rows(child, 1))
+    root.file(3, child, rows(child, 2), stated=stated)
+    root.file(30, child, rows(child, 3), stated=stated)
+    root.file(60, child, rows(child, 4), stated=stated)
+    assert root.decider.parent.inbox.current == {"gw-1": 4}
+    assert [seq for epoch, seq in root.took_effect if epoch == 4] == [0, 1, 2, 3, 4]
+    declared = ["journal lost"] if past else []  # all until now; without a past the child says when it began
+    assert [gap.reason for _, gap in root.decider.gaps] == declared
+
+
+@pytest.mark.parametrize("held", [(2, 1), None])
+def test_a_lost_birth_is_settled_where_an_epoch_waits_that_came_before_the_one_in_force(
+    held: tuple[int, ...] | None,
+) -> None:
+    """protocol 3.2: the node had begun it later, because it still had frames of that one; or it does not say so."""
+    root, first, third = Root(), Child("gw-1", (query(),)), Child("gw-1", (query(),), epoch=3)
+    root.file(1, third, third.birth((2, 0), held=held))
+    root.file(2, first, first.birth(held=()), rows(first, 0))
+    root.file(3, third, rows(third, 1), stated=(received(1, epoch=2),))
+    root.file(30, third, rows(third, 2))
+    assert root.decider.parent.inbox.current == {"gw-1": 3}
+    assert root.took_effect[-3:] == [(3, 0), (3, 1), (3, 2)]
+
+
 def test_a_statement_about_an_epoch_that_is_over_is_no_loss() -> None:
     """protocol 3.4: of an ended epoch the root may have forgotten what it had."""
     child, root = Child("gw-1", (query(),)), Root()
@@ -229,13 +265,13 @@ def test_of_the_frames_that_the_lander_received_those_that_have_come_in_the_mean
     lost.stated([("a", received(4, (6, 7), (8, 10), (12, 14)))], {}, 0)
 
     def settled() -> list[tuple[int, int]]:
-        return [(bad.seq, bad.run) for _, bad in lost.due(GRACE_US, GRACE_US)]
+        return [(bad.seq, bad.run) for _, bad in lost.due(GRACE_US, GRACE_US, {})]
 
     inbox.take("a", Frame(1, 6))
     assert settled() == [(3, 1), (7, 1), (10, 1), (12, 1), (14, 1)]
     assert settled() == []
     lost.stated([("a", received(4, (6, 7), (8, 10)))], {}, 0)
-    assert list(lost.due(GRACE_US - 1, GRACE_US)) == []
+    assert list(lost.due(GRACE_US - 1, GRACE_US, {})) == []
     for seq in (3, 4, 7, 10):
         inbox.take("a", Frame(1, seq))
     assert settled() == []

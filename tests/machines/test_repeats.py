@@ -303,6 +303,18 @@ def test_what_a_leaf_had_read_before_it_began_without_a_spool_is_lost_if_its_mer
     assert found == ([] if lost_from is None else [(lost_from * S, 11 * S)])
 
 
+def test_a_leaf_that_begins_to_listen_once_more_after_it_has_promised_has_lost_nothing_before() -> None:
+    """protocol 3.1: a sensor was removed and added; its group had had no rows, so no lost journal had any."""
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, upto=5), now=5)
+    tree.hear(below(lost(new), 2), rows(new, upto=7), now=8)
+    said = len(tree.root.decider.gaps)
+    (record,) = new.outbox.put(Step(gaps=(Gap((QUERY.group,), 8 * S, 11 * S, -1, ("x",), BEGAN),)))
+    tree.hear(record, now=12)
+    assert [gap.reason for _, gap in tree.root.decider.gaps[said:]] == [BEGAN]
+
+
 @pytest.mark.parametrize("of", ["a gateway", "a leaf of a merger"])
 def test_rows_that_are_read_again_count_once_though_the_parent_was_started_in_between(of: str) -> None:
     leaves = ("a",) if of == "a gateway" else ("x",)

@@ -340,3 +340,9 @@ def test_a_gateway_and_its_region_that_lose_their_spools_before_the_first_row_ha
     """protocol 1.2: the root knew an earlier epoch of the gateway, and took it for a new one."""
     on = {"disk.flip_slot", "disk.full", "disk.wiped", "network.drop", "process.crash", "source.live"}
     assert programme.run(61911, on, Shape(tiers=1, gateways=1, seconds=16)).wrong == ()
+
+
+def test_a_lost_birth_of_a_life_before_does_not_replace_the_line_of_a_region_that_lost_its_spool() -> None:
+    """protocol 1.2, 3.2: its later frames waited for ever at the root, and rows without them were complete."""
+    on = {"clock.skew", "clock.step", "disk.full", "disk.wiped", "landing.cut", "link.down", "process.crash"}
+    assert programme.run(64039, on, Shape(tiers=4, gateways=2, seconds=24)).wrong == ()

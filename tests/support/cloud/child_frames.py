@@ -77,7 +77,13 @@ class Child:
     def __post_init__(self) -> None:
         self.plan = planned(self.queries, self.scale)[0].plan
 
-    def birth(self, predecessor: tuple[int, int] | str | None = None, *, journal: int = JOURNAL) -> bytes:
+    def birth(
+        self,
+        predecessor: tuple[int, int] | str | None = None,
+        *,
+        journal: int = JOURNAL,
+        held: tuple[int, ...] | None = None,
+    ) -> bytes:
         """Frame 0: who is there, what is served, what the numbers mean."""
         define = Define(
             keys=(0, self.keys),
@@ -88,7 +94,7 @@ class Child:
         )
         leaves = tuple(Leaf(name, self.epoch) for name in self.leaves or (self.node,))
         members = Members(0, leaves, serving=tuple(Serving(q.id, q.revision) for q in self.queries))
-        birth = Birth(self.epoch << 32, journal, predecessor, "0.1.0")
+        birth = Birth(self.epoch << 32, journal, predecessor, "0.1.0", held=held)
         return self._next(birth=birth, define=define, members=(members,))
 
     def rows(

@@ -142,6 +142,20 @@ class ChildEpochs:
                 return not any(frames.missing(before[1]))
         return False
 
+    def awaited(self) -> Iterator[EpochKey]:
+        """Yields the epochs for which the birth of a later epoch waits.
+
+        Of an earlier life of the node none: an epoch that came before the one in force, and does not list that as held.
+        """
+        for node, lines in self._lines.items():
+            current = self.current.get(node)
+            before = current in lines
+            for epoch, frames in lines.items():  # in the order in which they came
+                before = before and epoch != current
+                of_earlier_life = before and frames.held is not None and current not in frames.held
+                if 0 in frames.waiting and isinstance(frames.predecessor, tuple) and not of_earlier_life:
+                    yield EpochKey(node, frames.predecessor[0])
+
     def _strays(self, node: str) -> set[int]:
         """Epochs without effect that continue none that took effect, through epochs known here: maybe of a copy.
 

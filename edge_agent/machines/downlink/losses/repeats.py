@@ -78,7 +78,10 @@ def began_below(effect: Effect, changes: MemberChanges, of: Memberships) -> Iter
             entry = listed.get((group, name), member.leaves.get(name))
             if name not in member.unsaid or (group, name) in said or entry is None or entry.before_move is not None:
                 continue
-            start_us = max(min(member.reached.get(name, (0, 0))), 0)
+            reached = member.reached.get(name, (NEVER_US, NEVER_US))
+            start_us = max(min(reached), 0)
+            if member.times_of(name)[0] > reached[0]:
+                continue  # it has promised since: another sensor began, or it hears one again
             if entry.epoch != member.unsaid[name] and start_us < began.end_us:
                 yield Gap((group,), start_us, began.end_us, -1, (name,), PAST_LOST)
 
