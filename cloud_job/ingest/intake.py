@@ -175,7 +175,7 @@ class Intake:
             return
         self._stated = tick.received
         self.decider.published(map(Publication.of_plain, tick.published))
-        self.decider.parent.inbox.change_journal(tick.journal)
+        self.decider.change_journal(tick.journal)
         self.decider.tick(received_us, self.now_us or None, connected=tick.connected)
         self.now_us, self.ticked = received_us, True
 

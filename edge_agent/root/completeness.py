@@ -24,6 +24,7 @@ from edge_agent.machines.downlink.clock_steps import STILL_US, ClockSteps
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
+from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import bounds, revision_handover
 from edge_agent.root.agreed_servings import AgreedServings
@@ -175,6 +176,17 @@ class Decider:
         known: the revisions that decisions have taken. Call it at a start, after `restore`.
         """
         self._new_queries += self._texts.readable(known)
+
+    def change_journal(self, journal: int) -> None:
+        """Take the lander's journal. What waits for births of another one may never take effect: it is declared."""
+        inbox = self.parent.inbox
+        if journal != inbox.journal:
+            memberships = self.parent.children.memberships
+            for node in sorted({key.node for key, frames in inbox.epochs.items() if frames.waiting}):
+                lines = inbox.lines_of(node).values()
+                found = loss_records.waiting_for_a_journal(memberships, node, lines)
+                self._new_gaps += [(node, gap) for gap in found]
+        inbox.change_journal(journal)
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
         """Take the lander's statement of what it has received, after the records of the file that contains it

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.coverage import Coverage, window_coverage
-from edge_agent.algebra.frame import Birth, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.frame import IN_DOUBT, Birth, Frame, Gap, Heartbeat, Receipt
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider, Decision
@@ -143,7 +143,7 @@ def test_births_that_wait_for_a_former_journal_do_not_replace_the_line_for_the_n
     root = Root()
     lines = [Child("gw-1", (query(),), epoch=epoch) for epoch in (2, 3, 4)]
     root.file(1, lines[1], lines[1].birth((2, 0)), rows(lines[1], 0))  # epoch 2, which it follows, has not come
-    root.decider.parent.inbox.change_journal(JOURNAL + 1)
+    root.decider.change_journal(JOURNAL + 1)
     root.file(2, lines[2], lines[2].birth(journal=JOURNAL + 1), rows(lines[2], 1))
     root.file(3, lines[0], lines[0].birth(), stated=(received(1, epoch=2),))  # discarded, and the lander receipted it
     root.file(30, lines[2], rows(lines[2], 2))
@@ -184,6 +184,43 @@ def test_a_lost_birth_is_settled_where_an_epoch_waits_that_came_before_the_one_i
     root.file(30, third, rows(third, 2))
     assert root.decider.parent.inbox.current == {"gw-1": 3}
     assert root.took_effect[-3:] == [(3, 0), (3, 1), (3, 2)]
+
+
+@pytest.mark.parametrize("births", [True, False], ids=["behind an epoch", "without a birth"])
+def test_what_waits_for_a_former_journal_is_declared_when_the_root_learns_of_another(births: bool) -> None:
+    """protocol 3.7 (seed 62748): the gateway has a receipt for it, and sends elsewhere by now.
+
+    The record ends where the rows end, and is made once.
+    """
+    child, root = Child("gw-1", (query(),)), Root()
+    root.file(1, child, child.birth(), rows(child, 0))
+    waits = Child("gw-1", (query(),), epoch=3)
+    birth, *sent = waits.birth((2, 0)), *(rows(waits, second) for second in (2, 3))
+    root.file(4, waits, *[birth] * births, *sent)  # epoch 2 has not come
+    for _ in range(2):
+        root.decider.change_journal(JOURNAL)
+        assert root.file(5, waits).gaps == ()
+    root.decider.change_journal(JOURNAL + 1)
+    decision = root.file(6, child)
+    ((node, gap),) = decision.gaps
+    assert (node, gap.reason, gap.nodes, gap.groups) == ("gw-1", IN_DOUBT, ("gw-1",), (GROUP,))
+    assert (gap.start_us, gap.end_us) == (START + 2 * SECOND, START + 4 * SECOND)
+    root.decider.change_journal(JOURNAL + 1)
+    assert root.file(7, child).gaps == ()
+
+
+def test_a_record_of_a_lost_journal_that_waits_for_a_former_one_begins_where_its_line_stands() -> None:
+    """protocol 3.7: it has no start of its own."""
+    child, root = Child("gw-1", (query(),)), Root()
+    root.file(1, child, child.birth(), rows(child, 0))
+    waits = Child("gw-1", (query(),), epoch=3)
+    frame = frames.decode(rows(waits, 2))
+    assert isinstance(frame, Frame)
+    gap = Gap((GROUP,), -(2**60), START + 3 * SECOND, -1, ("gw-1",), "journal lost")
+    root.file(4, waits, frames.encode(replace(frame, gaps=(gap,))))
+    root.decider.change_journal(JOURNAL + 1)
+    ((_, found),) = root.file(6, child).gaps
+    assert (found.start_us, found.end_us) == (START + SECOND, START + 3 * SECOND)
 
 
 def test_a_statement_about_an_epoch_that_is_over_is_no_loss() -> None:

@@ -50,7 +50,7 @@ def plain(groups: list[list[Sent]], place_of: Callable[[Row], Place]) -> dict[Pl
     rows: dict[Place, Row] = {}
     for group in groups:
         for (_, objects), journal in group:
-            root.decider.parent.inbox.change_journal(journal)
+            root.decider.change_journal(journal)
             for node, message, received_us in objects:
                 root.take(node, message, received_us)
         rows |= {place_of(row): row for row in root.step(group[-1][0][0])}

@@ -187,7 +187,7 @@ class RootHost:
                 if topic == landing.TICK_TOPIC:
                     tick = landing.tick(payload)
                     stated = tick.received
-                    decider.parent.inbox.change_journal(tick.journal)
+                    decider.change_journal(tick.journal)
                     decider.tick(received_us, self._newest_us or None, connected=tick.connected)
                     self._newest_us = received_us
                     continue

@@ -7,11 +7,21 @@ from dataclasses import replace
 from typing import Final
 
 from edge_agent.algebra.earliest_start import earliest_start
-from edge_agent.algebra.frame import BEGAN, DAMAGED, FRAMES_LOST, JOURNAL_LOST, LATEST_US, NEVER_US, Frame, Gap
-from edge_agent.algebra.gap_scope import of_all_groups
+from edge_agent.algebra.frame import (
+    BEGAN,
+    DAMAGED,
+    FRAMES_LOST,
+    IN_DOUBT,
+    JOURNAL_LOST,
+    LATEST_US,
+    NEVER_US,
+    Frame,
+    Gap,
+)
+from edge_agent.algebra.gap_scope import has_times, of_all_groups
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
-from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE
+from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, EpochFrames
 from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
 from edge_agent.machines.downlink.losses.bad_messages import bounded, evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
@@ -104,6 +114,27 @@ def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
         if member is not None and member.leaves:
             start_us, end_us = max(min(spans)[0], 0), max(end_us for _, end_us in spans)
             yield Gap((group,), start_us, max(start_us, end_us), -1, tuple(sorted(member.leaves)), SECOND_LINE)
+
+
+def waiting_for_a_journal(memberships: Memberships, node: str, lines: Iterable[EpochFrames]) -> Iterator[Gap]:
+    """The gap records for what waits of a child when its parent has another journal: it may never take effect (3.7).
+
+    A child that has moved away since declares only what has no receipt (1.5). The records are for all of its groups,
+    because the group numbers of epochs without a birth are not known.
+    """
+    waiting = [message for each in lines if not each.lost for message in each.waiting.values()]
+    frames = [message for message in waiting if isinstance(message, Frame)]
+    spans = [section.span_us for frame in frames for part in frame.groups for section in (*part.sections, *part.late)]
+    spans += [(gap.start_us, gap.end_us) for frame in frames for gap in frame.gaps if has_times(gap)]
+    since_us, end_us = earliest_start(us for us, _ in spans), max((us for _, us in spans), default=0)
+    found: dict[tuple[int, tuple[str, ...]], list[Group]] = {}
+    for group, membership in memberships.items() if end_us > 0 else ():
+        member = membership.members.get(node)
+        if member is not None and member.leaves:
+            start_us = min(max(_earliest(member, since_us), 0), end_us)
+            found.setdefault((start_us, tuple(sorted(member.leaves))), []).append(group)
+    for (start_us, leaves), groups in found.items():
+        yield Gap(tuple(groups), start_us, end_us, -1, leaves, IN_DOUBT)
 
 
 def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen]:
