@@ -303,6 +303,19 @@ def test_what_a_leaf_had_read_before_it_began_without_a_spool_is_lost_if_its_mer
     assert found == ([] if lost_from is None else [(lost_from * S, 11 * S)])
 
 
+def test_a_leaf_that_only_begins_after_its_merger_lost_the_journal_has_lost_its_spool_though_nobody_lists_it() -> None:
+    """protocol 1.2 (seed 59930): its merger never heard that it was there before."""
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
+    tree.hear(below(lost(new), 2), now=12)
+    known = len(tree.root.decider.gaps)
+    began = Gap((QUERY.group,), 28 * S, 30 * S, -1, ("x",), BEGAN)
+    tree.hear(*new.outbox.put(Step(gaps=(began,))), now=31)
+    found = [gap for _, gap in tree.root.decider.gaps[known:] if gap.reason != BEGAN]
+    assert found == [Gap((QUERY.group,), 10 * S, 30 * S, -1, ("x",), loss_records.PAST_LOST)]
+
+
 def test_a_leaf_that_begins_to_listen_once_more_after_it_has_promised_has_lost_nothing_before() -> None:
     """protocol 3.1: a sensor was removed and added; its group had had no rows, so no lost journal had any."""
     tree, old, new = Tree(), Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))

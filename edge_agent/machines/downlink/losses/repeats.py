@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Gap, Plan
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Gap, Leaf, Plan
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
@@ -66,24 +66,42 @@ def began_below(effect: Effect, changes: MemberChanges, of: Memberships) -> Iter
     """Yields losses of leaves that lost their spools, below a child whose journal was lost (1.2).
 
     Such a leaf states when it began, and nothing of the lost journal (see `take_pasts`). Only here it is known that it
-    lived before, in another epoch. What it had read since it last came is lost.
+    lived before, in another epoch, which the child may not have listed yet. What it read since it last came is lost.
     """
     gaps = () if effect.frame is None else [gap for gap in effect.frame.gaps if not gap.detail]
     said = {(group, leaf) for gap in gaps if gap.reason == JOURNAL_LOST for group in gap.groups for leaf in gap.nodes}
     listed = {(group, leaf.node): leaf for group, change in changes for leaf in change.leaves}
-    for began, group in [(gap, group) for gap in gaps if gap.reason == BEGAN for group in gap.groups]:
-        if (member := _member(of, group, effect.node)) is None:
-            continue
-        for name in began.nodes:
-            entry = listed.get((group, name), member.leaves.get(name))
-            if name not in member.unsaid or (group, name) in said or entry is None or entry.before_move is not None:
+    for began in (gap for gap in gaps if gap.reason == BEGAN):
+        found: dict[tuple[int, tuple[str, ...]], list[Group]] = {}  # a child may name thousands of leaves and groups
+        for group in began.groups:
+            starts = dict[int, list[str]]()
+            if (member := _member(of, group, effect.node)) is None:
                 continue
-            reached = member.reached.get(name, (NEVER_US, NEVER_US))
-            start_us = max(min(reached), 0)
-            if member.times_of(name)[0] > reached[0]:
-                continue  # it has promised since: another sensor began, or it hears one again
-            if entry.epoch != member.unsaid[name] and start_us < began.end_us:
-                yield Gap((group,), start_us, began.end_us, -1, (name,), PAST_LOST)
+            for name in began.nodes:
+                start_us = None if (group, name) in said else _lost_from(member, name, listed.get((group, name)))
+                if start_us is not None and start_us < began.end_us:
+                    starts.setdefault(start_us, []).append(name)
+            for start_us, names in starts.items():
+                found.setdefault((start_us, tuple(names)), []).append(group)
+        for (start_us, leaves), groups in found.items():
+            yield Gap(tuple(groups), start_us, began.end_us, -1, leaves, PAST_LOST)
+
+
+def _lost_from(member: Member, name: str, listed: Leaf | None) -> int | None:
+    """From where on a leaf that begins has lost what it read; None: nothing, as far as is known here.
+
+    listed: its entry in the same frame.
+    """
+    entry = member.leaves.get(name) if listed is None else listed
+    if name not in member.unsaid or entry is None or entry.before_move is not None:
+        return None
+    reached = member.reached.get(name, (NEVER_US, NEVER_US))
+    if member.times_of(name)[0] > reached[0]:
+        return None  # it has promised since: another sensor began, or it hears one again
+    again = listed is not None or member.unlisted.get(name, True)
+    if again and entry.epoch == member.unsaid[name]:
+        return None  # it is still in the epoch that the lost journal knew
+    return max(min(reached), 0)
 
 
 def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Memberships, lost: Iterable[int]) -> bool:
