@@ -308,7 +308,7 @@ def test_a_leaf_that_only_begins_after_its_merger_lost_the_journal_has_lost_its_
     tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))
     new.outbox.random.seed(2)
     tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
-    tree.hear(below(lost(new), 2), now=12)
+    tree.hear(replace(lost(new), members=()), now=12)
     known = len(tree.root.decider.gaps)
     began = Gap((QUERY.group,), 28 * S, 30 * S, -1, ("x",), BEGAN)
     tree.hear(*new.outbox.put(Step(gaps=(began,))), now=31)
