@@ -347,7 +347,7 @@ def test_what_a_child_says_is_missing_takes_an_entry_for_each_frame_that_waits()
         region.hears("c", Frame(epoch, 0, birth), Frame(1, 2 * epoch, groups=(GroupPart(0, NOW_US),)))
     let_go = region.merger.parent.let_go
     between = 18 + 1
-    assert len(list(let_go._holes("c", 29, None))) <= 2 * 10 + 2 * between
+    assert len(list(let_go._holes("c", 12, None))) <= 2 * 10 + 2 * between
     assert len(let_go._waited_us["c"]) <= between  # only of the epoch in force, which speaks
     region.now_us += WAIT_US
     for _ in range(20):  # the epoch in force is silent

@@ -395,7 +395,7 @@ def test_a_child_that_always_has_rows_to_send_and_so_no_heartbeat_says_everythin
     if known:
         parent.take(sender.birth(), rows(sender, 0))
     sender.birth()
-    for second in range(WAIT_US // S + 3):
+    for second in range((WAIT_US + PAUSE_US) // S + 3):
         parent.now_us += S
         parent.take(rows(sender, second))
     assert parent.frames.inbox.receipt("g", sender.outbox.epoch).quarantined == (0,)
