@@ -285,7 +285,7 @@ def test_an_epoch_is_not_forgotten_before_it_is_in_all_its_statements(monkeypatc
 def test_the_epoch_before_the_one_that_is_born_is_not_forgotten_however_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """protocol 1.4, 3.4: frames of the new one wait for its last frame, and it may come again."""
     monkeypatch.setattr(rules, "UNDER_WAY", 1)
-    slots = {f"gw/{epoch}": [1, []] for epoch in (10, 9, 8, 11, 12)}  # in the order of their texts
+    slots: dict[str, object] = {f"gw/{epoch}": [1, []] for epoch in (10, 9, 8, 11, 12)}  # in the order of their texts
     folder = Folder(slots)
     for i in range(4):
         folder.do(Tick(), T0 + i * SETTINGS.statement_us)

@@ -351,7 +351,7 @@ def test_what_waits_for_an_open_island_makes_others_wait() -> None:
     ranges = {key: range_us for key, (_, _, range_us) in found.keyed.items()}
     assert ranges == {"a": None, "b": (50 * S, 93 * S), "c": (98 * S, 99 * S)}
     assert found.again is not None
-    assert found.again.keys == {"b", "c"}
+    assert found.again.keys == frozenset({"b", "c"})
     assert (tracked.track.start // S).tolist() == [91, 95, 99]
 
 
