@@ -37,9 +37,10 @@ VIEWS = st.builds(
     st.dictionaries(st.sampled_from(["x", "y"]), TIMES),
 )
 KNOWN = st.builds(
-    lambda view, gaps, begins: CoverageSources(GROUP, view, gaps, begins, -1, behind(view, {}, NEVER_US)),
+    lambda view, gaps, begins, ends: CoverageSources(GROUP, view, gaps, begins, -1, behind(view, {}, NEVER_US), ends),
     VIEWS,
     st.lists(GAPS, max_size=6),
+    st.dictionaries(st.sampled_from(LEAVES), TIMES),
     st.dictionaries(st.sampled_from(LEAVES), TIMES),
 )
 
@@ -70,7 +71,7 @@ def test_the_cell_of_a_row_says_its_coverage(known: CoverageSources, rows: list[
             and cell.end_low <= last + GROUP.cut.gap_us < cell.end_high
         )
         mine = {leaf: view.leaf_bound_us(leaf, key) for leaf in LEAVES}
-        wanted = session_coverage(mine, known.gaps, GROUP, first, last, begins=known.begins)
+        wanted = session_coverage(mine, known.gaps, GROUP, first, last, begins=known.begins, ends=known.ends)
         assert names[cell.coverage_id] == CoverageRef.of(wanted)
         told = len(wanted.expected), wanted.received, wanted.complete
         assert (cell.expected, cell.received, cell.complete) == told

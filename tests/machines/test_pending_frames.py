@@ -14,7 +14,7 @@ from edge_agent.machines.downlink.losses.let_go import WAIT_US
 from edge_agent.machines.events import SpooledFrame
 from edge_agent.machines.uplink.frame_queue import MARK_AHEAD, MARK_UNANSWERED
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.pending_frames import RESEND_MOST_US, PendingFrames
+from edge_agent.machines.uplink.pending_frames import POISON_TRIES, RESEND_MOST_US, RESEND_US, PendingFrames
 
 S = 1_000_000
 MONTH = 30 * 86_400
@@ -96,7 +96,32 @@ def test_a_frame_without_a_receipt_is_sent_at_least_every_75_seconds() -> None:
     pauses = [after - before for before, after in pairwise(sent_us)]
     assert len(sent_us) > 20
     assert max(pauses) <= RESEND_MOST_US * 5 // 4 < WAIT_US
-    assert pauses[0] < RESEND_MOST_US // 4
+    for sent, pause_us in enumerate(pauses):  # 5 s, 10 s, … 60 s, each a quarter shorter or longer; seen each second
+        wanted_us = min(RESEND_US << sent, RESEND_MOST_US)
+        assert wanted_us * 3 // 4 <= pause_us <= wanted_us * 5 // 4 + S
+
+
+def test_a_frame_that_receipts_skip_is_given_up_once_it_was_sent_again_five_times() -> None:
+    """protocol 3.6: however many receipts skip it meanwhile; what lies behind all that they name is only on its way."""
+    pending, flying = PendingFrames(), {(5, 0), (5, 1), (5, 3)}
+    pending.add(5, 0, 4)
+    pending.add(6, 0)
+    pending.mark(4)
+    for each in pending.marked.values():
+        each.tries = 1
+    assert pending.receipted(Receipt(5, 7, 0, ((1, 1),)), flying) == ([(5, 1)], [])
+    assert flying == {(5, 0), (5, 3)}
+    for tries in range(1, POISON_TRIES + 2):
+        for each in pending.marked.values():
+            each.tries = tries
+        assert pending.receipted(Receipt(6, 7, 9), flying) == ([], [])
+        poison = [(5, 0)] if tries > POISON_TRIES else []
+        for found in (poison, []):
+            assert pending.receipted(Receipt(5, 7, 0, ((1, 1),)), flying) == ([], found)
+    assert list(pending.marked) == [(5, 0), (5, 2), (5, 3)]
+    pending.void()
+    assert pending.receipted(Receipt(5, 7, 2, ((3, 3),)), flying) == ([(5, 0), (5, 3)], [])
+    assert list(pending) == [(5, 2), (6, 0)]
 
 
 def test_no_more_frames_are_marked_as_sent_than_may_have_to_be_sent_again() -> None:
