@@ -41,7 +41,7 @@ class LastFlush:
             self.others.remove(seq)
             self.contested.add(seq)  # what comes again of the other flush is a repeat
             return True
-        if seq <= self.flush.after or self.flush.agrees(flush) or seq in self.contested | self.others:
+        if seq <= self.flush.after or self.flush.agrees(flush) or seq in self.contested or seq in self.others:
             return False
         if len(self.contested) >= MOST_CONTESTED:
             return False
