@@ -198,6 +198,25 @@ def test_a_group_whose_only_leaf_left_and_is_back_is_never_over(frame_bytes: int
     assert all(kept[each].member("m").leaves == {each.node: Leaf(each.node, 3, 2)} for each in groups)
 
 
+@pytest.mark.parametrize("frame_bytes", [250, 333, 600])
+def test_a_group_whose_only_leaf_left_by_two_lines_is_not_over_between_their_reports(frame_bytes: int) -> None:
+    """protocol 1.5 (seed 67000): the root forgot which reports had come, and awaited one of them for ever."""
+    groups = [group(n) for n in range(20)]
+    pair = Pair(frame_bytes, groups)
+    kept = pair.parent.children.memberships
+    pair.hear(pair.box.put(Step(tuple(GroupStep(each, None, leaves=(Leaf(each.node, 3, 1),)) for each in groups))))
+    for each in groups:
+        kept[each].moves.left[each.node] = [2]
+    steps = []
+    for each in groups:
+        left = ((Leaf(each.node, 1), Leaf(each.node, 2, 1)), (Leaf(each.node, 3, 1), Leaf(each.node, 4, 3)))
+        steps.append(GroupStep(each, T0, exceptions=(), promised_us=T0, left=left))
+    for frame in pair.box.put(Step(tuple(steps))):
+        pair.hear([frame])
+        assert not [each for each in groups if kept[each].gone]
+    assert all(kept[each].moves.transit[each.node].keys() == {3} for each in groups)
+
+
 @pytest.mark.parametrize("most", [1, 7, MOST_SECTIONS])
 def test_a_step_of_many_sections_takes_as_many_frames_as_the_bound_needs(most: int) -> None:
     """protocol 2.1: also rows of a plan with the shortest row that there is."""

@@ -81,12 +81,7 @@ def pages(
     for each in step.groups:
         number = numbers[each.group]
         own = registers.get(number, ())
-        stay = {leaf.node: Members(number, (leaf,)) for leaf in each.stay}
-        for listed, leaf in each.left:
-            left = [] if listed is None else [Members(number, (listed,))]
-            left.append(Members(number, (leaf,), (leaf.node,)))
-            # in the same frame, because a frame that drops the last leaf of a group ends the group
-            left += [stay[leaf.node]] if leaf.node in stay else []
+        for left in _reports(each, number):
             page(len(left) * LEFT_BYTES).members += left
         # exceptions end no earlier than the last dropped leaf, because until then these leaves are behind (2.3)
         whole, changes = each.exceptions, ExceptionChanges((), (), ())
@@ -122,6 +117,24 @@ def pages(
             after = page(GROUP_BYTES + _names_bytes(ended))
             after.parts[number] = replace(after.part(number), ended=ended)
     return out
+
+
+def _reports(step: GroupStep, number: int) -> list[list[Members]]:
+    """The reports of leaves that left, each with what one frame must hold.
+
+    A frame that drops the last leaf of a group ends the group. So it lists a leaf again that stays, or of which another
+    report follows.
+    """
+    behind, out = {leaf.node: leaf for leaf in step.stay}, list[list[Members]]()
+    for listed, leaf in reversed(step.left):
+        report = [Members(number, (leaf,), (leaf.node,))]
+        if leaf.node in behind:
+            report.append(Members(number, (behind[leaf.node],)))
+        if listed is not None:
+            report.insert(0, Members(number, (listed,)))
+            behind[leaf.node] = listed
+        out.append(report)
+    return out[::-1]
 
 
 def turn(known: Sequence[T], frame_bytes: int, now_us: int, interval_us: int) -> tuple[T, ...]:
