@@ -150,6 +150,20 @@ def test_what_waits_with_no_time_before_the_record_is_no_life_before_until_birth
     assert lost([*before, rows(again, 69, upto=70)]) == [(0, 9 * S)]
 
 
+def test_what_came_after_the_first_birth_may_be_of_an_epoch_that_follows_whatever_its_times() -> None:
+    """Found by seed 75099 of the simulation: a broker had kept readings of QoS 1 from long before the beginning."""
+    (new,) = lives(1)
+    first: list[Frame | Heartbeat] = [*begins(new), began(new)]
+    second = [new.birth(), rows(new, 0, upto=15)]
+    assert lost([*first[:2], second[1], first[2]]) == []
+    assert lost([*first[:2], second[1], first[2], *second, Heartbeat(new.outbox.epoch, 1, ())]) == []
+    old, again = lives(2)
+    old.birth()
+    late: list[Frame | Heartbeat] = [*begins(again), rows(old, 0, upto=5), began(again), rows(again, 10, upto=15)]
+    assert lost(late) == []
+    assert lost([*late, Heartbeat(again.outbox.epoch, 2, ())]) == [(0, 9 * S)]
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_of_that(restarts: int) -> None:
     old, new = lives(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from edge_agent.algebra.frame import BEGAN, LATEST_US, NEVER_US, Frame, Gap
@@ -50,10 +51,10 @@ class EarlierLives:
         now, and its frames for this one come in any order. Then its `leave` decides too, or the time that births need
         to come again, because a node that sends frames all the time sends no heartbeat.
 
-        A waiting frame without a time, or with none before the times of the record, may also be of a later epoch of
-        this life, ahead of its birth: it counts when a heartbeat shows that the node still sends in an epoch whose
-        birth is here; one with a time also with the `leave`, or when the node has promised so much that no birth is
-        overtaken.
+        A waiting frame without a time, or with none before the times of the record, or of an epoch that was first heard
+        after the present one, may also be of a later epoch of this life, ahead of its birth: it counts when a heartbeat
+        shows that the node still sends in an epoch whose birth is here; one with a time also with the `leave`, or when
+        the node has promised so much that no birth is overtaken.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
@@ -61,6 +62,8 @@ class EarlierLives:
         lines = self._inbox.lines_of(node)
         strangers, own = _strangers(lines, frame.epoch), lines.get(frame.epoch)
         first_us, untimed = _first_us(strangers), _untimed(strangers)
+        came_before = {id(each) for each in takewhile(lambda each: each is not own, lines.values())}
+        before_us = _first_us(each for each in strangers if id(each) in came_before)
         first = own is not None and own.predecessor is None and not own.copied
         here = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
         known = here and (node in self._spoke or frame.leave is not None or self._waited(node, received_us))
@@ -69,7 +72,7 @@ class EarlierLives:
             new = first or member is None or member.frontier_us == NEVER_US
             if not new:
                 continue
-            if (first_us < start_us and known) or (first_us < end_us and member is None):
+            if (before_us < start_us and known) or (first_us < end_us and member is None):
                 yield loss_records.of_past(group, (node,), end_us - 1)
             elif member is not None and (first_us < end_us or untimed):
                 member.began_us = end_us
