@@ -227,6 +227,28 @@ def below(frame: Frame, epoch: int) -> Frame:
     return replace(frame, members=tuple(listed))
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_leaves_of_a_lost_journal_are_expected_before_the_new_one_says_what_they_serve(listed: bool) -> None:
+    """protocol 3.7 (a tree of real processes): rows of the other region were complete without them.
+
+    listed: the new journal has listed the leaf, and the ranges follow in the next frame.
+    """
+    tree, other = Tree(), Sender("b", QUERY, leaves=("z",))
+    old, new = Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, 0, upto=10), now=10)
+    tree.hear(other.birth(), rows(other, 0, upto=10), now=10, node="b")
+    assert tree.found[0] == (2, True)
+    birth = lost(new)
+    birth = replace(birth, members=tuple(replace(each, serving=()) for each in birth.members if listed and each.leaves))
+    tree.hear(birth, now=12)
+    tree.hear(rows(other, 10, upto=20), now=20, node="b")
+    tree.hear(rows(other, 20, upto=90), now=90, node="b")  # the other one is left out by now
+    assert tree.found[10] == (1, False)
+    ((_, root),) = tree.root.decider.parent.children.memberships.items()
+    assert not root.begins()
+
+
 @pytest.mark.parametrize("reason", [JOURNAL_LOST, BEGAN])
 def test_what_an_older_line_said_of_its_past_is_not_passed_on_as_said_by_the_present_one(reason: str) -> None:
     """protocol 1.2, 3.7: the tier above would take what the leaf reads again for readings that nobody has."""

@@ -95,3 +95,23 @@ def test_a_leaf_on_its_way_has_ended_a_query_though_nobody_else_serves_it() -> N
     member = Member()
     member.change(Members(0, (Leaf("b", 1),), (), (Serving("p", 1, end_until_us=3),)))
     assert agreement.ends([member], [way]) == {}
+
+
+def test_a_leaf_of_a_lost_journal_serves_what_is_stated_once_it_is_back() -> None:
+    """protocol 3.7: until then it may serve all that the journal had stated, also if another member lists it too."""
+    p, q = KEYS[:2]
+    leaf = Leaf("x", 1, 7)
+    region, other, third = Member(), Member(), Member()
+    for member, leaves in ((region, (leaf,)), (other, (Leaf("y", 1),))):
+        member.change(Members(0, leaves, (), (Serving(*p), Serving(*q))))
+    third.change(Members(0, (leaf,)))
+    agreement = ServingAgreement.restore(0, AgreementState({}, {p: None, q: None}))
+    members = [region, other, third]
+    assert agreement.begins(members) == {}
+    region.lose("region", 0)
+    region.begin(anew=True)
+    assert agreement.begins(members) == agreement.begins(members[:2]) == {}
+    region.change(Members(0, (leaf,), (), (Serving(*p),)))
+    assert agreement.begins(members) == {}
+    region.promise(10, 10)
+    assert agreement.begins(members) == {q: {"x": LATEST_US}}

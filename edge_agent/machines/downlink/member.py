@@ -69,7 +69,9 @@ class Member:
         self.ahead = frontier_us > received_us + AHEAD_US
         if not self.ahead:
             self.frontier_us = frontier_us
-            self.unlisted = {leaf: listed for leaf, listed in self.unlisted.items() if not listed}
+            if any(self.unlisted.values()):
+                self.unlisted = {leaf: listed for leaf, listed in self.unlisted.items() if not listed}
+                self.version = object()
 
     def beat(self, frontier_us: int, received_us: int) -> None:
         """Take the frontier of a heartbeat. Heartbeats may arrive in another order, so a lower one is ignored."""

@@ -210,14 +210,15 @@ def _versions(members: Iterable[Member]) -> list[object]:
 def _later(key: QueryKey, agreed_us: int, every: Sequence[Member], moved: Set[str]) -> dict[str, int]:
     """Leaf -> start of a query, for leaves that members list and that begin after the agreed start.
 
-    moved: leaves that several members may list.
+    moved: leaves that several members may list. A leaf that is not back after a lost journal serves what it did (3.7):
+    the new journal states ranges for it once it has listed it.
     """
     later: dict[str, int] = {}
     for member in every:
         serving = member.serving.get(key)
         own_us = member.former.get(key, LATEST_US) if serving is None else serving.from_us
         if own_us > agreed_us:
-            later.update(dict.fromkeys(member.leaves, own_us))
+            later.update(dict.fromkeys(member.leaves.keys() - member.unlisted.keys(), own_us))
         least_us = max(own_us, agreed_us)
         own = member.begins.get(key, {})
         later.update((leaf, us) for leaf, us in own.items() if us > least_us and leaf in member.leaves)
@@ -230,6 +231,8 @@ def _later(key: QueryKey, agreed_us: int, every: Sequence[Member], moved: Set[st
 
 def _start_us(member: Member, key: QueryKey, leaf: str) -> int:
     """The start from which a leaf of a member serves a query; LATEST_US: never."""
+    if leaf in member.unlisted:
+        return NEVER_US
     serving = member.serving.get(key)
     own_us = member.former.get(key, LATEST_US) if serving is None else serving.from_us
     return max(own_us, member.begins.get(key, {}).get(leaf, own_us))
