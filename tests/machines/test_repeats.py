@@ -103,6 +103,39 @@ def test_three_lines_count_each_for_its_own_time() -> None:
     assert tree.counts() == {0: 2, 5: 1, 10: 2, 15: 1, 20: 2, 25: 1}, "late readings of each line, in its own time only"
 
 
+@pytest.mark.parametrize(("said", "began"), [("before", False), ("before", True), ("after", False)])
+def test_what_a_gateway_sent_to_a_lost_journal_is_not_read_again_below_it(said: str, *, began: bool) -> None:
+    """protocol 1.2, 3.7 (seed 69300): the tiers above may have it, and hear that the leaf knows its past.
+
+    said: whether the gateway's record of that journal comes before its new birth; else the tiers above see that the
+    leaf lost its spool. began: its sensors cannot be read again, so that nothing is a repeat.
+    """
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    sent = Gap((QUERY.group,), 0, 10 * S, -1, ("a",), JOURNAL_LOST)
+    first, record = old.birth(), *old.outbox.put(Step(gaps=(sent,)))
+    birth = lost(new, first.epoch)
+    tree.hear(first, *((record, birth) if said == "before" else (birth, record)), now=11)
+    if began:
+        tree.hear(*new.outbox.put(Step(gaps=(replace(sent, start_us=2 * S, end_us=3 * S, reason=BEGAN),))), now=12)
+    tree.hear(rows(new, 0, 5, 10, upto=15), now=15)
+    cut = said == "before" and not began
+    assert tree.counts() == ({10: 1} if cut else {0: 1, 5: 1, 10: 1})
+    assert not tree.found.get(0, (0, False))[1]
+    again = [gap for _, gap in tree.root.decider.gaps if gap.reason == READ_AGAIN]
+    assert bool(again) == cut
+
+
+def test_what_a_leaf_sent_to_a_lost_journal_does_not_divide_the_lines_of_its_merger() -> None:
+    """protocol 1.2: the merger sent on nothing up to there, or this parent has it and its rows say how far it came."""
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    sent = Gap((QUERY.group,), 0, 10 * S, -1, ("x",), JOURNAL_LOST)
+    tree.hear(old.birth(), *old.outbox.put(Step(gaps=(sent,))), rows(old, 0, upto=5), now=10)
+    tree.hear(below(lost(new), 2), rows(new, 0, 5, 10, upto=15), now=15)
+    assert tree.counts() == {0: 1, 5: 1, 10: 1}
+
+
 @pytest.mark.parametrize("heard", [False, True])
 def test_of_however_many_older_lines_each_counts_for_its_own_time_only(heard: bool) -> None:
     """A gateway that starts again and again with damaged slots. heard: whether its parent hears the lines in between.

@@ -37,7 +37,7 @@ class Member:
     # leaf in `reached` that is not back yet -> whether it is listed again, but without a new promise (3.7)
     unlisted: dict[str, bool] = field(default_factory=dict)
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
-    reach_us: int = NEVER_US  # the latest end of its rows
+    reach_us: int = NEVER_US  # the latest end of its rows, and of what a gateway had sent to a lost journal (3.7)
     again_us: int = NEVER_US  # rows that begin before this may repeat rows of a line that the child has forgotten (1.3)
     since_us: int = NEVER_US  # rows of the present line count from here on; see repeats.py
     older: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch of an older line -> range of counted rows

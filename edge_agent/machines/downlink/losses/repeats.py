@@ -48,7 +48,8 @@ def take_pasts(node: str, gaps: Iterable[Gap], of: Memberships) -> None:
     A leaf that knows its past declares what a lost journal had of it before it sends rows, and a gateway that cannot
     read again reports when it began to listen (3.1, 3.7). A record by the tier that lost sight of a leaf says that the
     leaf may read again, and that tier knows which of its rows are repeats. If it loses its journal, nobody does: what
-    the leaf says then is of its new life only.
+    the leaf says then is of its new life only. What a gateway itself had sent to a lost journal counts as its rows
+    here, because the tiers above may have it: behind them it may read again.
     """
     for gap in gaps:
         knows = gap.reason in (JOURNAL_LOST, BEGAN) and not gap.detail
@@ -58,8 +59,11 @@ def take_pasts(node: str, gaps: Iterable[Gap], of: Memberships) -> None:
                     continue
                 if not knows:  # of a leaf in `unsaid` its next listing decides
                     member.anew |= (member.leaves.keys() & gap.nodes) - {node} - member.unsaid.keys()
-                elif member.unsaid or member.anew:
+                    continue
+                if member.unsaid or member.anew:
                     _knows_its_past(member, gap.nodes)
+                if gap.reason == JOURNAL_LOST and node in member.leaves:
+                    member.reach_us = max(member.reach_us, gap.end_us)  # only this parent can tell what it reads again
 
 
 def began_below(effect: Effect, changes: MemberChanges, of: Memberships) -> Iterator[Gap]:
