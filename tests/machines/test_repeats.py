@@ -89,6 +89,49 @@ def test_an_older_line_that_nobody_had_heard_is_left_to_the_newer_one(birth_firs
     assert tree.found[20] == (1, True), "the older birth begins no line"
 
 
+def bare(birth: Frame) -> Frame:
+    """A birth before its node knows a group: it lists no leaf, and promises nothing."""
+    return replace(birth, members=(), groups=())
+
+
+@pytest.mark.parametrize("listed", ["with the rows", "behind the rows", "in a lost frame"])
+def test_rows_that_come_before_their_leaves_are_known_here_are_not_repeated_by_a_copy(listed: str) -> None:
+    """protocol 1.3 (seeds 66412, 70823): a merger's first rows come with its first leaf, or without it.
+
+    The copy begins after the birth, lists the same leaf and sends the same rows.
+    """
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x",)), Sender("a", QUERY, leaves=("x",))
+    new.outbox.random.seed(2)
+    birth, nothing, lists = old.birth(), old.lose(0, 0), old.lose(0, 0)
+    sent = old.send((0, 5 * S, "", 1.0))
+    if listed == "with the rows":
+        frames = [lists, replace(sent, members=birth.members)]
+    elif listed == "behind the rows":
+        frames = [lists, sent, replace(old.lose(0, 0), members=birth.members)]
+    else:
+        frames = [sent]  # it waits, and is taken when the birth of the copy ends its line
+    tree.hear(bare(birth), nothing, *frames, now=6)
+    copy = new.birth()
+    assert copy.birth is not None
+    begun = replace(bare(copy), birth=replace(copy.birth, predecessor=(birth.epoch, 0)))
+    tree.hear(begun, now=7)
+    tree.hear(begun, replace(rows(new, 0, upto=5), members=copy.members), rows(new, 5, upto=10), now=100)
+    tree.hear(rows(new, 10, upto=15), now=101)
+    assert tree.counts() == {0: 1, 5: 1, 10: 1}
+
+
+def test_rows_of_a_gateway_that_come_before_it_is_listed_are_not_repeated_by_its_next_line() -> None:
+    """protocol 1.2 (seed 70823): its birth was damaged, so the next one of the same spool lists it."""
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    birth = old.birth()
+    tree.hear(bare(birth), old.send((0, 5 * S, "", 1.0)), now=6)
+    tree.hear(replace(old.send((5 * S, 10 * S, "", 1.0)), members=birth.members), now=11)
+    tree.hear(lost(new), rows(new, 0, 5, 10, upto=15), now=16)
+    tree.hear(rows(new, 15, upto=20), now=21)
+    assert tree.counts() == {0: 1, 5: 1, 10: 1, 15: 1}
+
+
 def test_three_lines_count_each_for_its_own_time() -> None:
     tree, lines = Tree(), [Sender("a", QUERY) for _ in range(3)]
     for seed, line in enumerate(lines):

@@ -174,9 +174,7 @@ class LostPasts:
         for group, change in changes:
             listed.setdefault(group, set()).update(leaf.node for leaf in change.leaves)
         for group, part in parts:
-            member = self._children.membership(group).members.get(effect.node)
-            if member is None:
-                continue
+            member = self._children.membership(group).member(effect.node)  # its rows may come ahead of its leaves
             for section in (*part.sections, *part.late):
                 end_us = section.end_us
                 member.reach_us = max(member.reach_us, end_us)
