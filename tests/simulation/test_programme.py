@@ -346,3 +346,9 @@ def test_a_lost_birth_of_a_life_before_does_not_replace_the_line_of_a_region_tha
     """protocol 1.2, 3.2: its later frames waited for ever at the root, and rows without them were complete."""
     on = {"clock.skew", "clock.step", "disk.full", "disk.wiped", "landing.cut", "link.down", "process.crash"}
     assert programme.run(64039, on, Shape(tiers=4, gateways=2, seconds=24)).wrong == ()
+
+
+def test_a_gateway_that_loses_its_spool_behind_what_it_says_of_a_lost_journal_counts_once() -> None:
+    """protocol 1.2, 3.7: it had promised its region nothing since, so nothing that it read again was a repeat there."""
+    on = {"clock.step", "disk.flip_frame", "disk.flip_slot", "frames.step", "process.crash"}
+    assert programme.run(69300, on, Shape(tiers=4, gateways=3, seconds=24)).wrong == ()
