@@ -164,6 +164,16 @@ def test_what_came_after_the_first_birth_may_be_of_an_epoch_that_follows_whateve
     assert lost([*late, Heartbeat(again.outbox.epoch, 2, ())]) == [(0, 9 * S)]
 
 
+def test_each_group_of_a_record_is_judged_for_itself() -> None:
+    """A second record of the same frame took the end of the first one for the time of what waits."""
+    (new,) = lives(1)
+    first: list[Frame | Heartbeat] = [*begins(new)]
+    gap = Gap((QUERY.group,), 8 * S, 9 * S, -1, ("a",), BEGAN)
+    (frame,) = new.outbox.put(Step(gaps=(gap, replace(gap, start_us=7 * S))))
+    new.birth()
+    assert lost([*first, rows(new, 0, upto=15), frame]) == []
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_of_that(restarts: int) -> None:
     old, new = lives(2)

@@ -76,8 +76,8 @@ class EarlierLives:
                 yield loss_records.of_past(group, (node,), end_us - 1)
             elif member is not None and (first_us < end_us or untimed):
                 member.began_us = end_us
-                since_us, before_us = self._undecided.get(node, (received_us, NEVER_US))
-                self._undecided[node] = Undecided(since_us, max(end_us, before_us))
+                since_us, began_us = self._undecided.get(node, (received_us, NEVER_US))
+                self._undecided[node] = Undecided(since_us, max(end_us, began_us))
         if node not in self._undecided or untimed or not known:
             return
         promised_us = max((part.frontier_us or NEVER_US for part in frame.groups), default=NEVER_US)
