@@ -195,6 +195,15 @@ def test_a_waiting_frame_without_a_time_counts_when_the_node_still_speaks_in_the
     assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [(0, 9 * S)]
 
 
+def test_a_waiting_frame_without_a_time_counts_with_a_heartbeat_only_however_much_is_promised() -> None:
+    """protocol 1.2: the birth of its epoch may still be under way."""
+    old, new = lives(2)
+    old.birth()
+    frames: list[Frame | Heartbeat] = [members(old), *begins(new), began(new), rows(new, 10, upto=90)]
+    assert lost(frames) == []
+    assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [(0, 9 * S)]
+
+
 def test_a_frame_without_a_time_of_an_epoch_that_follows_is_no_life_before() -> None:
     """It waits for the first frame of its birth; the node speaks in its epoch."""
     (new,) = lives(1)

@@ -221,10 +221,11 @@ def test_a_leaf_that_comes_with_a_merger_from_the_retired_region_had_its_own_exc
 def test_a_region_that_is_retired_no_longer_and_returns_is_awaited_again() -> None:
     """protocol 1.5: configuration alone says who is retired."""
     parent = ChildFrames(JOURNAL, 60 * S)
-    old, new = retired_region(parent, Leaf("g", 5))
+    old, new = retired_region(parent, Leaf("g", 5), Leaf("k", 5))  # k does not return
     parent.children.retired.clear()
     for frame in (*old.outbox.restate(), old.birth(), lists(old, Leaf("g", 5))):
         parent.take("old", frame, NOW)
+    assert parent.children.retired_leaves.of[QUERY.group].keys() == {"k"}
     (applied,) = parent.take("new", lists(new, Leaf("g", 9, 5)), NOW)
     assert applied.losses == ()
     assert parent.children.memberships[QUERY.group].moves.missing(Leaf("g", 9, 5))

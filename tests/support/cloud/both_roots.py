@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Place = TypeVar("Place")
+JOURNAL = 4_711
 Sent = tuple[File, int]  # a landing file and the journal of its lander
 
 
@@ -33,12 +34,16 @@ class CrashedError(Exception):
 
 
 def sent(fleets: Iterable[Fleet], batches: int, random: Random) -> list[list[Sent]]:
-    """What the landers of all fleets wrote, in the order of time, as micro-batches."""
+    """What the landers of all fleets wrote, in the order of time, as micro-batches.
+
+    They have one journal, as one root reads the files of all: it takes another journal for that of a lost folder.
+    """
     files: list[Any] = []
     for fleet in fleets:
-        assert fleet.run() == []
         root = fleet.world.hosts["root"]
         assert isinstance(root, RootHost)
+        root.take_journal(JOURNAL)
+        assert fleet.run() == []
         files += [((at_us, tuple(objects)), root.journal) for at_us, objects in root.files]
     files.sort(key=lambda file: file[0][0])
     return grouped(files, batches, random)  # type: ignore[return-value]

@@ -47,6 +47,11 @@ class RootHost:
         self.rows: list[Any] = []
         self.revised: dict[str, list[int]] = {}  # query -> times of the batches in which rows of it were revised
 
+    def take_journal(self, journal: int) -> None:
+        """Begin with this journal. Called before the world runs."""
+        self.journal, self.root = journal, self._build(journal)
+        self.start(0)
+
     @property
     def files(self) -> list[tuple[int, tuple[Record, ...]]]:
         """Landing files with their messages decoded."""
