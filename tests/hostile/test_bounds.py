@@ -110,7 +110,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_heard_us": OWN_ID,
     },
     LostPasts: {"_forgetful": OWN_ID, "_rebuilt": OWN_ID},
-    EarlierLives: {"_undecided": OWN_ID, "_spoke": OWN_ID, "_found": COMMIT},
+    EarlierLives: {"_undecided": OWN_ID, "_spoke": OWN_ID, "_asked": OWN_ID, "_found": COMMIT},
     GroupMembership: {"members": OWN_ID, "_mergers": OWN_ID, "_history": "a grace time"},
     Member: {
         "leaves": "room.MOST_LEAVES, refused frames in `refused`",

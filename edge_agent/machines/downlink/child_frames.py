@@ -112,7 +112,7 @@ class ChildFrames:
             self._beats[node] = (message, received_us)
             self.inbox.spoke(node, message.epoch, received_us)
             self._beat(node, received_us)
-            self.lives.heard(node, message.epoch, self.children.memberships)
+            self.lives.heard(node, message, self.children.memberships)
             out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         else:
             refused = self.inbox.refused

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import takewhile
 from typing import Final, NamedTuple
 
-from edge_agent.algebra.frame import BEGAN, LATEST_US, NEVER_US, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, LATEST_US, NEVER_US, Frame, Gap, Heartbeat
 from edge_agent.algebra.gap_scope import has_times
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
@@ -35,6 +34,7 @@ class EarlierLives:
         self._inbox = inbox
         self._undecided: dict[str, Undecided] = {}  # node whose Member.began_us is set in some group
         self._spoke: set[str] = set()  # nodes that have sent this process a heartbeat
+        self._asked: dict[str, tuple[int, frozenset[int]]] = {}  # node -> its last question, and what waited before it
         self._found: list[tuple[str, Gap]] = []
 
     def losses(
@@ -52,9 +52,10 @@ class EarlierLives:
         to come again, because a node that sends frames all the time sends no heartbeat.
 
         A waiting frame without a time, or with none before the times of the record, or of an epoch that was first heard
-        after the present one, may also be of a later epoch of this life, ahead of its birth: it counts when a heartbeat
-        shows that the node still sends in an epoch whose birth is here; one with a time also with the `leave`, or when
-        the node has promised so much that no birth is overtaken.
+        after the question for the journal (no frame is published before its answer, 3.7), may also be of a later epoch
+        of this life, ahead of its birth: it counts when a heartbeat shows that the node still sends in an epoch whose
+        birth is here; one with a time also with the `leave`, or when the node has promised so much that no birth is
+        overtaken.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
@@ -62,7 +63,8 @@ class EarlierLives:
         lines = self._inbox.lines_of(node)
         strangers, own = _strangers(lines, frame.epoch), lines.get(frame.epoch)
         first_us, untimed = _first_us(strangers), _untimed(strangers)
-        came_before = {id(each) for each in takewhile(lambda each: each is not own, lines.values())}
+        _, waited = self._asked.get(node, (0, frozenset[int]()))
+        came_before = {id(lines[epoch]) for epoch in waited if epoch in lines}
         before_us = _first_us(each for each in strangers if id(each) in came_before)
         first = own is not None and own.predecessor is None and not own.copied
         here = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
@@ -93,9 +95,12 @@ class EarlierLives:
         self._undecided[node] = undecided._replace(since_us=since_us)
         return received_us - since_us >= WAIT_US
 
-    def heard(self, node: str, epoch: int, memberships: Memberships) -> None:
-        """Take the epoch of a heartbeat. If its birth is here, decide whether waiting frames are of an earlier life."""
+    def heard(self, node: str, beat: Heartbeat, memberships: Memberships) -> None:
+        """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life."""
+        epoch = beat.epoch
         self._spoke.add(node)
+        if beat.last_seq < 0 and self._asked.get(node, (-1,))[0] != epoch:  # a question, which may come again
+            self._asked[node] = epoch, frozenset(self._inbox.lines_of(node))
         if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
             strangers = _strangers(lines, epoch)
             first_us = NEVER_US if _untimed(strangers) else _first_us(strangers)
