@@ -277,11 +277,12 @@ def test_what_waits_of_a_life_before_is_declared_also_if_its_parent_was_started_
 def test_old_frames_of_a_gateway_that_does_not_speak_here_are_no_life_before_in_any_order() -> None:
     """Found by seed 55036: its clock had stepped back, it had moved on, and its parent was started."""
     (new,) = lives(1)
-    first = [new.birth(), began(new)]
-    second = [new.birth(), rows(new, 0, upto=15)]
-    third = [new.birth(), rows(new, 15, upto=20), leaving(new)]
+    first = [new.birth(), began(new), rows(new, 10, upto=80)]  # which is much more than the beginning
+    second = [new.birth(), rows(new, 0, upto=85)]
+    third = [new.birth(), rows(new, 85, upto=90), leaving(new)]
     frames = [second[1], *third[1:], *first, second[0], third[0]]
     assert [lost(frames[:count]) for count in range(len(frames) + 1)] == [[]] * (len(frames) + 1)
+    assert lost([second[1], *first]) == []
 
 
 def test_what_waits_of_a_life_before_is_declared_when_a_gateway_that_has_not_spoken_here_leaves() -> None:
