@@ -63,9 +63,9 @@ from edge_agent.machines.uplink.step import (
     halves_of_plans,
     only_leaves,
     only_rows,
-    promises_of,
     with_leaving,
     without_promise,
+    without_rows_and_leaves,
 )
 
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
@@ -390,7 +390,7 @@ class Node(Parents):
                 waiting += reversed(halves(part))
             else:
                 yield part
-        yield promises_of(step)
+        yield without_rows_and_leaves(step)
 
     def _too_many_hints(self, step: Step) -> frozenset[Group]:
         """Session groups whose frontier must not advance, because the step has more registers than an epoch numbers."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Birth, Frame, Heartbeat
+from edge_agent.algebra.frame import Birth, Frame, Heartbeat, Leaf
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
@@ -22,7 +22,7 @@ from edge_agent.machines.events import Arrived, BadFrame, Beat, Configured, Dama
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.uplink.step import Step
+from edge_agent.machines.uplink.step import GroupStep, Step, only_leaves, without_rows_and_leaves
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire.frames import decode, encode
@@ -374,3 +374,13 @@ def test_each_frame_of_a_long_birth_is_counted_once_and_lets_nothing_else_be_loo
         assert inbox.take("a", Frame(1, seq)) == []
     assert (len(counted), looks) == (499, [])
     assert len(inbox.take("a", Frame(1, 499))) == 500
+
+
+def test_an_entry_that_was_replaced_is_listed_ahead_of_the_newer_one_where_a_step_takes_several_epochs() -> None:
+    """protocol 1.5, 2.4: behind it, the parent would take the older entry for the one in force."""
+    older, newer = Leaf("g", 1), Leaf("g", 3, 2)
+    step = Step((GroupStep(SUMS.group, T0, leaves=(newer,), skipped=(older,)),))
+    (listing,) = only_leaves(step).groups
+    assert (listing.skipped, listing.leaves) == ((older,), (newer,))
+    (rest,) = without_rows_and_leaves(step).groups
+    assert (rest.skipped, rest.leaves, rest.frontier_us) == ((), (), T0)

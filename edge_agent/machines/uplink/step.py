@@ -104,7 +104,13 @@ def only_leaves(step: Step) -> Step:
     """A step with only the leaves it lists, for frames before their rows; new ones stay exceptions after it (2.3)."""
     return Step(
         tuple(
-            GroupStep(each.group, leaves=each.leaves, exceptions=each.excepted or None, excepted=each.excepted)
+            GroupStep(
+                each.group,
+                leaves=each.leaves,
+                exceptions=each.excepted or None,
+                excepted=each.excepted,
+                skipped=each.skipped,
+            )
             for each in step.groups
             if each.leaves
         )
@@ -116,9 +122,9 @@ def only_rows(step: Step) -> Step:
     return Step(tuple(GroupStep(group.group, rows=group.rows) for group in step.groups if group.rows))
 
 
-def promises_of(step: Step) -> Step:
+def without_rows_and_leaves(step: Step) -> Step:
     """The step without its rows and the leaves it lists."""
-    return replace(step, groups=tuple(replace(group, rows=(), leaves=()) for group in step.groups))
+    return replace(step, groups=tuple(replace(group, rows=(), leaves=(), skipped=()) for group in step.groups))
 
 
 def with_leaving(birth: Step, step: Step) -> Step:
