@@ -50,12 +50,11 @@ class Moves:
     def listed(self, leaf: Leaf, before: Leaf | None, member: str, members: Mapping[str, Member]) -> None:
         """Note that a member lists a leaf, which ends its transit unless the entry is of an older line.
 
-        before: the entry that this entry replaces; None: none. If a moved leaf has begun another epoch at the same
-        member, its former entry has ended. If a merger lists an entry of another line below it, the former entry ends
-        only by a report.
+        before: the entry that this entry replaces; None: none. If a leaf has moved away and is back, its former entry
+        has ended. If it only began another epoch, no entry can name the former one, and nothing is noted: a leaf may
+        start often while a merger above it moves. If a merger lists another line, the former ends only by a report.
         """
-        same = before is not None and (leaf.node == member or leaf.before_move == before.before_move)
-        if leaf.before_move is not None and before is not None and same and before.epoch != leaf.epoch:
+        if before is not None and leaf.node == member and leaf.before_move not in (None, before.before_move):
             self._has_left(leaf.node, before.epoch)
         if leaf.before_move is not None and leaf.before_move in self.left.get(leaf.node, ()):
             self._has_left(leaf.node, leaf.before_move)  # moves it to the end, because the oldest are dropped
