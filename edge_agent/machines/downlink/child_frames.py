@@ -349,8 +349,8 @@ class ChildFrames:
         if frame.define is not None:
             try:
                 self._learn(key, frame)
-            except WireError:
-                return True  # `_apply` will refuse the frame for this
+            except WireError:  # `_apply` will refuse the frame, unless one of an older line may still come before it
+                return not (self.inbox.epochs[key].lost and self._dictionary(key).lacks_before(frame.define))
         if self._knows(key, frame):
             return True
         if not ahead.learn(self._dictionary(key)):
