@@ -114,3 +114,28 @@ def test_what_was_in_a_lost_frame_is_declared_for_later_times_than_those_of_the_
     ((start_us, end_us),) = ((gap.start_us, gap.end_us) for _, gap in root.decider.gaps)
     assert start_us <= 107 * S
     assert end_us == (387 if behind else 117) * S + 1  # 387: five minutes after its time
+
+
+@pytest.mark.parametrize(("behind", "more"), [(0, 0), (30, 1), (400, 0)])
+@pytest.mark.parametrize("way", ["damaged at the child", "deleted at the child"])
+def test_that_the_clock_of_the_parent_is_behind_may_show_behind_the_lost_frame_only(
+    way: str, behind: int, more: int
+) -> None:
+    """protocol 3.6, 4.3: the promise before it was below the parent's time. A clock is 5 minutes behind at most."""
+    child, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
+    root.take("a", child.birth(), (500 - behind) * S)
+    root.take("a", child.send((55 * S, 60 * S, "", 1.0), frontier_us=60 * S), (500 - behind) * S)
+    lost = child.send((505 * S, 510 * S, "", 1.0), frontier_us=510 * S)
+    damaged = replace(lost, define=None, groups=(), gaps=(Gap((QUERY.group,), 0, 0, -1, ("a",), DAMAGED),))
+    if way == "damaged at the child":
+        damaged = replace(damaged, gaps=(replace(damaged.gaps[0], nodes=()),))
+    gone = BadFrame(lost.epoch, lost.seq, LET_GO, b"", run=1)
+    root.take("a", damaged if way == "damaged at the child" else gone, (510 - behind) * S)
+    root.decider.restore(root.decider.snapshot(lambda f: f), lambda f: f)
+    for upto in (515, 520):
+        root.take("a", child.send(((upto - 5) * S, upto * S, "", 1.0), frontier_us=upto * S), (upto - behind) * S)
+    root.step((520 - behind) * S)
+    ends = [(gap.start_us, gap.end_us) for _, gap in root.decider.gaps]
+    until_us = (510 - behind) * S + 1
+    assert [end_us for _, end_us in ends] == [until_us, until_us + 300 * S][: 1 + more]
+    assert all(start_us == until_us for start_us, _ in ends[1:])

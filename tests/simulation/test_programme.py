@@ -336,6 +336,12 @@ def test_what_a_region_whose_clock_has_stepped_back_loses_is_declared_until_the_
     assert programme.run(60488, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
 
 
+def test_what_a_gateway_lost_is_declared_though_its_region_had_listed_it_only_behind_its_new_birth() -> None:
+    """protocol 1.2: both had lost their spools, and the list came behind the birth of the region's new line."""
+    on = {"clock.step", "disk.flip_slot", "disk.wiped", "network.drop", "process.crash", "source.tokens"}
+    assert programme.run(60488, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
+
+
 def test_a_gateway_and_its_region_that_lose_their_spools_before_the_first_row_have_lost_what_was_read() -> None:
     """protocol 1.2: the root knew an earlier epoch of the gateway, and took it for a new one."""
     on = {"disk.flip_slot", "disk.full", "disk.wiped", "network.drop", "process.crash", "source.live"}

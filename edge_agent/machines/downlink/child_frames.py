@@ -49,6 +49,7 @@ from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
+from edge_agent.machines.downlink.losses.slow_clocks import found_behind
 from edge_agent.machines.downlink.losses.unlisted import Unseen
 from edge_agent.machines.downlink.room import check_markers, check_room, check_together, most_lost
 from edge_agent.machines.downlink.senders import Senders
@@ -244,8 +245,7 @@ class ChildFrames:
             return Applied(effect, dictionary, losses)
         if frame.birth is not None:
             self._answered(effect.node, frame.birth)
-        beat = self._beats.get(effect.node)
-        speaks_in = None if beat is None else beat[0].epoch
+        speaks_in = self._beats[effect.node][0].epoch if effect.node in self._beats else None
         losses += tuple(self.lives.losses(effect.node, frame, self.children.memberships, speaks_in, received_us))
         self.inbox.count(effect.node, readings)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
@@ -261,6 +261,7 @@ class ChildFrames:
         memberships, unlisted = self.children.memberships, self.children.unlisted
         losses += tuple(unlisted.listed(effect, came, changes, memberships, self.inbox.epochs.get(key)))
         unlisted.damaged(effect, came, frame.gaps)
+        losses += tuple(found_behind(effect.node, parts, self.children, received_us - self.ahead_us))
         elsewhere = self.children.change(effect.node, changes)
         losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
         for child, own in ((effect.node, changes), *elsewhere):
@@ -274,10 +275,9 @@ class ChildFrames:
         return Applied(effect, dictionary, losses)
 
     def _dictionary(self, key: EpochKey) -> EpochDictionary:
-        found = self.dictionaries.get(key)
-        if found is None:
-            found = self.dictionaries[key] = EpochDictionary()
-        return found
+        if key not in self.dictionaries:
+            self.dictionaries[key] = EpochDictionary()
+        return self.dictionaries[key]
 
     def _left(self, effect: Effect, successor: int) -> None:
         """Note that a child has left for another parent, with all nodes below it (1.5)."""
@@ -349,8 +349,8 @@ class ChildFrames:
         if frame.define is not None:
             try:
                 self._learn(key, frame)
-            except WireError:
-                return True  # `_apply` will refuse the frame for this
+            except WireError:  # `_apply` will refuse the frame, unless one of an older line may still come before it
+                return not (self.inbox.epochs[key].lost and self._dictionary(key).lacks_before(frame.define))
         if self._knows(key, frame):
             return True
         if not ahead.learn(self._dictionary(key)):

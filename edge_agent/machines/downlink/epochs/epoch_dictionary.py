@@ -88,10 +88,13 @@ class EpochDictionary:
         self.size_bytes = size_bytes if grown else self.size_bytes  # repeated definitions take no memory
 
     def lacks_before(self, define: Define) -> bool:
-        """Whether numbers of keys or nodes before those of a definition section are not known yet."""
-        return (bool(define.keys[1]) and define.keys[0] > len(self.keys)) or (
-            bool(define.nodes[1]) and define.nodes[0] > len(self.nodes)
-        )
+        """Whether numbers of keys, nodes or groups before those of a definition section are not known yet."""
+        if define.keys[1] and define.keys[0] > len(self.keys):
+            return True
+        if define.nodes[1] and define.nodes[0] > len(self.nodes):
+            return True
+        groups = self.groups.keys() | {number for number, _ in define.groups}
+        return any(group not in groups for _, group, _ in define.plans)
 
     def _count(self) -> int:
         return len(self.keys) + len(self.nodes) + len(self.groups) + len(self.plans)

@@ -7,5 +7,7 @@
 - retired_leaves: leaves below retired children, which another child may list as moved later
 - earlier_lives: losses of a gateway that lost its spool and does not know that it lived before
 - lost_pasts: children that do not know what they had sent: declares losses, finds repeats
+- late_listings: leaves that a merger listed before it lost its journal, in frames behind its new birth
+- slow_clocks: losses that reach beyond the time of a parent whose clock is behind
 - repeats: rows that a child which lost its past may send a second time
 """

@@ -17,6 +17,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership, GroupParts, MemberChanges
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
+from edge_agent.machines.downlink.losses.late_listings import listed_before
 from edge_agent.machines.downlink.losses.repeats import (
     began_below,
     counting,
@@ -60,10 +61,9 @@ class LostPasts:
         if effect.frame is not None and not effect.stale:
             self._began = tuple(began_below(effect, changes, memberships))
             take_pasts(effect.node, effect.frame.gaps, memberships)
-        if effect.node in self._rebuilt and not effect.stale:
-            lost = self._inbox.lost_epochs(effect.node)
-            if look_below(effect, changes, parts, memberships, lost):
-                self._forgetful.add(effect.node)
+        older = self._older_lines(effect.node) if effect.node in self._rebuilt and not effect.stale else None
+        if older is not None and look_below(effect, changes, parts, memberships, older):
+            self._forgetful.add(effect.node)
         if not (effect.unheard or effect.node in self._forgetful):
             return effect
         own = {s.plan: plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
@@ -79,6 +79,8 @@ class LostPasts:
         yield from (*before, *self._began)
         if effect.frame is not None:
             yield from self._of_strangers(effect, effect.frame, changes, now_us)
+        if effect.stale:
+            yield from self._listed_before(effect, changes, now_us)
         yield from self._again(effect, changes, parts, now_us)
 
     def restored(self, membership: GroupMembership) -> None:
@@ -131,6 +133,18 @@ class LostPasts:
             yield loss_records.of_past(group, (effect.node,), began_us - 1)
         else:
             yield Gap((group,), max(since_us, 0), began_us, -1, (effect.node,), loss_records.PAST_LOST)
+
+    def _older_lines(self, node: str) -> list[int]:
+        """The epochs of which frames still count, though the child has forgotten them."""
+        return [epoch for epoch, frames in self._inbox.lines_of(node).items() if frames.lost]
+
+    def _listed_before(self, effect: Effect, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
+        """Yields the losses of leaves of which a frame of an older line shows that they were there (1.2)."""
+        older, until_us = self._older_lines(effect.node), self._children.losses_until(now_us)
+        for loss in listed_before(effect, changes, self._children, older, until_us):
+            self._rebuilt.add(effect.node)
+            self._forgetful.add(effect.node)
+            yield loss
 
     def _of_strangers(self, effect: Effect, frame: Frame, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
         """Yields the losses of a gateway whose past neither it nor this parent knows (1.2).

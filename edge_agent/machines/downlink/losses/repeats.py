@@ -97,8 +97,10 @@ def _lost_from(member: Member, name: str, listed: Leaf | None) -> int | None:
     listed: its entry in the same frame.
     """
     entry = member.leaves.get(name) if listed is None else listed
-    if name not in member.unsaid or entry is None or entry.before_move is not None:
+    if name not in member.unsaid or (entry is not None and entry.before_move is not None):
         return None
+    if entry is None:
+        return 0  # only an older line of its merger has listed it
     reached = member.reached.get(name, (NEVER_US, NEVER_US))
     if member.times_of(name)[0] > reached[0]:
         return None  # it has promised since: another sensor began, or it hears one again
@@ -108,7 +110,9 @@ def _lost_from(member: Member, name: str, listed: Leaf | None) -> int | None:
     return max(min(reached), 0)
 
 
-def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Memberships, lost: Iterable[int]) -> bool:
+def look_below(
+    effect: Effect, changes: MemberChanges, parts: GroupParts, of: Memberships, lost: Collection[int]
+) -> bool:
     """Take a frame's statements about leaves below a child whose journal was lost. Returns whether rows may be repeats.
 
     A leaf that is listed in another epoch and does not state that it knows its past (`take_pasts`) has lost its spool
@@ -125,13 +129,25 @@ def look_below(effect: Effect, changes: MemberChanges, parts: GroupParts, of: Me
                     member.anew.add(leaf.node)
     repeats = False
     for group, part in parts:
-        member = _member(of, group, node)
-        if member is None or member.since_us >= member.past_us or not member.anew & member.unsaid.keys():
+        member, sections = _member(of, group, node), (*part.sections, *part.late)
+        if member is None or not sections or not member.anew & member.unsaid.keys():
             continue
-        if any(section.span_us[0] < member.past_us for section in (*part.sections, *part.late)):
+        if member.past_us == NEVER_US:  # whatever still comes of the older lines would be repeats
+            repeats = end_older_lines(member, lost) or repeats
+        elif member.since_us < member.past_us > min(section.span_us[0] for section in sections):
             _divide(member, lost, member.past_us, member.past_us)
             repeats = True
     return repeats
+
+
+def end_older_lines(member: Member, lost: Collection[int]) -> bool:
+    """Let no further row of older lines count, unless a cut divides the lines. lost: their epochs.
+
+    Returns whether one may come.
+    """
+    if member.since_us == NEVER_US:
+        _divide(member, lost, NEVER_US, NEVER_US)
+    return bool(member.older)
 
 
 def _member(of: Memberships, group: Group, node: str) -> Member | None:
