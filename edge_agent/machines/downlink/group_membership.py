@@ -168,7 +168,9 @@ class GroupMembership:
             return True
         if not self.members and self.published_us > NEVER_US:  # all members are retired
             return True
-        return any(m.frontier_us > NEVER_US for m in self.members.values()) or bool(self.moves.left)
+        begun = self.published_us > NEVER_US or self._last is not None  # a member may promise before it lists leaves
+        promised = any(m.frontier_us > NEVER_US and (begun or not m.fresh) for m in self.members.values())
+        return promised or bool(self.moves.left)
 
     # --- the last leaves -----------------------------------------------------------------------------------------
 

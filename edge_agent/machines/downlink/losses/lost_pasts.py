@@ -57,6 +57,7 @@ class LostPasts:
         """
         memberships = self._children.memberships
         self._look_back(effect, now_us)
+        self._listed_late(effect, changes, now_us)
         self._began = ()
         if effect.frame is not None and not effect.stale:
             self._began = tuple(began_below(effect, changes, memberships))
@@ -117,6 +118,21 @@ class LostPasts:
                     member = known.members[effect.node]
                     self._before += tuple(self._until_heard(effect, group, member, gap.start_us))
                     never_read_again(member, self._inbox.copies(effect.node))
+
+    def _listed_late(self, effect: Effect, changes: MemberChanges, now_us: int) -> None:
+        """Divide the lines of a gateway whose rows came before it was listed, as its birth was damaged (1.2).
+
+        Nothing tells such a child from a merger until it lists itself, which may be after it has lost its past.
+        """
+        for group, change in changes if effect.frame is not None and not effect.stale else ():
+            known = self._children.memberships.get(group)
+            member = None if known is None else known.members.get(effect.node)
+            if member is None or member.again_us == NEVER_US or effect.node in member.leaves:
+                continue
+            lost = self._inbox.lost_epochs(effect.node)
+            if lost and member.since_us == NEVER_US and any(leaf.node == effect.node for leaf in change.leaves):
+                cut(member, lost, self._inbox.copies(effect.node), now_us)
+                self._forgetful.add(effect.node)
 
     def _until_heard(self, effect: Effect, group: Group, member: Member, began_us: int) -> Iterator[Gap]:
         """Yields the loss between the line that a gateway has forgotten and the time when it began to listen again.
