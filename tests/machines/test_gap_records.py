@@ -81,6 +81,20 @@ def test_a_record_defines_neighbouring_numbers_of_keys_only() -> None:
     assert run(*defining(3, 4, 0, 1)) == [1, 2]
 
 
+@pytest.mark.parametrize("keys", [False, True], ids=["alone", "beside keys"])
+def test_a_record_defines_neighbouring_numbers_of_nodes_only(keys: bool) -> None:
+    """protocol 2.4, 3.5: a number with another meaning makes the parent refuse the record, and frames behind it."""
+    for firsts, gone in (((0, 2, 4), [1, 2, 3]), ((2, 0, 4), [1]), ((0, 3, 5), [1])):  # again; a damaged one between
+        frames = [
+            replace(ONE, seq=1 + i, define=Define((2 * i, ("k", "k") if keys else ()), (first, ("a", "b"))))
+            for i, first in enumerate(firsts)
+        ]
+        assert run(*frames) == gone
+        assert run(frames[0], replace(ONE, seq=2), *(replace(frame, seq=frame.seq + 1) for frame in frames[1:])) == (
+            [1, 2] if len(gone) == 1 else [1, 2, 3, 4]
+        )
+
+
 def test_a_record_stands_for_so_many_frames_as_the_node_may_wait_for() -> None:
     """protocol 3.5: each is read and decoded while nothing else is done."""
     many = seqs(*range(1, MOST_FRAMES + 20))

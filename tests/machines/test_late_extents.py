@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import DAMAGED, Frame, Leaf, Receipt
+from edge_agent.algebra.frame import DAMAGED, LATEST_US, Frame, Leaf, Receipt
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.errors import PortError
@@ -196,4 +196,14 @@ def test_an_entry_of_several_frames_stays_until_the_last_of_them_is_receipted() 
     entry = LateExtentState(7, 1, 5, QUERY.group, 0, S)
     assert LateExtents([entry]).needed({(7, 5)}.__contains__) == [entry]
     assert LateExtents([entry]).needed({(7, 1), (7, 2)}.__contains__) == [entry]
-    assert LateExtents([entry]).needed({(7, 6)}.__contains__) == []
+    assert LateExtents([entry]).needed({(7, 3)}.__contains__) == [entry]  # a parent may lack one between others (2.2)
+    for other in ((7, 0), (7, 6), (8, 3)):
+        assert LateExtents([entry]).needed({other}.__contains__) == []
+
+
+def test_the_late_rows_of_frames_in_doubt_are_found_in_an_entry_that_they_share_with_others() -> None:
+    """protocol 3.7: else the record of more than 2 000 such frames begins after them."""
+    entry = LateExtentState(7, 1, 5, QUERY.group, 3 * S, 4 * S)
+    for seq in (1, 3, 5):
+        assert LateExtents([entry]).earliest_us([(7, seq), (7, 9)]) == 3 * S
+    assert LateExtents([entry]).earliest_us([(7, 0), (7, 6), (8, 3)]) == LATEST_US

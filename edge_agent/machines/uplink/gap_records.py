@@ -75,30 +75,40 @@ def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]]
     gap record already does not count, because replacing it gains nothing.
     """
     run: list[Frame] = []
-    total_bytes, next_key, listed = 0, -1, dict[int, int]()
+    total_bytes, next_key, next_node, listed = 0, -1, -1, dict[int, int]()
     for epoch, seq in keys:
         frame = read((epoch, seq))
-        names = (frame.define or Define()).keys
+        define = frame.define or Define()
         goes_on = (
             may_go(frame)
             and bool(run)
             and (epoch, seq) == (run[0].epoch, run[-1].seq + covers(run[-1]))
-            and (not names[1] or next_key in (-1, names[0]))  # a record defines consecutive key numbers only
+            and _follows(define.keys, next_key)  # a record defines consecutive numbers only
+            and _follows(define.nodes, next_node)
             and total_bytes + size_bytes(frame) <= MOST_BYTES
             and sum(_listed(frame, listed).values()) <= MOST_LISTED
         )
         if not goes_on:
             if _gains(run):
                 break
-            run, total_bytes, next_key, listed = [], 0, -1, {}
+            run, total_bytes, next_key, next_node, listed = [], 0, -1, -1, {}
         if may_go(frame):
             run.append(frame)
             total_bytes += size_bytes(frame)
             listed = _listed(frame, listed)
-            next_key = names[0] + len(names[1]) if names[1] else next_key
+            next_key, next_node = _next(define.keys, next_key), _next(define.nodes, next_node)
         if len(run) > min(count, MOST_FRAMES):
             break
     return run if _gains(run) else []
+
+
+def _follows(texts: tuple[int, tuple[str, ...]], number: int) -> bool:
+    """Whether these definitions (first number, texts) go on from a number; -1: there are none before them."""
+    return not texts[1] or number in (-1, texts[0])
+
+
+def _next(texts: tuple[int, tuple[str, ...]], number: int) -> int:
+    return texts[0] + len(texts[1]) if texts[1] else number
 
 
 def _gains(run: Sequence[Frame]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from edge_agent.algebra.frame import DAMAGED, LATEST_US, Frame, Gap
@@ -38,9 +39,7 @@ class LateExtents:
         """The entries of frames that are still spooled; others are forgotten. spooled: whether a frame is."""
         if not self.entries:
             return []
-        self.entries = [
-            each for each in self.entries if spooled((each.epoch, each.first)) or spooled((each.epoch, each.last))
-        ]
+        self.entries = [each for each in self.entries if any(map(spooled, _frames(each)))]
         while len(self.entries) > MOST:
             self._share()
         return list(self.entries)
@@ -61,7 +60,7 @@ class LateExtents:
     def earliest_us(self, keys: Collection[FrameKey]) -> int:
         """The earliest start of the late rows in frames of a spool; LATEST_US: none. keys: the frames, in order."""
         within = set(keys)
-        found = (e.start_us for e in self.entries if (e.epoch, e.first) in within or (e.epoch, e.last) in within)
+        found = (each.start_us for each in self.entries if not within.isdisjoint(_frames(each)))
         return min(found, default=LATEST_US)
 
     def gaps(self, epoch: int, seq: int) -> Iterator[Gap]:
@@ -69,3 +68,9 @@ class LateExtents:
         for each in self.entries:
             if each.epoch == epoch and each.first <= seq <= each.last:
                 yield Gap((each.group,), each.start_us, each.end_us, -1, (), DAMAGED)
+
+
+def _frames(entry: LateExtentState) -> Iterator[FrameKey]:
+    """The frames that an entry is for, its ends first: they alone are looked at while frames are receipted in order."""
+    seqs = chain((entry.last, entry.first), range(entry.last - 1, entry.first, -1))
+    return ((entry.epoch, seq) for seq in seqs)
