@@ -154,7 +154,7 @@ COVERAGE: Final = Table(
         "leaf": ("STRING", "gateway that is missing"),
         "reason": (
             "STRING",
-            "behind: not that far yet; lost: a gap record covers a part; began, ended: serves only a part",
+            "behind: not that far in time; lost: a gap record covers a part; began, ended: serves only a part",
         ),
         "batch": ("BIGINT", "micro-batch that first used the coverage"),
     },

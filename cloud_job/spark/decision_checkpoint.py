@@ -134,6 +134,7 @@ def _state(state: RootState) -> dict[str, object]:
             [*key, track.snapshot(state.sessions.numbers.keys)] for key, track in state.sessions.tracks.items()
         ],
         "markers": state.markers.snapshot(),
+        "passed": [[*key, leaves] for key, leaves in state.passed.items()],
         "met": [[*place, us] for place, us in state.met.items()],
         "readings": state.readings,
         "floors": encode(list(state.floors.items())),
@@ -177,6 +178,7 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         floors=dict(decode(list[tuple[Group, int]], plain["floors"])) if "floors" in plain else {},  # as above
         too_late=_too_late(plain.get("too_late", ())),  # as above
         begun=dict(decode(list[tuple[Group, int]], plain["begun"])) if "begun" in plain else {},
+        passed={QueryPlace(*place): dict(leaves) for *place, leaves in plain.get("passed", ())},  # likewise
         ends={identity(*of): us for of, us in zip(plans, ends, strict=True)},
     )
 

@@ -32,6 +32,11 @@ class Coverage:
         at = bisect_left(self.expected, leaf)
         return at < len(self.expected) and self.expected[at] == leaf
 
+    def also_behind(self, leaves: Iterable[str]) -> Coverage:
+        """With the expected ones of these leaves missing."""
+        more = {(leaf, "behind") for leaf in leaves if self._expects(leaf)}
+        return Coverage(self.expected, tuple(sorted({*self.missing, *more}))) if more else self
+
     @property
     def complete(self) -> bool:
         """Whether all expected leaves are in the row and no gap record touches it."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
 from edge_agent.algebra.leaf_times import LeafTimes
-from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
+from edge_agent.algebra.query.group_cut import OrderedCut, SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.text_shares import TextShares
@@ -46,6 +46,8 @@ class GroupView:
     the reason, as text, why it is behind. stuck: the frontier has not risen for the grace time. unheard: children that
     the settings name and that have never sent a message.
 
+    Only for groups of count and state windows: joined: leaves that were not listed at the last decision.
+
     Only for groups of sessions: hints: key -> least register of all members that are not left out; bounds: leaf -> its
     bound for any key; registers: leaf -> the registers of its member by key.
     """
@@ -61,6 +63,7 @@ class GroupView:
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     stuck: bool = False
     unheard: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
 
     def bound_us(self, key: str) -> int:
         """The bound of a key: no new session of the key starts earlier, except at members that are left out (5.1)."""
@@ -110,6 +113,7 @@ class Decider:
         self._effects: list[Effect] = []
         self.alarms: dict[str, tuple[str, int]] = {}  # child -> text for the operator, and when it was noticed
         self.behind = LeavesBehind()
+        self._listed: dict[Group, tuple[str, ...]] = {}  # groups of count and state windows -> leaves, since decided
         self.lost_frames = LostFrames(self.parent.inbox)
         self._clock_steps = ClockSteps()  # of the lander
         self._elapsed = ElapsedTime()
@@ -287,7 +291,20 @@ class Decider:
             unheard,
             ends=family.ends(),
             why=self._why(family, behind, [n for n in unheard if n in leaves], frontier_us, now_us),
+            joined=self._joined(group, leaves.names) if isinstance(group.cut, OrderedCut) else (),
         )
+
+    def _joined(self, group: Group, leaves: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the leaves of a group that were not listed at the last decision."""
+        before = self._listed.get(group, ())
+        return () if leaves == before else tuple(sorted({*leaves}.difference(before)))
+
+    def _list(self) -> None:
+        """Note which leaves the next decision knows from this one."""
+        families = self.parent.children.memberships.items()
+        self._listed = {
+            group: family.leaf_times()[0].names for group, family in families if isinstance(group.cut, OrderedCut)
+        }
 
     def _begin_next(self, decision: Decision) -> None:
         """Clear what the decision contains, and forget the groups that ended with it."""
@@ -300,6 +317,7 @@ class Decider:
             del families[group]
             self.servings.forget_group(group)
             self.behind.forget_group(group)
+        self._list()
         self.gaps += self._new_gaps
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         self._corrected = []
@@ -418,6 +436,7 @@ class Decider:
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         """Continue from the result of `snapshot`. Call it on a new Decider."""
         self.parent.restore(state["parent"], unpack)
+        self._list()
         self.gaps = decode(list[tuple[str, Gap]], state["gaps"])
         self.behind.restore(state["behind"])
         published = map(Publication.of_plain, state.get("published", ()))  # not in states of older versions

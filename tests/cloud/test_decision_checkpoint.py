@@ -46,6 +46,7 @@ def test_all_of_a_root_s_state_comes_back() -> None:
         too_late={LINE: {(3, digest, True): late}},
         ends={digest: 80},
         begun={GROUP: 700},
+        passed={PLACE: {"a": 600}},
     )
     content = decision_checkpoint.dumps(Decider(1, 60), known, {})
     _, again, _ = decision_checkpoint.loads(content, known.limits, 60)

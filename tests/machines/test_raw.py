@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.partials.series import flat
@@ -21,8 +22,9 @@ from edge_agent.machines.slicing.key_index import KeyIndex
 from edge_agent.machines.slicing.raw_slicer import RawSlicer
 from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.machines.uplink.step import StepRows
+from edge_agent.root.completeness import Decider
 from edge_agent.root.numpy.rows import Row
-from tests.support.machines.scripted_child import S, Sender, root_of
+from tests.support.machines.scripted_child import GRACE, JOURNAL, S, Sender, root_of
 from tests.support.machines.slicer_runs import restarted
 
 LABELS: list[Labels] = [(("k", "a"),), (("k", "b"),)]
@@ -169,6 +171,53 @@ def test_a_missing_node_holds_positions_and_skip_goes_on_without_it() -> None:
         root.take("b", b.send(frontier_us=500 * S), 500 * S)
         later = root.step(500 * S)
         assert answers([*rows, *later]) == [("k=a", 0, 2, '{"s": [1.0, 2.0]}')]
+
+
+def test_a_node_that_is_heard_after_positions_were_given_is_missing_from_windows_that_begin_before() -> None:
+    """protocol 7.4: its readings of that time are in no window; those that begin later have it."""
+    a, b = Sender("a", PAIRS), Sender("b", PAIRS)
+    root = root_of(a)
+    root.take("a", a.send(reading(10, 1.0), frontier_us=15 * S), S)
+    assert root.step(S) == []
+    root.take("b", b.birth(), S)
+    root.take("b", b.send(reading(12, 2.0), frontier_us=30 * S), S)
+    root.take("a", a.send(reading(20, 3.0), reading(21, 4.0), reading(22, 5.0), frontier_us=30 * S), S)
+    first, second = root.step(S)
+    assert answers([first, second]) == [("k=a", 0, 2, '{"s": [1.0, 3.0]}'), ("k=a", 2, 4, '{"s": [4.0, 5.0]}')]
+    assert first.coverage == Coverage(("a", "b"), (("b", "behind"),))
+    assert second.coverage == Coverage(("a", "b"), ())
+
+
+def test_a_root_that_is_started_knows_which_leaves_had_joined() -> None:
+    """protocol 7.4, 8.1: none of them is missing for it."""
+    a, b = Sender("a", PAIRS), Sender("b", PAIRS)
+    root = root_of(a, b)
+    root.take("a", a.send(reading(10, 1.0), frontier_us=15 * S), S)
+    root.take("b", b.send(reading(11, 2.0), reading(12, 3.0), frontier_us=15 * S), S)
+    assert len(root.step(S)) == 1
+    started = Decider(JOURNAL, GRACE)
+    started.restore(root.decider.snapshot(lambda frame: frame), lambda frame: frame)
+    root.decider = started
+    root.take("a", a.send(reading(20, 4.0), frontier_us=30 * S), S)
+    root.take("b", b.send(frontier_us=30 * S), S)
+    (row,) = root.step(S)
+    assert row.complete
+
+
+def test_a_node_that_skip_went_on_without_is_missing_from_windows_that_begin_before_it_was_back() -> None:
+    """protocol 7.4: though it has caught up when the last reading of the window gets its position."""
+    query = replace(PAIRS, on_missing="skip")
+    a, b = Sender("a", query), Sender("b", query)
+    root = root_of(a, b)
+    root.take("b", b.send(frontier_us=5 * S), S)
+    for second in range(1, 200, 10):  # b is silent for longer than any grace
+        root.take("a", a.send(*[reading(10, 1.0)][second > 1 :], frontier_us=(20 + second) * S), second * S)
+        assert root.step(second * S) == []
+    root.take("b", b.send(reading(12, 2.0), frontier_us=500 * S), 200 * S)
+    root.take("a", a.send(*(reading(at, float(at)) for at in (300, 310, 320)), frontier_us=500 * S), 200 * S)
+    first, second_row = root.step(200 * S)
+    assert first.coverage == Coverage(("a", "b"), (("b", "behind"),))
+    assert second_row.complete
 
 
 def test_a_new_revision_counts_on_and_gives_up_what_the_old_one_began() -> None:

@@ -252,12 +252,16 @@ class _Step:
     ) -> Iterator[tuple[Ordering, Covers]]:
         """Decide which raw readings of a query get positions now."""
         state, after_us = self.state, self.state.closed_us(run.place)
-        mine = ordered_queries.OrderedQueryAtDecision(
-            run.query, run.group, run.view, revisions[run.query.id, run.group.node]
-        )
-        upto_us = ordered_queries.decided(mine)
-        if upto_us <= after_us:
+        others, passed = revisions[run.query.id, run.group.node], state.passed.get(run.place, {})
+        mine = ordered_queries.OrderedQueryAtDecision(run.query, run.group, run.view, others, passed)
+        upto_us = max(ordered_queries.decided(mine), after_us)
+        passed = ordered_queries.passed(passed, run.view, after_us, upto_us)
+        state.passed.pop(run.place, None)
+        if passed:
+            state.passed[run.place] = passed
+        if upto_us == after_us:
             return
+        mine = replace(mine, passed=passed)
         state.close(run.place, upto_us)
         target, orders = state.target(run.key), read_plan.of(run.place)
         found = ordered_queries.ordering(mine, after_us, upto_us, target=target, orders=orders, gaps=read_plan.gaps)

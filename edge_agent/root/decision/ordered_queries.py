@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
-from edge_agent.algebra.leaf_times import LeafTimes
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
@@ -23,15 +23,21 @@ from edge_agent.root.decision.window_ranges import CoverageRef, runs
 from edge_agent.root.decision.work import CoverageCell, Ordering
 from edge_agent.root.positions import decided_us, waits
 
+MOST_TIMES: Final = 64  # before which readings of leaves may have been passed over: each makes further coverages
+
 
 @dataclass(frozen=True, slots=True)
 class OrderedQueryAtDecision:
-    """A query's revision in its group, at a decision. others: all revisions of the query with their groups' views."""
+    """A query's revision in its group, at a decision. others: all revisions of the query with their groups' views.
+
+    passed: see RootState.
+    """
 
     query: Query
     group: Group
     view: GroupView
     others: Sequence[tuple[Query, GroupView]]
+    passed: Mapping[str, int]
 
 
 Revisions = Mapping[tuple[str, str], Sequence[tuple[Query, GroupView]]]
@@ -53,6 +59,21 @@ def decided(run: OrderedQueryAtDecision) -> int:
     return NEVER_US if waits(run.query, run.others) else decided_us(run.query, run.view)
 
 
+def passed(before: Mapping[str, int], view: GroupView, after_us: int, upto_us: int) -> dict[str, int]:
+    """Leaf -> readings of it before that time may have come when positions there were given; they are in no window.
+
+    It was not listed when the readings before `after_us` got their positions, or is not expected to have sent all
+    before `upto_us`. before: the same at the last decision. Of leaves with few different times.
+    """
+    if after_us > NEVER_US:
+        before = {**before, **dict.fromkeys(view.joined, after_us)}
+    found = {**before, **dict.fromkeys(view.leaves.below(upto_us), upto_us)}
+    found = {leaf: us for leaf, us in found.items() if leaf in view.leaves}
+    times = sorted({*found.values()})
+    least_us = times[max(len(times) - MOST_TIMES, 0)] if times else NEVER_US
+    return {leaf: max(us, least_us) for leaf, us in found.items()}
+
+
 def ordering(
     run: OrderedQueryAtDecision,
     after_us: int,
@@ -66,20 +87,20 @@ def ordering(
 
     target, orders: see Ordering. gaps: all known.
     """
-    query, group, view = run.query, run.group, run.view
+    query, view = run.query, run.view
     after_us, upto_us = view.serving[query.key].readings(after_us, upto_us)
     if upto_us <= after_us or not orders:  # no node has sent a reading for it yet
         return None
     shares = (view.begins.get(query.key, {}), view.ends.get(query.key, {}))
-    found = list(_cells(group, view.leaves, runs(gaps, group), shares, (after_us, upto_us)))
+    found = list(_cells(run, runs(gaps, run.group), shares, (after_us, upto_us)))
     covers = {cover.id: cover for _, cover in found}
     cells = tuple(cell for cell, _ in found)
-    return Ordering(query.id, query.revision, group.node, target, orders, after_us, upto_us, cells), (*covers.values(),)
+    place = (query.id, query.revision, run.group.node)
+    return Ordering(*place, target, orders, after_us, upto_us, cells), (*covers.values(),)
 
 
 def _cells(
-    group: Group,
-    leaves: LeafTimes,
+    run: OrderedQueryAtDecision,
     gaps: Sequence[Gap],
     shares: tuple[Mapping[str, int], Mapping[str, int]],
     decided: tuple[int, int],
@@ -88,8 +109,9 @@ def _cells(
 
     The last reading lies in the range `decided`, the first anywhere. shares: (begins, ends), see window_coverage.
     """
+    group, leaves, passed = run.group, run.view.leaves, run.passed
     (begins, ends), (after_us, upto_us) = shares, decided
-    firsts = sorted({*begins.values(), *ends.values(), *(gap.end_us for gap in gaps)})
+    firsts = sorted({*begins.values(), *ends.values(), *passed.values(), *(gap.end_us for gap in gaps)})
     lasts = sorted({*leaves.distinct(), *begins.values(), *ends.values(), *(gap.start_us for gap in gaps)})
     inner = [us for us in lasts if after_us < us < upto_us]
     for last_low, last_high in pairwise((NEVER_US, *inner, FAR_US)):
@@ -99,6 +121,7 @@ def _cells(
                 continue
             ends_us = max(first_low, last_us) + 1
             coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins, ends=ends)
+            coverage = coverage.also_behind(leaf for leaf, us in passed.items() if us > first_low)
             cover = CoverageRef.of(coverage)
             counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
             yield CoverageCell("", first_low, first_high, last_low, last_high, *counts), cover

@@ -62,8 +62,8 @@ class RootState:
     group -> rows that end by this time never change, even if a longer horizon is configured (docs/protocol.md 8.4).
     too_late: (seq, `identity` of the plan, whether they came late) of an epoch -> its readings in no result, kept while
     a row that would contain them may still be written (root/decision/too_late.py). ends: plan -> latest end of its
-    rows. begun: group of sessions -> pieces that begin before this time are in no future row (8.4). read_plan: the last
-    read plan and its inputs.
+    rows. begun: group of sessions -> pieces that begin before this time are in no future row (8.4). passed:
+    query with count or state windows -> see ordered_queries.passed. read_plan: the last read plan and its inputs.
 
     root/decision/transition.py deletes unused entries of queries, scales, plans, ends, floors and begun.
     """
@@ -91,6 +91,7 @@ class RootState:
     too_late: dict[EpochKey, dict[LateRows, TooLate]] = field(default_factory=dict)
     ends: dict[bytes, int] = field(default_factory=dict)
     begun: dict[Group, int] = field(default_factory=dict)
+    passed: dict[QueryPlace, dict[str, int]] = field(default_factory=dict)
     read_plan: tuple[object, ReadPlan] | None = None
     _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
 
@@ -337,7 +338,7 @@ class RootState:
         """Forget the state of queries that a group no longer serves. ended: groups that are forgotten as a whole."""
         gone = [*over]
         for group, key in gone:
-            for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
+            for known in (self.closed, self.revised, self.pending, self.passed, self.sessions.tracks):
                 known.pop(QueryPlace(*key, group.node), None)
         left = {*gone}
         for key in {key for _, key in gone}:  # a query may have one group per gateway

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from functools import cache
 from random import Random
 from typing import Final, NamedTuple
@@ -12,6 +12,7 @@ from edge_agent.config import topics
 from tests.support.simulation.failpoints import Faults
 
 HALF_A_MINUTE_US: Final = 30_000_000
+COPIED: Final = 300  # messages
 
 
 class Address(NamedTuple):
@@ -52,6 +53,8 @@ class Network:
         self.count = 0
         self.cut_until: dict[str, int] = {}
         self.apart_until: dict[frozenset[str], int] = {}  # two nodes that do not reach each other
+        self.held: dict[str, list[Message]] = {}  # frames for a parent that is away, whose session the broker keeps
+        self._copy: deque[tuple[int, Message]] = deque(maxlen=COPIED)  # what an older copy of the broker may have
         self.stats: Counter[str] = Counter()
 
     def publish(self, topic: str, payload: bytes, now_us: int, sender: str = "") -> None:
@@ -61,6 +64,8 @@ class Network:
         if self.faults.happens("network.drop"):
             return
         message = Message(address(topic), topic, payload)
+        if message.address.kind == "frame" and self.faults.on("broker.older"):
+            self._copy.append((now_us, message))
         if self.apart_until and self.apart_until.get(frozenset((sender, message.address.to)), 0) > now_us:
             return
         for _ in range(2 if self.faults.happens("network.repeat") else 1):
@@ -77,7 +82,21 @@ class Network:
             _, _, message = heapq.heappop(self.queue)
             if self.cut_until.get(message.address.to, 0) <= now_us:
                 out.append(message)
+            else:
+                self.hold(message)
         return out
+
+    def hold(self, message: Message) -> None:
+        """Keep it for a parent that is away, where brokers do so."""
+        if message.address.kind == "frame" and self.faults.on("broker.held"):
+            self.faults.hits["broker.held"] += 1
+            self.held.setdefault(message.address.to, []).append(message)
+
+    def under_way(self) -> list[bytes]:
+        """All that may still arrive."""
+        return [message.payload for _, _, message in self.queue] + [
+            message.payload for messages in self.held.values() for message in messages
+        ]
 
     def in_order(self, node: str, now_us: int) -> None:
         """What a node has sent arrives before all that it sends from now on.
@@ -94,3 +113,12 @@ class Network:
     def restart_broker(self) -> None:
         """All that is under way is lost."""
         self.queue.clear()
+        self.held.clear()
+
+    def restore_broker(self, now_us: int, back_us: int) -> None:
+        """All that is under way is lost, and the frames of the last time come again, in their order."""
+        self.restart_broker()
+        for at_us, message in self._copy:
+            if at_us >= now_us - back_us:
+                self.count += 1
+                heapq.heappush(self.queue, (now_us, self.count, message))

@@ -50,6 +50,13 @@ CHANCES: Final = {
     "parent.away": (0.01, 0.03),
     "parent.unreached": (0.01, 0.03),
     "root.killed": (0.05, 0.3),
+    "power.cut": (0.01, 0.03),
+    "clock.all": (0.01,),
+    "broker.held": (1.0,),
+    "broker.older": (0.01, 0.03),
+    "landing.lost": (0.03,),
+    "journal.older": (0.3,),
+    "source.early": (1.0,),
 }
 SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is said
     **dict.fromkeys(("network.drop", "network.repeat", "process.crash", "frames.step", "frames.flush"), 0.5),

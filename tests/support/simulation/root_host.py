@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.simulation.world import World
 
+COPY_EVERY = 8  # landing files between copies of the journal that may come back
 parsed = cache(topics.parse)  # a world has few topics
 Landing = tuple[int, bytes]  # the lander's time, the file's content
 Record = tuple[str, Frame | Heartbeat | BadFrame, int]  # child, message, time of receipt
@@ -40,6 +41,9 @@ class RootHost:
         self.damaged = 0  # files that could not be read to their end
         self._newest_us = 0  # the time of the lander's last record
         self._older: list[dict[str, Any]] = []  # what a journal may come back as
+        self._copies: list[dict[str, Any]] = []  # and from how long ago
+        self.unacknowledged: list[Message] = []
+        self.turns: tuple[int, int] | None = None  # its clock, with all others: by how much, until when
         self.lander: Lander | None = None
         self._build = build
         self.root: Any = build(self.journal)
@@ -64,6 +68,8 @@ class RootHost:
         faults = self.world.faults
         if self._older and faults.happens("journal.unsynced"):
             self.received = faults.stream("journal.unsynced").choice(self._older)
+        if self._copies and faults.happens("journal.older"):
+            self.received = faults.stream("journal.older").choice(self._copies)
         rebuilt = bool(self.landed) and faults.happens("journal.wiped")
         if rebuilt:
             self.received = {}
@@ -95,6 +101,12 @@ class RootHost:
         """The process dies, and is started again at that time."""
         self.lander, self.down_until_us = None, until_us
         self.world.lives.died(self.name)
+        self.world.given_back(self)
+
+    @property
+    def listens(self) -> bool:
+        """Whether frames reach it."""
+        return self.lander is not None
 
     def heal(self) -> None:
         """Its clock is right from now on."""
@@ -107,16 +119,23 @@ class RootHost:
         self.world.lives.landed(self.name, content)
         if self.world.faults.happens("landing.cut"):  # found by the root: it was whole when it was receipted
             content = content[: self.world.faults.stream("landing.cut").randrange(1, len(content))]
+        if self.world.faults.happens("landing.lost"):
+            content = b""
         self.landed.append((land.now_us, content))
+        self.unacknowledged.clear()
         self.world.may_crash(self, "AfterLand")
         if self.world.faults.on("journal.unsynced"):
             self._older = [*self._older[-5:], self.received]
+        if self.world.faults.on("journal.older") and len(self.landed) % COPY_EVERY == 0:
+            self._copies = [*self._copies[-4:], self.received]
         kept = {**self.received, **land.received}  # the lander makes its values anew, and gets copies at a start
         self.received = {slot: value for slot, value in kept.items() if value is not None}
 
     def deliver(self, message: Message, now_us: int) -> None:
         if self.lander is not None:
             self.world.lives.heard(self.name, message.payload)
+        if self.world.faults.on("broker.held"):
+            self.unacknowledged.append(message)
         now_us += self.offset_us
         record = landing.encode(message.topic, now_us, message.payload)
         epoch: int | None = None
@@ -145,7 +164,9 @@ class RootHost:
             self.batch()
 
     def _turn_clock(self, now_us: int) -> None:
-        if self.world.faults.happens("clock.lander"):
+        if self.turns is not None:
+            (self.offset_us, self._right_us), self.turns = self.turns, None
+        elif self.world.faults.happens("clock.lander"):
             random = self.world.faults.stream("clock.lander")
             self.offset_us = random.choice((-30, -3, 3, 30, 3_600, 30 * 86_400)) * SECOND
             self._right_us = now_us + random.choice((1, 5, 20)) * SECOND

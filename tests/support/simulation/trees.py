@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
@@ -15,6 +15,7 @@ from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import Command, Commit, Read
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
+from edge_agent.root.numpy.rows import Row
 from tests.support.simulation import verdict
 from tests.support.simulation.failpoints import FORGETFUL, MS, SECOND
 from tests.support.simulation.fleets import REMOVED_US, START, Fleet, GatewayHost, Reading
@@ -26,6 +27,7 @@ from tests.support.simulation.world import Chaos, Host, MergerHost
 HEAL_US: Final = 600 * SECOND  # after that much calm what has not arrived is stuck
 KINDS: Final = ("file", "live", "tokens")  # of sources; see Source
 FEW_KEYS: Final = 2
+EARLY_US: Final = (0, 0, 0, SECOND, 10 * SECOND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,10 @@ class Tree(Fleet):
             readings = [r for r in self._readings(random) if random.random() < self.shape.share]
             if self._loses_without_trace():
                 readings = sorted((replace(r, arrives_us=r.time_us) for r in readings), key=lambda r: r.arrives_us)
+            elif world.faults.on("source.early"):
+                early = Random(f"early {self.seed} {name}")
+                readings = [replace(r, arrives_us=r.arrives_us - early.choice(EARLY_US)) for r in readings]
+                readings.sort(key=lambda r: r.arrives_us)
             self.truth[name] = readings
             host = SourceHost(world, name, random.choice(parents), readings, self)
             host.kind = self.kind
@@ -188,7 +194,7 @@ class Tree(Fleet):
             world.run(START + self.length_us, self._step)
             world.calm()
             self.twins.end()
-            if world.faults.hits["landing.cut"]:
+            if world.faults.hits["landing.cut"] or world.faults.hits["landing.lost"]:
                 self._say_all_again()
             until_us = world.now_us + HEAL_US
             calm_us = 0
@@ -197,11 +203,11 @@ class Tree(Fleet):
                 calm_us = calm_us + 2 * SECOND if self.settled_down() else 0
             self.root_host.flush()
         self._end_of_truth()
-        return [*self.problems, *verdict.of(self)]
+        return [*self.problems, *verdict.of(self), *self.further()]
 
     def _end_of_truth(self) -> None:
         """What nobody can know of is no reading of the truth: see `lives`."""
-        under_way = [message.payload for _, _, message in self.world.network.queue]
+        under_way = self.world.network.under_way()
         for name in self.gateways:
             host = self.world.hosts[name]
             assert isinstance(host, SourceHost)
@@ -224,7 +230,15 @@ class Tree(Fleet):
         del now_us
         rows, self._checked = self.root_host.rows[self._checked :], len(self.root_host.rows)
         if rows and not self.problems:
-            self.problems += verdict.counted_twice(self, rows)
+            self.problems += verdict.counted_twice(self, self.timed(rows))
+
+    def timed(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Those of windows that have a place in time."""
+        return rows
+
+    def further(self) -> list[str]:
+        """What is wrong with the others."""
+        return []
 
     def removed_about(self, query: str, _key: str, _start: int) -> bool:
         """Whether a query is removed: a node that was down for most of a short run ends it at its last reading."""

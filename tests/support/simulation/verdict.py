@@ -71,14 +71,15 @@ def of(tree: Tree) -> list[str]:
         if isinstance(host, Host) and len(host.disk.stored.frames) > 2
     ]
     final: dict[Place, Row] = {}
-    for row in tree.root_host.rows:
+    rows = tree.timed(tree.root_host.rows)
+    for row in rows:
         place = (row.query, row.key, row.start)
         if row.revision != (final[place].revision + 1 if place in final else 0):
             out.append(f"revision {row.revision} of {place} comes out of turn")
         final[place] = row
     final = {place: row for place, row in final.items() if not row.withdrawn}
     if not any(tree.world.faults.hits[name] for name in LOSSES):
-        return out + tree.differences(final) + tree.lies(tree.root_host.rows)
+        return out + tree.differences(final) + tree.lies(rows)
     return out + with_losses(tree, final)
 
 

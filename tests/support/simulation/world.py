@@ -106,6 +106,8 @@ class Host:
         self._turned = False  # the clock has just been set
         self._unset = False  # the clock has not been set since a start in 1970
         self._starts_left = 0  # of a node that dies again and again
+        self.unacknowledged: list[Message] = []  # that a broker gives again to the next process
+        self.turns: tuple[int, int] | None = None  # its clock with all others: by how much, until when
         if world.faults.happens("clock.skew"):
             self.offset_us = self.rng.randint(-2 * SECOND, 2 * SECOND)
 
@@ -197,6 +199,8 @@ class Host:
             return
         if self.machine is not None:
             self.world.lives.heard(self.name, message.payload)
+        if self.world.faults.on("broker.held"):
+            self.unacknowledged.append(message)
         self.do(Arrived(((message.address.sender, heard(message.payload), None),)), now_us)
 
     def tick(self, now_us: int) -> None:
@@ -226,7 +230,9 @@ class Host:
 
     def _turn_clock(self, now_us: int) -> None:
         before_us = self.offset_us
-        if self.world.faults.happens("clock.step"):
+        if self.turns is not None:
+            (self.offset_us, self._right_us), self.turns = self.turns, None
+        elif self.world.faults.happens("clock.step"):
             steps = (-30 * SECOND, -3 * SECOND, 3 * SECOND, 30 * SECOND, HOUR_US, 30 * 24 * HOUR_US)
             self.offset_us = self.rng.choice(steps)
             self._right_us = now_us + self.rng.choice([SECOND, 5 * SECOND, 20 * SECOND])
@@ -252,6 +258,12 @@ class Host:
         self.machine = self.executor = None
         self.down_until_us = until_us
         self.world.lives.died(self.name)
+        self.world.given_back(self)
+
+    @property
+    def listens(self) -> bool:
+        """Whether frames reach it."""
+        return self.machine is not None
 
     def heal(self) -> None:
         """Clock and disk are right from now on."""
@@ -278,6 +290,7 @@ class MergerHost(Host):
 
     def committed(self) -> None:
         self.world.lives.committed(self.name)
+        self.unacknowledged.clear()
 
     def started(self, now_us: int) -> None:
         self.do(LowerLink(up=True), now_us)
@@ -286,6 +299,10 @@ class MergerHost(Host):
         """Frames are lost while the lower link is down."""
         if message.address.kind == "receipt" or now_us >= self._lower_until_us:
             super().deliver(message, now_us)
+
+    @property
+    def listens(self) -> bool:
+        return self.machine is not None and not self._lower_until_us
 
     def tick(self, now_us: int) -> None:
         if self._lower_until_us and now_us >= self._lower_until_us:
@@ -326,15 +343,48 @@ class World:
         for host in self.hosts.values():
             host.heal()
 
+    def _more_faults(self) -> None:
+        """Of all nodes at once."""
+        faults, now_us = self.faults, self.now_us
+        if faults.happens("broker.older"):
+            self.network.restore_broker(now_us, faults.stream("broker.older").choice([2, 10, 60]) * SECOND)
+        if faults.happens("clock.all"):
+            random = faults.stream("clock.all")
+            by_us = random.choice((-30, -3, 3, 30, 3_600, 30 * 86_400)) * SECOND
+            until_us = now_us + random.choice((1, 5, 20)) * SECOND
+            for host in self.hosts.values():
+                host.turns = by_us, until_us
+        if faults.happens("power.cut"):
+            self.network.restart_broker()
+            for host in (*self.hosts.values(), *self.twins.values()):
+                host.down(now_us + faults.stream("power.cut").choice([0, 0, 1, 5]) * SECOND)
+                host.unacknowledged.clear()
+
+    def given_back(self, host: Host | RootHost) -> None:
+        """What a process that died had not acknowledged comes again, before what came since."""
+        if host.unacknowledged:
+            held = self.network.held
+            held[host.name] = [*host.unacknowledged, *held.get(host.name, ())]
+            host.unacknowledged.clear()
+
+    def _held(self) -> list[Message]:
+        """What the broker kept for parents that are back."""
+        held, cut = self.network.held, self.network.cut_until
+        back = [name for name in held if self.hosts[name].listens and cut.get(name, 0) <= self.now_us]
+        return [message for name in back for message in held.pop(name)]
+
     def run(self, until_us: int, each: Callable[[int], None]) -> None:
         """Advance to a time; `each` is called every step before the hosts' ticks."""
         while self.now_us < until_us:
             self.now_us += self.step_us
             if self.faults.happens("broker.restart"):
                 self.network.restart_broker()
-            for message in self.network.due(self.now_us):
+            self._more_faults()
+            for message in [*self._held(), *self.network.due(self.now_us)]:
                 host = self.hosts.get(message.address.to)
-                if host is not None:
+                if host is not None and not (host.listens or message.address.kind == "receipt"):
+                    self.network.hold(message)
+                elif host is not None:
                     host.deliver(message, self.now_us)
                 twin = self.twins.get(message.address.to)
                 if twin is not None:
