@@ -93,13 +93,18 @@ class Maker:
 
     def __call__(self, work: Work) -> None:
         self.tries += 1
+        assert not work.unread, "messages that could not be read are no part that may be left out"
         if any(each.low_us in self.bad for each in (*work.closing, *work.revising)):
             raise ValueError("no such number\nand more")
 
 
 def test_windows_that_raise_are_found_among_many_in_few_tries() -> None:
     work = Work(
-        7, closing=tuple(map(span, range(1_000))), revising=(span(2_000),), refused=(RefusedFrame("gw", 1, 2, "bad"),)
+        7,
+        closing=tuple(map(span, range(1_000))),
+        revising=(span(2_000),),
+        refused=(RefusedFrame("gw", 1, 2, "bad"),),
+        unread=3,
     )
     make = Maker(17, 600)
     left, impossible = possible(work, make)
@@ -122,6 +127,7 @@ def test_windows_between_bounds_lie_where_the_first_starts_and_the_last_ends() -
     windows = replace(lattice, low_us=1_200_001, high_us=3_999_999)
     assert possible_work.times_of(windows) == (1_500_000, 5_500_000)
     assert possible_work.times_of(replace(windows, low_us=1_500_000)) == (1_500_000, 5_500_000)
+    assert possible_work.times_of(replace(windows, slide_us=0, length_us=5)) == (1_200_001, 4_000_004)
 
 
 def test_what_lies_in_the_world_is_no_window_s_fault() -> None:
@@ -175,6 +181,28 @@ def test_an_error_that_only_our_own_code_raises_is_judged_by_its_type(kind: type
 def test_a_file_may_be_why_executors_are_lost() -> None:
     """As of starts that were killed: after five of them it is moved aside."""
     assert possible_work.jvm_has_died(RuntimeError("Job aborted: ExecutorLostFailure (executor 1 exited)"))
+
+
+@pytest.mark.parametrize(
+    ("error", "gone", "died"),
+    [
+        pytest.param(ConnectionRefusedError(), True, True, id="refused"),
+        pytest.param(EOFError(), True, True, id="end"),
+        *(pytest.param(RuntimeError(f"py4j: {text}"), True, True, id=text) for text in possible_work.GONE),
+        pytest.param(RuntimeError("java.lang.OutOfMemoryError: Java heap space"), False, True, id="memory"),
+        pytest.param(RuntimeError("[DIVIDE_BY_ZERO]"), False, False, id="data"),
+        pytest.param(OSError("No space left on device"), False, False, id="disk"),
+    ],
+)
+def test_only_a_jvm_that_is_gone_needs_a_new_process(error: Exception, gone: bool, died: bool) -> None:
+    assert (possible_work.jvm_is_gone(error), possible_work.jvm_has_died(error)) == (gone, died)
+
+
+def test_an_error_is_shown_as_one_line_that_names_its_last_cause() -> None:
+    assert possible_work.text_of(ValueError("one\ntwo")) == "ValueError: one"
+    assert possible_work.text_of(ValueError()) == "ValueError: "
+    chain = RuntimeError(f"Job aborted\nCaused by: a.B: first\n\tat x\nCaused by: c.D: last{'!' * 300}\n\tat y")
+    assert possible_work.text_of(chain) == f"c.D: last{'!' * 300}"[: possible_work.SHOWN]
 
 
 def test_a_key_that_reads_like_an_error_of_the_world_is_of_the_data() -> None:
