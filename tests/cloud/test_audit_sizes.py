@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -16,9 +17,13 @@ from deltalake import write_deltalake
 from cloud_job.audit import root_book
 from cloud_job.delta import driver_rows, tables
 from cloud_job.delta.tables import Place
+from cloud_job.spark.job import JobSettings
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import PortError
-from edge_agent.root.books import audit
+from edge_agent.root.books import Line, audit
+from edge_agent.root.decision.root_state import RootLimits
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.list_jobs import Kept, ListJob
 
 FRAMES = 400
 STATE: Any = SimpleNamespace(
@@ -41,7 +46,7 @@ def written(base: Path, rows: list[dict[str, object]]) -> str:
 @pytest.mark.parametrize("most", [root_book.MOST_PARTS, 50])
 def test_the_rows_of_a_large_table_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     rows = [part("gw-1", seq) for seq in range(FRAMES)]
-    rows += [part("gw-1", 7), part("gw-1", 399), part("gw-1", 7, owner="b"), part("gw-1", 150, part=2)]
+    rows += [part("gw-1", 7), part("gw-1", 399), part("gw-1", 5), part("gw-1", 7, owner="b"), part("gw-1", 150, part=2)]
     rows += [part("gw-1", 8, part=0), part("gw-1", 8, kind="body"), part("gw-1", 9, batch=5), part("gw-2", 9)]
     rows += [part("it's", seq, batch=6, owner="b", readings=None if seq == 3 else 1) for seq in range(11)]
     rows += [part("gw-1", -2, part=-1, epoch=-1, kind="expired", readings=1000, rows=1)]
@@ -55,10 +60,48 @@ def test_the_rows_of_a_large_table_are_not_read(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(root_book, "_asked", noted)
     monkeypatch.setattr(root_book, "MOST_PARTS", most)
     stored, doubled, uncounted = root_book._stored(folder, STATE)
-    assert stored == {"gw-1": 1000 + 2 * 302, "it's": 9}
-    assert doubled == ("gw-1 00000001/7 part 1", "gw-1 00000001/399 part 1")
+    assert stored == {"gw-1": 1000 + 2 * 303, "it's": 9}
+    assert doubled == tuple(f"gw-1 00000001/{seq} part 1" for seq in (5, 7, 399)), "in order, in one pass or in several"
     assert uncounted == 1 + 1
     assert max(read) <= root_book.SHOWN
+
+
+def test_rows_without_a_count_of_any_child_are_uncounted(tmp_path: Path) -> None:
+    rows = [part("gw-1", seq, readings=None) for seq in range(3)] + [part("it's", 1, readings=None, batch=6, owner="b")]
+    assert root_book._stored(written(tmp_path, rows), STATE) == ({"gw-1": 0, "it's": 0}, (), 4)
+
+
+def test_the_book_of_a_root_has_what_its_decisions_took_and_what_gaps_do_not_count(tmp_path: Path) -> None:
+    """protocol 9.1. What no gateway has accepted is not missed; a loss without a number is named with its reason."""
+    kept, child = Kept(), Child("gw-1", (query(),))
+    settings = JobSettings(str(tmp_path), limits=RootLimits(0), retired=("gw-9",))
+    job = ListJob(None, Place(str(tmp_path)), settings)  # type: ignore[arg-type]
+    job.kept = kept
+    job.open()
+    job.decider.retire(settings.retired, 0)
+    records = [tick(START), record(child, START, child.birth())]
+    for number in range(3):
+        at = START + number * SECOND
+        job.process([(f"{number}.cborseq", b"".join(records))])
+        records = [tick(at), record(child, at, child.rows(at + SECOND, np.array([at]), np.array([1.0])))]
+    gaps = [
+        *(("lost", -1), ("lost", -1), ("journal lost", -1), ("journal lost", 7), ("poison", 5), ("poison", 0)),
+        *((reason, -1) for reason in root_book.NEVER_TAKEN),
+    ]
+    late = [{"node": "gw-1", "readings": readings} for readings in (3, 4)]
+    for table, rows in (
+        (tables.BATCHES, kept.batches),
+        (tables.MESSAGES, kept.messages),
+        (tables.GAPS, [{"node": "gw-1", "reason": reason, "readings": count} for reason, count in gaps]),
+        (tables.LATE, late),
+    ):
+        content = pa.Table.from_pylist(rows, schema=driver_rows.arrow_schema(table))
+        write_deltalake(Path(Place(str(tmp_path)).path(table)), content)
+    book = root_book.root_book(str(tmp_path), "top")
+    assert (book.name, book.applied, book.stored, book.late) == ("top", {"gw-1": 2}, {"gw-1": 2}, 7)
+    assert book.lines == {"gw-1": Line(child.epoch, 3, 2)}
+    assert (book.doubled, book.uncounted, book.retired) == ((), 0, frozenset({"gw-9"}))
+    assert book.unknown == {"lost": 2, "journal lost": 1}
 
 
 def test_readings_that_a_child_makes_up_are_counted_as_they_are(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from cloud_job.spark.possible_work import MOST_TRIES, REASON, Impossible, possib
 from cloud_job.spark.results import labels
 from cloud_job.spark.row_sources import RowSources
 from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.query.key import QueryKey
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.errors import PortError, ProtocolError
 from edge_agent.root.decision.root_state import RootLimits, RootState
-from edge_agent.root.decision.work import RefusedFrame, TooLate, WindowRange, Work
+from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, SessionKey, TooLate, WindowRange, Work
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import CrashError, FragileJob, Roots
 
@@ -91,13 +93,18 @@ class Maker:
 
     def __call__(self, work: Work) -> None:
         self.tries += 1
+        assert not work.unread, "messages that could not be read are no part that may be left out"
         if any(each.low_us in self.bad for each in (*work.closing, *work.revising)):
             raise ValueError("no such number\nand more")
 
 
 def test_windows_that_raise_are_found_among_many_in_few_tries() -> None:
     work = Work(
-        7, closing=tuple(map(span, range(1_000))), revising=(span(2_000),), refused=(RefusedFrame("gw", 1, 2, "bad"),)
+        7,
+        closing=tuple(map(span, range(1_000))),
+        revising=(span(2_000),),
+        refused=(RefusedFrame("gw", 1, 2, "bad"),),
+        unread=3,
     )
     make = Maker(17, 600)
     left, impossible = possible(work, make)
@@ -120,6 +127,7 @@ def test_windows_between_bounds_lie_where_the_first_starts_and_the_last_ends() -
     windows = replace(lattice, low_us=1_200_001, high_us=3_999_999)
     assert possible_work.times_of(windows) == (1_500_000, 5_500_000)
     assert possible_work.times_of(replace(windows, low_us=1_500_000)) == (1_500_000, 5_500_000)
+    assert possible_work.times_of(replace(windows, slide_us=0, length_us=5)) == (1_200_001, 4_000_004)
 
 
 def test_what_lies_in_the_world_is_no_window_s_fault() -> None:
@@ -175,6 +183,28 @@ def test_a_file_may_be_why_executors_are_lost() -> None:
     assert possible_work.jvm_has_died(RuntimeError("Job aborted: ExecutorLostFailure (executor 1 exited)"))
 
 
+@pytest.mark.parametrize(
+    ("error", "gone", "died"),
+    [
+        pytest.param(ConnectionRefusedError(), True, True, id="refused"),
+        pytest.param(EOFError(), True, True, id="end"),
+        *(pytest.param(RuntimeError(f"py4j: {text}"), True, True, id=text) for text in possible_work.GONE),
+        pytest.param(RuntimeError("java.lang.OutOfMemoryError: Java heap space"), False, True, id="memory"),
+        pytest.param(RuntimeError("[DIVIDE_BY_ZERO]"), False, False, id="data"),
+        pytest.param(OSError("No space left on device"), False, False, id="disk"),
+    ],
+)
+def test_only_a_jvm_that_is_gone_needs_a_new_process(error: Exception, gone: bool, died: bool) -> None:
+    assert (possible_work.jvm_is_gone(error), possible_work.jvm_has_died(error)) == (gone, died)
+
+
+def test_an_error_is_shown_as_one_line_that_names_its_last_cause() -> None:
+    assert possible_work.text_of(ValueError("one\ntwo")) == "ValueError: one"
+    assert possible_work.text_of(ValueError()) == "ValueError: "
+    chain = RuntimeError(f"Job aborted\nCaused by: a.B: first\n\tat x\nCaused by: c.D: last{'!' * 300}\n\tat y")
+    assert possible_work.text_of(chain) == f"c.D: last{'!' * 300}"[: possible_work.SHOWN]
+
+
 def test_a_key_that_reads_like_an_error_of_the_world_is_of_the_data() -> None:
     """Otherwise the root would end at each start because of a label that a child sent."""
     text = "[DUPLICATED_MAP_KEY] Duplicate map key Permission denied was found, please check the input data."
@@ -199,8 +229,41 @@ def test_what_gets_no_row_is_declared_whatever_table_the_row_was_for() -> None:
     refused = Impossible(RefusedFrame("gw", 1, 2, "bad"), error).row(state, 7)
     assert refused["nodes"] == ["gw"]
     assert refused["detail"] == "frame 00000001/2 of gw: ValueError: no such number"
+    assert (refused["start"], refused["end"], refused["sources"]) == (0, 0, [])
     window = Impossible(span(3), error).row(state, 7)
     assert (window["start"], window["nodes"]) == (START + 3 * SECOND, [])
+    before = Impossible(TooLate("gw", 1, 2, 1, "boiler", -5), error).row(state, 7)
+    assert (before["start"], before["end"]) == (0, 0), "no row of a table ends before it starts"
+
+
+def test_what_gets_no_row_is_named_by_its_query_and_times_whatever_its_windows_are() -> None:
+    error, sessions = ValueError("no such number"), islands((40, 50), low_us=30)
+    ordering = Ordering("q", 1, "gw", None, (), 5, 9, ())
+    assert Impossible(ordering, error).name == "query q revision 1, 5 to 9 us"
+    assert Impossible(sessions, error).name == "query q revision 1, 30 to 60 us"
+    assert Impossible(span(1), error).name == f"query q revision 1, {START + SECOND} to {START + 2 * SECOND} us"
+    state = RootState(RootLimits(), queries={QueryKey("q", 1): canonical_query(query("q"))})
+    for piece, start_us, end_us in ((ordering, 5, 9), (sessions, 30, 60)):
+        row = Impossible(piece, error).row(state, 7)
+        assert (row["start"], row["end"], row["nodes"]) == (start_us, end_us, ["gw"])
+        assert (row["sources"], row["detail"]) == ([query("q").source], "query q revision 1: ValueError: no such number")
+
+
+def islands(touch: tuple[int, int] | None, low_us: int | None = None, *keys: SessionKey) -> Islands:
+    """Sessions of a query that are complete below 60 and have had rows below 20."""
+    none = (None, None, None)
+    return Islands("q", 1, 0, 5, 0, (), 60, 20, low_us, True, touch, *none, 0, "gw", meets=False, keys=keys, cells=())
+
+
+def test_sessions_lie_where_the_first_is_touched_or_begins_and_where_the_last_is_complete() -> None:
+    near, far = SessionKey("a", 60, 20, (10, 90)), SessionKey("b", 60, 20)
+    assert possible_work.times_of(islands((40, 50))) == (40, 60)
+    assert possible_work.times_of(islands((40, 70))) == (40, 70)
+    assert possible_work.times_of(islands((40, 70), 30)) == (30, 70)
+    assert possible_work.times_of(islands((40, 70), 50)) == (40, 70)
+    assert possible_work.times_of(islands(None, 30, far)) == (30, 60)
+    assert possible_work.times_of(islands(None, 30, far, near)) == (10, 90)
+    assert possible_work.times_of(islands(None)) == (20, 60), "what had rows before"
 
 
 @pytest.mark.spark
