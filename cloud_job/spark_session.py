@@ -25,6 +25,10 @@ LOG_CONFIG: Final = Path(__file__).with_name("log4j2.xml").as_uri()
 DEFAULT_MASTER: Final = "local[2]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"  # the size of a batch is limited (landing_loop.MAX_BYTES), Delta's state is small
 
+# Delta writes the numbers in names of files with the digits of the language, and finds only names with 0 to 9: a commit
+# of an Arabic or Persian machine would be in no table
+LANGUAGE: Final = "-Duser.language=en -Duser.country=US"
+
 MARK: Final = "headwater"  # in every commit of our sessions, to tell them from those of others
 
 # Settings on which rows depend, whoever starts the session
@@ -84,7 +88,7 @@ def start(
     builder = SparkSession.builder.appName(app).master(
         master or os.environ.get("HEADWATER_SPARK_MASTER") or DEFAULT_MASTER
     )
-    options = f"-Dlog4j2.configurationFile={LOG_CONFIG}"
+    options = f"-Dlog4j2.configurationFile={LOG_CONFIG} {LANGUAGE}"
     settings = {
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": options,

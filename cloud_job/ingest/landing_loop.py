@@ -53,7 +53,7 @@ class LandingLoop:
         self.folder = _folder(job.settings.landing)
         self._span_us = max(job.settings.limits.horizon_us // PER_HORIZON, LEAST_SPAN_US)
         self._stopping = threading.Event()
-        self._others: frozenset[str] = frozenset()  # names of landing files that are no regular files
+        self._others: frozenset[str] = frozenset()  # names of landing files that are no regular files, or no text
 
     def stop(self) -> None:
         """End after the current batch; may be called from a signal handler."""
@@ -107,12 +107,13 @@ class LandingLoop:
     def _names(self) -> list[str]:
         """Names of the new files, sorted; this is also the order in which they were written.
 
-        What is no regular file, nor a link to one, is left and logged once: reading a pipe could block for ever.
+        What is no regular file, nor a link to one, is left and logged once: reading a pipe could block for ever. So is
+        a file whose name is no text: no lander writes it, and no decision could name it.
         """
         try:
             with os.scandir(self.folder) as entries:  # `Path.glob` is silent about a folder that is gone
                 there = [each for each in entries if each.name.endswith(SUFFIX) and not each.name.startswith(".")]
-                found = {each.name: _is_file(each) for each in there}
+                found = {each.name: _is_text(each.name) and _is_file(each) for each in there}
         except OSError as err:
             raise PortError(f"cannot list the landing files in {self.folder}: {err.strerror}") from err
         others = frozenset(name for name, regular in found.items() if not regular)
@@ -126,6 +127,11 @@ class LandingLoop:
             return (self.folder / name).read_bytes()
         except OSError as err:
             raise PortError(f"cannot read landing file {self.folder / name}: {err.strerror}") from err
+
+
+def _is_text(name: str) -> bool:
+    """Whether the bytes of a name are UTF-8; Python has others as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

@@ -105,6 +105,19 @@ def test_what_is_no_regular_file_is_left_and_told_once(tmp_path: Path, caplog: p
     assert told == [("landing.not_a_file", f"{number}.cborseq") for number in range(1, 5)]
 
 
+def test_a_file_whose_name_is_no_text_is_left_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No decision could name it, so no batch with it was ever written: each start ended at it."""
+    job = TakingJob(str(tmp_path))
+    land(tmp_path, "1.cborseq", "2-\udcff.cborseq", "3-\u00e4.cborseq")
+    running = loop(job, once=True)
+    for _ in range(2):
+        running.run()
+    assert job.batches == [["1.cborseq", "3-\u00e4.cborseq"]]
+    assert [record.message for record in caplog.records] == ["landing.not_a_file"]
+
+
 def test_an_empty_folder_is_looked_at_now_and_then(tmp_path: Path) -> None:
     """Also with a trigger of 0 s, which means: as soon as there is something."""
     job = TakingJob(str(tmp_path / "landing"))

@@ -1,7 +1,9 @@
-"""The settings of a session that is not started by us. No JVM."""
+"""The settings of a session, of ours and of others. No Spark is started."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import Any
 
 import pytest
@@ -56,3 +58,40 @@ def test_the_session_of_a_cluster_goes_on_after_the_command(monkeypatch: pytest.
     monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION")
     spark_session.stop(session)
     assert session.stopped
+
+
+class Builder:
+    """The builder of a session of ours; it starts nothing."""
+
+    def __init__(self) -> None:
+        self.settings = dict[str, str]()
+
+    def appName(self, name: str) -> Builder:
+        return self
+
+    master = appName
+
+    def config(self, name: str, value: str) -> Builder:
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> Builder:
+        return self
+
+
+@pytest.mark.spark  # it needs Java and the jars
+@pytest.mark.parametrize("language", ["ar", "fa"])
+def test_the_language_of_the_machine_is_not_that_of_the_names_of_files(
+    monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    """Delta named commits with Arabic digits, and did not find them: each batch was in no table."""
+    from pyspark.sql import SparkSession
+
+    builder: Any = Builder()
+    monkeypatch.setattr(SparkSession, "builder", builder)
+    spark_session.start()
+    options = builder.settings["spark.driver.extraJavaOptions"].split()
+    environment = {**os.environ, "JAVA_TOOL_OPTIONS": f"-Duser.language={language} -Duser.country=EG"}
+    command = ["java", *options, "-XshowSettings:locale", "-version"]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stderr
+    assert "default format locale = English (United States)" in shown
