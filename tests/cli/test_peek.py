@@ -219,3 +219,17 @@ def test_a_long_line_ends_with_how_to_see_the_rest(
     assert len(begin) < SHOWN + 20
     assert rest == f"{len(texts['--rows']) - len(begin)} more characters; --json prints them all"
     assert json.loads(texts["--json"])["content"] == json.loads(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("gw-\udcff", "is not text in UTF-8"), ("\u00e4" * 40_000, "is longer than 65535 bytes")]
+)
+@pytest.mark.parametrize("verb", ["peek", "status", "audit"])
+def test_a_user_that_mqtt_cannot_have_is_one_line(
+    capsys: pytest.CaptureFixture[str], verb: str, name: str, why: str
+) -> None:
+    """It ended the command with a traceback once the broker was reached."""
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--user", name, "--broker", "mqtt://127.0.0.1:1", "--seconds", "1"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"argument --user: the name {why}\n")

@@ -105,9 +105,7 @@ def test_what_is_no_regular_file_is_left_and_told_once(tmp_path: Path, caplog: p
     assert told == [("landing.not_a_file", f"{number}.cborseq") for number in range(1, 5)]
 
 
-def test_a_file_whose_name_is_no_text_is_left_and_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_whose_name_is_no_text_is_left_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """No decision could name it, so no batch with it was ever written: each start ended at it."""
     job = TakingJob(str(tmp_path))
     land(tmp_path, "1.cborseq", "2-\udcff.cborseq", "3-\u00e4.cborseq")

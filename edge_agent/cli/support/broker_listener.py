@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from edge_agent.cli.support.option_values import user_name
 from edge_agent.config.checking.checker import Report
 from edge_agent.config.checking.value_types import Url, without_credentials
 from edge_agent.errors import ConfigError, PortError
@@ -38,7 +39,10 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
         help="mqtt:// or mqtts:// host[:port] (%(default)s)",  # argparse puts it in: it may have a % of its own
     )
     broker.add_argument(
-        "--user", metavar="NAME", help="user name, and client id: the access rules of docs/operate.md need both"
+        "--user",
+        metavar="NAME",
+        type=user_name,
+        help="user name, and client id: the access rules of docs/operate.md need both",
     )
     broker.add_argument("--password-file", metavar="FILE", type=Path, help="file with the password")
     broker.add_argument(
