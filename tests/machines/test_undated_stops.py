@@ -9,8 +9,8 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import CountTumbling, Tumbling
 from edge_agent.machines.checkpoint.slots import UNDATED
 from edge_agent.machines.gateway.undated import MOST_STARTS
-from tests.machines.test_clocks import T0, Line, N, query
 from tests.support.machines.simulated_host import S
+from tests.support.machines.wrong_clock import T0, Line, N, query
 
 MINUTE = query(Tumbling(60 * S))
 TENS = Query("tens", 1, "s", CountTumbling(10), N, lateness_us=S)
