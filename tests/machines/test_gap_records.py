@@ -157,6 +157,8 @@ def test_a_record_says_what_the_frames_before_defined_and_whom_they_listed() -> 
     record = record_of(frames, {}, ())
     assert record.define == Define((4, ("x", "y")), (7, ("n", "m")), ((1, GROUP),), (), ("one", "two"), ("s",))
     assert record.members == members
+    before = replace(frames[0], define=Define(queries=("none",)), seq=0)  # it begins no numbers
+    assert record_of([before, *frames], {}, ()).define == replace(record.define, queries=("none", "one", "two"))
 
 
 def test_a_record_declares_late_rows_apart_and_rows_of_an_unknown_group_for_all() -> None:
