@@ -28,7 +28,15 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink.encoding import promises
 from edge_agent.machines.uplink.encoding.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.encoding.stated_exceptions import StatedExceptions
-from edge_agent.machines.uplink.gap_records import MOST_BYTES, MOST_FRAMES, gap_of, oldest_run, record_of
+from edge_agent.machines.uplink.gap_records import (
+    MOST_BYTES,
+    MOST_FRAMES,
+    fitting,
+    gap_of,
+    oldest_run,
+    record_of,
+    size_bytes,
+)
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 
@@ -157,6 +165,8 @@ def test_a_record_says_what_the_frames_before_defined_and_whom_they_listed() -> 
     record = record_of(frames, {}, ())
     assert record.define == Define((4, ("x", "y")), (7, ("n", "m")), ((1, GROUP),), (), ("one", "two"), ("s",))
     assert record.members == members
+    before = replace(frames[0], define=Define(queries=("none",)), seq=0)  # it begins no numbers
+    assert record_of([before, *frames], {}, ()).define == replace(record.define, queries=("none", "one", "two"))
 
 
 def test_a_record_declares_late_rows_apart_and_rows_of_an_unknown_group_for_all() -> None:
@@ -217,3 +227,18 @@ def test_a_record_keeps_the_last_frontier_and_registers_though_later_frames_stat
     ]
     (part,) = record_of(frames, {0: GROUP}, (GROUP,)).groups
     assert (part.frontier_us, part.registers, part.more) == (5, ((0, 7), (1, None)), (exception,))
+
+
+def test_a_record_that_its_exceptions_make_too_large_states_its_losses_for_all_its_groups_together() -> None:
+    """protocol 2.1, 3.5: a frame is never split. What is no loss of the record itself stays as it is."""
+    groups = [replace(GROUP, source=f"sensor-{n}") for n in range(20)]
+    lost = [Gap((group,), 10 * n, 10 * n + 5, 1, (), QUOTA, 3 * (not n)) for n, group in enumerate(groups)]
+    began = Gap((groups[0],), 7, 9, -1, (), "began")
+    small = Frame(7, 1, gaps=(*reversed(lost), began))
+    listed = GroupPart(0, exceptions=tuple(ExcludedLeaf(f"leaf-{n}", 5, 5) for n in range(500)))
+    large = replace(small, groups=(listed,))
+    most_bytes = size_bytes(large)  # without its exceptions
+    assert fitting(small, most_bytes) == small
+    found = fitting(large, most_bytes)
+    whole = Gap((), 0, 195, 20, (), QUOTA, 3)
+    assert [gap if gap == began else replace(gap, groups=()) for gap in found.gaps] == [whole, began]

@@ -12,6 +12,8 @@ from edge_agent.algebra.frame import (
     IN_DOUBT,
     JOURNAL_LOST,
     LATEST_US,
+    LONG_AGO_US,
+    NEVER_US,
     Frame,
     Gap,
     Leaf,
@@ -41,8 +43,9 @@ from edge_agent.machines.events import (
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.uplink.journal_change import Spooled, first_frontiers, in_doubt, sort_out
+from edge_agent.machines.uplink.journal_change import Spooled, first_frontiers, in_doubt, lost_with_journal, sort_out
 from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.ports.spool import DamagedError
 from edge_agent.runtime.status_and_commands import NodeStatus
 from tests.support.fakes import FakeClock
@@ -319,3 +322,25 @@ def test_the_first_frontier_of_a_group_says_where_the_rows_of_the_frames_begin()
     for second in (10, 20):
         first_frontiers(sender.send(frontier_us=second * S), {sender.outbox.encoder.groups[group]: group}, known)
     assert known == {group: 10 * S}
+
+
+def test_of_a_group_of_which_nothing_was_received_nothing_is_lost_with_the_journal() -> None:
+    """protocol 3.7: a range that ends before it begins is none."""
+    one, other = (Group(name, "", (), 0) for name in ("s", "t"))
+    (gap,) = lost_with_journal({one: NEVER_US, other: 5 * S}, {one: ("a",), other: ("a",)})
+    assert (gap.groups, gap.start_us, gap.end_us, gap.reason) == ((other,), LONG_AGO_US, 5 * S, JOURNAL_LOST)
+
+
+def test_rows_in_doubt_of_the_present_epoch_are_declared_for_their_group_only() -> None:
+    """protocol 3.7: rows of other groups stay complete; of another epoch the numbers of groups are not known."""
+    sender, other = Sender("g", Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)), Group("t", "", (), 0)
+    box = sender.outbox
+    sender.birth()
+    box.put(Step((GroupStep(other, leaves=(Leaf("g", 1),)),)))
+    frame = sender.send((20 * S, 30 * S, "", 1.0))
+    both = box.encoder.groups.keys()
+    assert len(both) == 2
+    for epoch, groups in ((box.epoch, {sender.queries[0].group}), (box.epoch + 1, set(both))):
+        key, span_us = (epoch, frame.seq), (LATEST_US, 30 * S)
+        found = in_doubt([key], box.encoder, box.epoch, {}, lambda _epoch, _seq: frame, span_us=span_us)
+        assert [({*gap.groups}, gap.start_us, gap.end_us) for gap in found.gaps] == [(groups, 20 * S, 30 * S)]

@@ -324,9 +324,9 @@ class Gateway(Node):
         committed_us = COMMITTED.read(self._restored)
         for name, source in self.sources.items():
             groups = tuple(g for g in self.groups if g.source == name)
-            if not groups or source.sensor.rereadable or committed_us is None:
-                continue
-            out += self.undated.stopped(groups, committed_us, now_us, self.clock, self.settings.node)
+            if groups and not source.sensor.rereadable:
+                out += self.undated.stopped(groups, committed_us, now_us, self.clock, self.settings.node)
+        self.undated.halts = []  # those of this start
         return tuple(out)
 
     def _promise_anew(self, now_us: int) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
 
 from edge_agent.algebra.frame import BEGAN, Gap
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.checkpoint.slots import UNDATED, UndatedState
+from edge_agent.machines.checkpoint.slots import HELD, UNDATED, UndatedState
 from edge_agent.machines.events import ClockChanged, Unheard
 from edge_agent.machines.gateway.source import Source
 
+MOST_STARTS: Final = 8  # starts of processes in one boot that are remembered while no commit had a known time
+
 
 class UndatedRecords:
-    """Gap records without times. Records of starts are committed; a stop is found again from the slot COMMITTED."""
+    """Gap records without times. Records of starts are committed; a stop is found again from the slot COMMITTED.
+
+    halts: the stops [from, upto), since boot, if no commit had a known time; see `restore`.
+    """
 
     def __init__(self) -> None:
         self._boot = ""
@@ -23,6 +29,9 @@ class UndatedRecords:
         self._stopped: list[tuple[tuple[Group, ...], int, int]] = []  # (groups, time of last commit, time since boot)
         # groups -> (from, upto), since boot: losses at the local broker. Those until the next commit are one.
         self._unheard: dict[tuple[Group, ...], tuple[int, int]] = {}
+        self._starts: list[int] = []  # of later processes in this boot, since boot
+        self.halts: list[tuple[int, int]] = []
+        self._halted: list[tuple[tuple[Group, ...], int, int]] = []  # (groups, from, upto), since boot
         self._changed = False
 
     def listening(
@@ -53,9 +62,16 @@ class UndatedRecords:
         return tuple(_stopped((each,), now_us - _in_transit_us(each, source), now_us, node) for each in of_time)
 
     def stopped(
-        self, groups: tuple[Group, ...], committed_us: int, now_us: int, clock: ClockChanged, node: str
+        self, groups: tuple[Group, ...], committed_us: int | None, now_us: int, clock: ClockChanged, node: str
     ) -> tuple[Gap, ...]:
-        """The record for groups of which readings since the last commit are lost; () while the clock is unknown."""
+        """The record for groups of which readings since the last commit are lost; () while the clock is unknown.
+
+        committed_us: None: no commit had a known time. Then there is a record for each of `halts`.
+        """
+        if committed_us is None:
+            halted = [(groups, *span) for span in self.halts]
+            self._halted += [] if clock.known else halted
+            return _dated(halted if clock.known else (), clock.offset_us, node)
         if not clock.known:
             self._stopped.append((groups, committed_us, now_us - clock.offset_us))
             return ()
@@ -81,21 +97,18 @@ class UndatedRecords:
         if not clock.known:
             return ()
         spans, self._unheard = self._unheard, {}
-        return tuple(
-            _stopped(groups, clock.offset_us + from_us, clock.offset_us + upto_us, node)
-            for groups, (from_us, upto_us) in spans.items()
-        )
+        return _dated(((groups, *span) for groups, span in spans.items()), clock.offset_us, node)
 
     def gaps(self, offset_us: int, node: str) -> list[Gap]:
         """Remove and return all waiting records with their times. offset_us: node time minus time since boot."""
-        out = []
+        out = [*_dated(self._halted, offset_us, node)]
         for group, since_us in self._began:
             at_us = offset_us + since_us
             out.append(Gap((group,), at_us - 1 - group.lateness_us, at_us, -1, (node,), BEGAN))
         for groups, committed_us, since_us in self._stopped:
             out.append(_stopped(groups, committed_us, offset_us + since_us, node))
         self._changed = self._changed or bool(self._began)
-        self._began, self._stopped = [], []
+        self._began, self._stopped, self._starts, self._halted = [], [], [], []
         return out
 
     def changes(self) -> dict[str, object]:
@@ -103,18 +116,41 @@ class UndatedRecords:
         if not self._changed:
             return {}
         self._changed = False
-        return UNDATED.write(UndatedState(boot=self._boot, began=self._began) if self._began else None)
+        again = [(group, us) for us in self._starts for group in dict(self._began)]
+        return UNDATED.write(UndatedState(boot=self._boot, began=[*self._began, *again]) if self._began else None)
 
     def restore(self, state: Mapping[str, Any], boot: str, since_us: int) -> None:
         """Restore the records of a spool. Those of another boot never get a time: they begin at since_us instead.
 
+        In the same boot, what was read between the last reading that waits and a start of a process is lost. So all
+        these starts are kept, as further times of the groups; if there are many, all between them counts as lost.
+
         boot: id of the present boot. since_us: present time since boot.
         """
         found = UNDATED.read(state)
-        if found is not None:
-            same = found.boot == boot
-            self._boot, self._changed = boot, True
-            self._began = [(group, us if same else since_us) for group, us in found.began]
+        if found is None:
+            return
+        self._boot, self._changed = boot, True
+        first: dict[Group, int] = {}
+        starts = sorted({us for group, us in found.began if us > first.setdefault(group, us)})
+        same = found.boot == boot
+        self._began = [(group, us if same else since_us) for group, us in first.items()]
+        if same:
+            self._starts = [*starts[1 - MOST_STARTS :], since_us]
+            times = [min(first.values()), *(starts if len(starts) < MOST_STARTS else ()), since_us]
+            waiting = [int(us) for _, page in HELD.each(state) if page.boot == boot for us in page.since_us]
+            self.halts = [*_halts(times, waiting if len(starts) < MOST_STARTS else ())]
+
+
+def _halts(times: Sequence[int], waiting: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Yields the stop before each start but the first. waiting: when readings came that wait; all since boot."""
+    for before_us, start_us in pairwise(times):
+        yield max((us for us in waiting if us < start_us), default=before_us), start_us
+
+
+def _dated(spans: Iterable[tuple[tuple[Group, ...], int, int]], offset_us: int, node: str) -> tuple[Gap, ...]:
+    """The records of stops. spans: (groups, from, upto), since boot."""
+    return tuple(_stopped(groups, offset_us + from_us, offset_us + upto_us, node) for groups, from_us, upto_us in spans)
 
 
 def _in_transit_us(group: Group, source: Source) -> int:
