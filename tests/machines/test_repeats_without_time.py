@@ -1,4 +1,4 @@
-"""Which rows repeat those of an older line, at a parent whose clock was not set since 1970 (docs/protocol.md 1.2, 4.3)."""
+"""Which rows repeat those of an older line, at a parent whose clock was not set since 1970 (protocol 1.2, 4.3)."""
 
 from __future__ import annotations
 
