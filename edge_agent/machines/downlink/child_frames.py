@@ -182,13 +182,12 @@ class ChildFrames:
         if not effect.stale:
             self.inbox.count(effect.node, None)
             self._lack_of_birth(effect)
-        if effect.why == SECOND_LINE and isinstance(message, Frame) and message.epoch == effect.epoch:
-            return Applied(
-                effect, dictionary, tuple(loss_records.unheard(self.children.memberships, effect.node, message))
-            )
-        payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
         of, until_us = self.children.memberships, self.children.losses_until(received_us)
-        losses = loss_records.of_message(of, effect.node, effect.why, payload, until_us, since_us=effect.since_us)
+        flushed = self.inbox.flush_at(effect.node, effect.epoch, effect.seq)
+        if effect.why == SECOND_LINE and isinstance(message, Frame) and message.epoch == effect.epoch:
+            return Applied(effect, dictionary, tuple(loss_records.unheard(of, effect.node, message, flushed=flushed)))
+        payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
+        losses = loss_records.of_refused(of, effect, payload, until_us, flushed=flushed)
         unlisted, gone = self.children.unlisted, effect.why.startswith((LET_GO, FRAMES_LOST))
         if gone or effect.node in unlisted.of:
             start_us = 0 if effect.why == LET_GO else min(gap.start_us for gap in losses)

@@ -78,6 +78,13 @@ class Children:
         """
         return max(now_us, self._showed_us) if self._knows_time else LATEST_US
 
+    def rows_until(self, now_us: int) -> int:
+        """The latest end of rows that are believed: those of a wrong clock may lie further ahead.
+
+        LATEST_US if this parent does not know its time: then no row is known to be of a wrong clock.
+        """
+        return now_us + AHEAD_US if self._knows_time else LATEST_US
+
     def link(self, now_us: int, *, up: bool) -> None:
         """Note that the connection to the children went up or down: silence counts only while it is up (4.4)."""
         if not up:

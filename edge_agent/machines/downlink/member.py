@@ -164,9 +164,12 @@ class Member:
         self.unsaid.pop(leaf, None)
         self.anew.discard(leaf)
 
-    def lose(self, node: str, now_us: int) -> None:
-        """Note that the child `node` has lost its journal: each leaf below is an exception until listed again (3.7)."""
-        self.past_us = max(self.past_us, self.frontier_us, min(self.reach_us, now_us + AHEAD_US))
+    def lose(self, node: str, until_us: int) -> None:
+        """Note that the child `node` has lost its journal: each leaf below is an exception until listed again (3.7).
+
+        until_us: see Children.rows_until.
+        """
+        self.past_us = max(self.past_us, self.frontier_us, min(self.reach_us, until_us))
         older = {leaf: epoch for leaf, epoch in self.unsaid.items() if leaf not in self.leaves}  # see late_listings.py
         self.unsaid = {leaf: each.epoch for leaf, each in self.leaves.items() if leaf != node} | older
         bounds = {leaf: (us, min(bound_us, self.lowest_us)) for leaf, (us, bound_us) in self.leaf_frontiers().items()}

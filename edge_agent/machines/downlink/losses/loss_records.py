@@ -21,7 +21,14 @@ from edge_agent.algebra.frame import (
 from edge_agent.algebra.gap_scope import has_times, of_all_groups
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.children import Children
-from edge_agent.machines.downlink.epochs.epoch_frames import SECOND_LINE, EpochFrames
+from edge_agent.machines.downlink.epochs.epoch_frames import (
+    AFTER_FLUSH,
+    ANOTHER_FLUSH,
+    OTHERS_HERE,
+    SECOND_LINE,
+    Effect,
+    EpochFrames,
+)
 from edge_agent.machines.downlink.group_membership import MemberChanges, Memberships
 from edge_agent.machines.downlink.losses.bad_messages import bounded, evidence
 from edge_agent.machines.downlink.losses.let_go import LET_GO
@@ -36,26 +43,49 @@ OLDER_LINE: Final = "of an earlier line of its node"  # detail of a record of a 
 LATE_US: Final = 900_000_000  # late rows in frames that a child has deleted are assumed to be at most so late
 
 
+def of_refused(
+    memberships: Memberships, effect: Effect, payload: bytes, now_us: int, *, flushed: bool
+) -> tuple[Gap, ...]:
+    """The gap records for a frame that was settled without content, as of `of_message`.
+
+    flushed: whether its epoch has a flush. A flush takes the numbers of frames that another device had sent: some may
+    never have come, and that device has deleted them for the receipt of the flush (1.4). What it sends behind them, or
+    a flush that is refused, shows it. `stale`: a frame in the place of a flush came itself.
+    """
+    copied = effect.why in (AFTER_FLUSH, ANOTHER_FLUSH, OTHERS_HERE) and not effect.stale
+    hides = copied or (flushed and effect.why == SECOND_LINE)
+    return of_message(
+        memberships, effect.node, effect.why, payload, now_us, since_us=effect.since_us, early_us=LATE_US * hides
+    )
+
+
 def of_message(
-    memberships: Memberships, node: str, why: str, payload: bytes, now_us: int, *, since_us: int | None = None
+    memberships: Memberships,
+    node: str,
+    why: str,
+    payload: bytes,
+    now_us: int,
+    *,
+    since_us: int | None = None,
+    early_us: int = 0,
 ) -> tuple[Gap, ...]:
     """The gap records for a message that cannot be used, one per group of its sender (3.6).
 
     Its rows lie above the sender's frontier so far, and pieces of its sessions begin no earlier than its registers, so
     all windows from there until now are marked. why: the reason; if it begins with FRAMES_LOST or LET_GO, the frames
     never arrived. payload: the message; the detail contains its first bytes for the root to show. since_us: the
-    `earliest_start` of its late rows; None: none. For LET_GO the records begin LATE_US earlier, because of unknown late
-    rows.
+    `earliest_start` of its late rows; None: none. early_us: how much earlier the records begin, because of unknown late
+    rows; for LET_GO always LATE_US.
     """
     lost = next((reason for reason in (FRAMES_LOST, LET_GO) if why.startswith(reason)), "")
     reason, detail = (lost, why) if lost else (f"quarantined: {why}", evidence(payload))
+    early_us = LATE_US if lost == LET_GO else early_us
     out = []
     for group, membership in memberships.items():
         member = membership.members.get(node)
         if member is not None and member.leaves:
             upto_us = latest_us(member, now_us)
-            start_us = min(member.lowest_us, upto_us, _earliest(member, since_us)) - (LATE_US if lost == LET_GO else 0)
-            start_us = max(start_us, 0)
+            start_us = max(min(member.lowest_us, upto_us, _earliest(member, since_us)) - early_us, 0)
             out.append(Gap((group,), start_us, upto_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
     return tuple(map(bounded, out)) or (bounded(Gap((), 0, 0, -1, (node,), reason, 0, detail)),)
 
@@ -103,16 +133,18 @@ def of_older_line(gap: Gap) -> Gap:
     return replace(gap, detail=OLDER_LINE) if says else gap
 
 
-def unheard(memberships: Memberships, node: str, frame: Frame) -> Iterator[Gap]:
+def unheard(memberships: Memberships, node: str, frame: Frame, *, flushed: bool) -> Iterator[Gap]:
     """The gap records for a frame of a second line, which does not count.
 
     They are for all groups of the node, because the group numbers of that line are not known.
+
+    flushed: see `of_refused`.
     """
     spans = [s.span_us for part in frame.groups for s in (*part.sections, *part.late)]
     for group, membership in memberships.items() if spans else ():
         member = membership.members.get(node)
         if member is not None and member.leaves:
-            start_us, end_us = max(min(spans)[0], 0), max(end_us for _, end_us in spans)
+            start_us, end_us = max(min(spans)[0] - LATE_US * flushed, 0), max(end_us for _, end_us in spans)
             yield Gap((group,), start_us, max(start_us, end_us), -1, tuple(sorted(member.leaves)), SECOND_LINE)
 
 

@@ -26,7 +26,7 @@ from edge_agent.machines.downlink.losses.repeats import (
     never_read_again,
     take_pasts,
 )
-from edge_agent.machines.downlink.member import AHEAD_US, Member
+from edge_agent.machines.downlink.member import Member
 
 READ_AGAIN: Final = "its readings may have come before"  # reason of records for rows that may be repeats (1.2, 1.3)
 
@@ -103,13 +103,13 @@ class LostPasts:
                 member = membership.members.get(effect.node)
                 if member is not None:
                     if effect.copied or effect.node in member.leaves or member.anew:
-                        cut(member, lost, self._inbox.copies(effect.node), now_us)
+                        cut(member, lost, self._inbox.copies(effect.node), self._children.rows_until(now_us))
                         self._forgetful.add(effect.node)
                     birth = effect.frame.birth
                     if effect.node in member.leaves and birth and not isinstance(birth.predecessor, tuple):
                         member.forget_line()  # a copy still knows its queries
                     member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
-                    member.lose(effect.node, now_us)
+                    member.lose(effect.node, self._children.rows_until(now_us))
                     self._rebuilt.add(effect.node)
         for gap in effect.frame.gaps:
             for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
@@ -196,7 +196,7 @@ class LostPasts:
                 else:
                     upto_us = loss_records.latest_us(member, until_us)
                     start_us = max(min(member.lowest_us, upto_us), 0)
-                    end_us = max(upto_us, min(member.reach_us, now_us + AHEAD_US)) + 1
+                    end_us = max(upto_us, min(member.reach_us, self._children.rows_until(now_us))) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), loss_records.PAST_LOST)
         elsewhere = self._elsewhere(effect.node, changes, now_us)
         counted = effect.counting
@@ -209,7 +209,7 @@ class LostPasts:
                 end_us = section.end_us
                 member.reach_us = max(member.reach_us, end_us)
                 if effect.stale:
-                    member.past_us = max(member.past_us, min(end_us, now_us + AHEAD_US))
+                    member.past_us = max(member.past_us, min(end_us, self._children.rows_until(now_us)))
                 found = counted.get(section.plan) if counted else None
                 if found is None and member.again_us == NEVER_US:
                     continue

@@ -17,16 +17,16 @@ from edge_agent.machines.downlink.epochs.counting import ALL, NONE, Counting
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupParts, MemberChanges, Memberships
 from edge_agent.machines.downlink.losses.loss_records import PAST_LOST, PAST_UNKNOWN
-from edge_agent.machines.downlink.member import AHEAD_US, Member
+from edge_agent.machines.downlink.member import Member
 
 
-def cut(member: Member, lost: Iterable[int], copies: Collection[int], now_us: int) -> None:
+def cut(member: Member, lost: Iterable[int], copies: Collection[int], until_us: int) -> None:
     """Set the cut for a new line of a child that does not know its past.
 
-    lost: epochs of older lines of which a frame took effect. copies: see ChildEpochs. The cut lies at most AHEAD_US
-    after now, because older rows may lie far ahead if a clock was wrong.
+    lost: epochs of older lines of which a frame took effect. copies: see ChildEpochs. until_us: see
+    Children.rows_until; older rows may lie far ahead if a clock was wrong.
     """
-    at_us = max(member.since_us, member.frontier_us, min(member.reach_us, now_us + AHEAD_US))
+    at_us = max(member.since_us, member.frontier_us, min(member.reach_us, until_us))
     before = {epoch: range_us for epoch, range_us in member.older.items() if epoch in copies}
     _divide(member, lost, at_us, max(at_us, member.reach_us))
     member.older |= {epoch: before.get(epoch, (at_us, FAR_US)) for epoch in copies}
