@@ -157,7 +157,8 @@ def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen
                 if any(other is not None and other.epoch == entry.before_move for other in others):
                     continue
                 low_us = min(own.times_of(name)) if here else NEVER_US
-                yield Unseen(membership, node, entry, _received(group, name, low_us, now_us))
+                until_us = max(latest_us(own, now_us), latest_us(member, now_us))
+                yield Unseen(membership, node, entry, _received(group, name, low_us, until_us))
 
 
 def left_retired(children: Children, node: str, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
@@ -168,7 +169,8 @@ def left_retired(children: Children, node: str, changes: MemberChanges, now_us: 
     """
     for group, leaf, former in children.retired_leaves.listed(node, changes, children.memberships):
         children.memberships[group].leave_retired(former.child, former.entry, leaf)
-        yield _received(group, leaf.node, former.low_us, now_us)
+        until_us = latest_us(children.memberships[group].members[node], now_us)
+        yield _received(group, leaf.node, former.low_us, until_us)
 
 
 def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
