@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, DAMAGED, LOST, Frame, Gap, Leaf
+from edge_agent.algebra.frame import BEGAN, DAMAGED, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses.let_go import LET_GO
-from edge_agent.machines.downlink.losses.loss_records import LATE_US
+from edge_agent.machines.downlink.losses.loss_records import LATE_US, PAST_LOST
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -159,3 +159,16 @@ def test_what_a_retired_region_had_of_a_leaf_reaches_above_the_time_of_a_slow_pa
     (applied,) = parent.take("new", lists, now * S)
     losses += applied.losses if retired_first else parent.retire("old", now * S)
     assert losses == [Gap((QUERY.group,), 3_000 * S - LATE_US, until * S + 1, -1, ("g",), LET_GO)]
+
+
+@pytest.mark.parametrize(("now", "until"), [(4_100, 4_100), (3_900, 4_200)])
+def test_what_a_gateway_lost_on_the_way_reaches_above_the_time_of_a_slow_parent(now: int, until: int) -> None:
+    """protocol 1.2, 3.6: it lost its spool between the regions m and n, and n had promised more than that time."""
+    parent = ChildFrames(JOURNAL, GRACE)
+    old, new = Sender("m", QUERY, leaves=("x", "y")), Sender("n", QUERY, leaves=("z",))
+    reports, lists = Members(0, (Leaf("x", 7, 1),), ("x",)), Members(0, (Leaf("x", 2),))
+    left = [old.birth(), replace(old.send(frontier_us=3_000 * S), members=(reports,))]
+    came = [new.birth(), new.send(frontier_us=4_000 * S), replace(new.send(frontier_us=4_000 * S), members=(lists,))]
+    found = [parent.take(node, frame, now * S) for node, frames in (("m", left), ("n", came)) for frame in frames]
+    losses = [gap for each in found for applied in each for gap in applied.losses if gap.reason == PAST_LOST]
+    assert [(gap.nodes, gap.end_us) for gap in losses] == [(("x",), until * S + 1)]

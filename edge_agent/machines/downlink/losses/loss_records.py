@@ -179,10 +179,12 @@ def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> It
     changes: definition sections of a child's frame, which have been applied.
     """
     for group, change in changes:
-        membership = memberships[group]
-        for name, low_us in membership.moves.end_strayed([leaf.node for leaf in change.leaves], membership.members):
+        members, moves = memberships[group].members, memberships[group].moves
+        found = list(moves.end_strayed([leaf.node for leaf in change.leaves], members))
+        until_us = max(latest_us(member, now_us) for member in members.values()) if found else now_us
+        for name, low_us in found:
             start_us = max(low_us - LATE_US, 0)
-            yield Gap((group,), start_us, max(now_us, start_us) + 1, -1, (name,), PAST_LOST)
+            yield Gap((group,), start_us, max(until_us, start_us) + 1, -1, (name,), PAST_LOST)
 
 
 def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
