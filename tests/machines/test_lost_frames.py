@@ -250,9 +250,9 @@ def test_a_frame_that_was_damaged_in_the_spool_marks_the_windows_where_its_line_
     birth, *sent = child.birth(), *(rows(child, second) for second in range(2))
     root.file(1, child, birth, sent[0])
     damaged = child.gap(Gap((GROUP,), 0, 0, -1, (), "damaged", 1, "sha256 00"))
-    decision = root.file(3, child, sent[1], damaged, rows(child, 2), rows(child, 3))
+    decision = root.file(4, child, sent[1], damaged, rows(child, 2), rows(child, 3))
     ((_, gap),) = decision.gaps
-    assert (gap.start_us, gap.end_us, gap.nodes) == (START + 2 * SECOND, START + 3 * SECOND + 1, ("gw-1",))
+    assert (gap.start_us, gap.end_us, gap.nodes) == (START + 2 * SECOND, START + 4 * SECOND + 1, ("gw-1",))
     assert [root.coverage(decision, second).complete for second in range(3)] == [True, True, False]
 
 

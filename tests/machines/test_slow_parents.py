@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from edge_agent.algebra.frame import BEGAN, DAMAGED, LOST, Frame, Gap
+from edge_agent.algebra.frame import BEGAN, DAMAGED, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.losses.let_go import LET_GO
+from edge_agent.machines.downlink.losses.loss_records import LATE_US, PAST_LOST
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.uplink.step import Step
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
 from tests.support.machines.simulated_host import S
@@ -139,3 +141,34 @@ def test_that_the_clock_of_the_parent_is_behind_may_show_behind_the_lost_frame_o
     until_us = (510 - behind) * S + 1
     assert [end_us for _, end_us in ends] == [until_us, until_us + 300 * S][: 1 + more]
     assert all(start_us == until_us for start_us, _ in ends[1:])
+
+
+@pytest.mark.parametrize(("now", "until"), [(4_100, 4_100), (3_900, 4_200)])
+@pytest.mark.parametrize("retired_first", [False, True])
+def test_what_a_retired_region_had_of_a_leaf_reaches_above_the_time_of_a_slow_parent(
+    retired_first: bool, now: int, until: int
+) -> None:
+    """protocol 1.5, 3.6: the region to which the leaf has moved had promised more than that time."""
+    parent = ChildFrames(JOURNAL, GRACE)
+    old, new = Sender("old", QUERY, leaves=("g", "h")), Sender("new", QUERY, leaves=("i",))
+    for node, frame in (("old", old.birth()), ("old", old.send(frontier_us=3_000 * S)), ("new", new.birth())):
+        parent.take(node, frame, now * S)
+    parent.take("new", new.send(frontier_us=4_000 * S), now * S)
+    (lists,) = new.outbox.put(Step((GroupStep(QUERY.group, leaves=(Leaf("g", 9, 1),)),)))
+    losses = parent.retire("old", now * S) if retired_first else []
+    (applied,) = parent.take("new", lists, now * S)
+    losses += applied.losses if retired_first else parent.retire("old", now * S)
+    assert losses == [Gap((QUERY.group,), 3_000 * S - LATE_US, until * S + 1, -1, ("g",), LET_GO)]
+
+
+@pytest.mark.parametrize(("now", "until"), [(4_100, 4_100), (3_900, 4_200)])
+def test_what_a_gateway_lost_on_the_way_reaches_above_the_time_of_a_slow_parent(now: int, until: int) -> None:
+    """protocol 1.2, 3.6: it lost its spool between the regions m and n, and n had promised more than that time."""
+    parent = ChildFrames(JOURNAL, GRACE)
+    old, new = Sender("m", QUERY, leaves=("x", "y")), Sender("n", QUERY, leaves=("z",))
+    reports, lists = Members(0, (Leaf("x", 7, 1),), ("x",)), Members(0, (Leaf("x", 2),))
+    left = [old.birth(), replace(old.send(frontier_us=3_000 * S), members=(reports,))]
+    came = [new.birth(), new.send(frontier_us=4_000 * S), replace(new.send(frontier_us=4_000 * S), members=(lists,))]
+    found = [parent.take(node, frame, now * S) for node, frames in (("m", left), ("n", came)) for frame in frames]
+    losses = [gap for each in found for applied in each for gap in applied.losses if gap.reason == PAST_LOST]
+    assert [(gap.nodes, gap.end_us) for gap in losses] == [(("x",), until * S + 1)]

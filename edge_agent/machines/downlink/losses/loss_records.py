@@ -189,7 +189,8 @@ def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen
                 if any(other is not None and other.epoch == entry.before_move for other in others):
                     continue
                 low_us = min(own.times_of(name)) if here else NEVER_US
-                yield Unseen(membership, node, entry, _received(group, name, low_us, now_us))
+                until_us = max(latest_us(own, now_us), latest_us(member, now_us))
+                yield Unseen(membership, node, entry, _received(group, name, low_us, until_us))
 
 
 def left_retired(children: Children, node: str, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
@@ -200,7 +201,8 @@ def left_retired(children: Children, node: str, changes: MemberChanges, now_us: 
     """
     for group, leaf, former in children.retired_leaves.listed(node, changes, children.memberships):
         children.memberships[group].leave_retired(former.child, former.entry, leaf)
-        yield _received(group, leaf.node, former.low_us, now_us)
+        until_us = latest_us(children.memberships[group].members[node], now_us)
+        yield _received(group, leaf.node, former.low_us, until_us)
 
 
 def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
@@ -209,10 +211,12 @@ def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> It
     changes: definition sections of a child's frame, which have been applied.
     """
     for group, change in changes:
-        membership = memberships[group]
-        for name, low_us in membership.moves.end_strayed([leaf.node for leaf in change.leaves], membership.members):
+        members, moves = memberships[group].members, memberships[group].moves
+        found = list(moves.end_strayed([leaf.node for leaf in change.leaves], members))
+        until_us = max(latest_us(member, now_us) for member in members.values()) if found else now_us
+        for name, low_us in found:
             start_us = max(low_us - LATE_US, 0)
-            yield Gap((group,), start_us, max(now_us, start_us) + 1, -1, (name,), PAST_LOST)
+            yield Gap((group,), start_us, max(until_us, start_us) + 1, -1, (name,), PAST_LOST)
 
 
 def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
