@@ -1,8 +1,8 @@
 """Runs many simulated worlds on all cores: `make simulate SEEDS=10000 FIRST=0`.
 
 Prints each seed that gives a wrong answer with the failpoints that it takes, how often each failpoint was hit, and as
-the last line `seeds N, wrong answers M`. `--with NAME` adds a failpoint that the gate leaves out, `--more` all that have
-worlds of their own; `--only NAME` takes no other. `--kind ordered`: worlds with count and state windows too.
+the last line `seeds N, wrong answers M`. `--with NAME` adds a failpoint that the gate leaves out, `--more` all of MORE;
+`--only NAME` takes no other. `--kind ordered`: worlds with count and state windows too.
 """
 
 from __future__ import annotations
