@@ -118,7 +118,8 @@ class OrderedWindows:
     """One row per window, in the order of key and start. w may be 0.
 
     key: shape (w,), int64. start, end: shape (w,), positions; for state windows, us. first_us, last_us: shape (w,),
-    times of the first and the last reading. readings: shape (w,), their number. answers: aggregate name -> results.
+    times of the first and the last reading; of a state window, of the one before it (if known) and the one that ends
+    it. readings: shape (w,), their number. answers: aggregate name -> results.
     """
 
     key: Ints
@@ -280,8 +281,8 @@ def _made(
         key[cut.key],
         cut.start,
         cut.end,
-        line.time_us[cut.low],
-        line.time_us[cut.high - 1],
+        line.time_us[cut.low if cut.since is None else cut.since],
+        line.time_us[cut.high - 1] if query.central.positions else cut.end,
         readings,
         {name: _joined(lowered) for name, lowered in parts.items()},
     )

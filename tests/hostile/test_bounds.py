@@ -182,6 +182,7 @@ GROWS: dict[type, dict[str, str]] = {
         "beyond_bounds": ITSELF,
         "_sensor_texts": "bounds.MOST_SENSORS for each gateway, `beyond_bounds`",
         "_reported_beyond": ITSELF,
+        "_listed": "the leaves that its memberships list",
         "_effects": COMMIT,
         "_new_gaps": COMMIT,
         "_new_queries": COMMIT,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.partials.series import flat
 from edge_agent.algebra.query.key import EpochKey, Labels
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.windows import CountSliding, CountTumbling
+from edge_agent.algebra.windows import CountSliding, CountTumbling, State
 from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.slicing.key_index import KeyIndex
@@ -218,6 +219,33 @@ def test_a_node_that_skip_went_on_without_is_missing_from_windows_that_begin_bef
     first, second_row = root.step(200 * S)
     assert first.coverage == Coverage(("a", "b"), (("b", "behind"),))
     assert second_row.complete
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize(("lost_s", "touches"), [(3, False), (8, True), (15, True), (25, False)])
+def test_a_loss_touches_a_state_window_from_the_reading_before_it_to_the_one_that_ends_it(
+    lost_s: int, touches: bool, steps: int
+) -> None:
+    """protocol 7.4, 4.7: a lost reading between these may have begun or ended it."""
+    a = Sender("a", replace(PAIRS, id="high", window=State("value > 80", "value < 20")))
+    root, rows = root_of(a), list[Row]()
+    root.take("a", a.lose(lost_s * S, (lost_s + 1) * S), S)
+    for at, value in ((5, 50.0), (10, 90.0), (20, 10.0), (30, 50.0)):
+        root.take("a", a.send(reading(at, value), frontier_us=at * S + 2), S)
+        rows += root.step(S) if steps > 1 or at == 30 else ()
+    (row,) = rows
+    assert (row.start, row.end, row.readings) == (10 * S, 20 * S, 1)
+    assert row.coverage.missing == ((("a", "lost"),) if touches else ())
+
+
+def test_state_windows_that_follow_each_other_at_once_come_once_each_in_however_many_steps() -> None:
+    """protocol 7.4: a window whose last reading also met its beginning was made again."""
+    a = Sender("a", replace(PAIRS, id="high", window=State("value > 80", "value > 90")))
+    root, rows = root_of(a), list[Row]()
+    for at, value in ((5, 85.0), (10, 95.0), (20, 85.0), (30, 95.0), (40, 50.0)):
+        root.take("a", a.send(reading(at, value), frontier_us=at * S + 2), S)
+        rows += root.step(S)
+    assert [(row.start // S, row.end // S, row.readings) for row in rows] == [(5, 10, 1), (10, 30, 2)]
 
 
 def test_a_new_revision_counts_on_and_gives_up_what_the_old_one_began() -> None:

@@ -55,7 +55,8 @@ class RowWindows:
     """w windows of the OrderedReadings of k keys.
 
     key: shape (w,), int64, index of the key. low, high: shape (w,), int64, the window has rows low..high-1. start, end:
-    shape (w,), int64, as in results. keep: shape (k,), int64, the first row of each key that later windows need.
+    shape (w,), int64, as in results. keep: shape (k,), int64, the first row of each key that later windows need. since:
+    shape (w,), int64, the row from which on a loss may have changed the window; None: `low`.
     """
 
     key: Ints
@@ -64,6 +65,7 @@ class RowWindows:
     start: Ints
     end: Ints
     keep: Ints
+    since: Ints | None = None
 
 
 def counted(line: OrderedReadings, length: int, slide: int) -> RowWindows:

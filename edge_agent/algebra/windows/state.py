@@ -56,13 +56,19 @@ class State:
         lasts = line.time_us[ends] > line.time_us[low]
         low, ends = low[lasts], ends[lasts]
         key = np.searchsorted(line.first, low, side="right") - 1
-        return RowWindows(key, low, ends, line.time_us[low], line.time_us[ends], self._kept(line, starts, is_open))
+        before = np.where(was_open, rows, np.maximum(rows - 1, first))
+        keep = self._kept(line, starts, is_open, before)
+        return RowWindows(key, low, ends, line.time_us[low], line.time_us[ends], keep, before[low])
 
     @staticmethod
-    def _kept(line: OrderedReadings, starts: Ints, is_open: Mask) -> Ints:
-        """The first row of each key to keep: the start of its open window; without one, no row is kept."""
+    def _kept(line: OrderedReadings, starts: Ints, is_open: Mask, before: Ints) -> Ints:
+        """The first row of each key to keep: that before the start of its open window; without one, the last row.
+
+        before: the row before each, itself if a window was open then: a loss between the two may have begun a window.
+        """
         keep = line.until.copy()
         some = np.flatnonzero(line.until > line.first)
+        keep[some] -= 1
         some = some[is_open[line.until[some] - 1]]
-        keep[some] = starts[np.searchsorted(starts, line.until[some]) - 1]
+        keep[some] = before[starts[np.searchsorted(starts, line.until[some]) - 1]]
         return keep

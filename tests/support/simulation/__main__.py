@@ -1,8 +1,8 @@
 """Runs many simulated worlds on all cores: `make simulate SEEDS=10000 FIRST=0`.
 
 Prints each seed that gives a wrong answer with the failpoints that it takes, how often each failpoint was hit, and as
-the last line `seeds N, wrong answers M`. `--with NAME` adds a failpoint that the gate leaves out; `--only NAME` takes
-no other.
+the last line `seeds N, wrong answers M`. `--with NAME` adds a failpoint that the gate leaves out, `--more` all of MORE;
+`--only NAME` takes no other. `--kind ordered`: worlds with count and state windows too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from tests.support.simulation import programme
-from tests.support.simulation.failpoints import FAILPOINTS, GATE, NOT_YET
+from tests.support.simulation.failpoints import FAILPOINTS, GATE, MORE, NOT_YET
 from tests.support.simulation.trees import Shape
 
 YOUNG: Final = 200_000  # objects between two looks for garbage, some worlds; 700 by default
@@ -28,7 +28,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")
-    parser.add_argument("--with", dest="also", action="append", default=[], choices=sorted(NOT_YET), metavar="NAME")
+    parser.add_argument(
+        "--with", dest="also", action="append", default=[], choices=sorted(NOT_YET.keys() | MORE), metavar="NAME"
+    )
+    parser.add_argument("--more", action="store_true", help="with all failpoints that have worlds of their own")
+    parser.add_argument("--kind", choices=sorted(programme.WORLDS), default="timed", help="of the worlds")
     parser.add_argument("--only", action="append", default=[], choices=sorted(FAILPOINTS), metavar="NAME")
     parser.add_argument("--without", action="append", default=[], choices=sorted(FAILPOINTS), metavar="NAME")
     for name, kind in (("tiers", int), ("gateways", int), ("seconds", int), ("share", float)):
@@ -37,15 +41,18 @@ def main() -> int:
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)
     on = (frozenset(args.only) or GATE | frozenset(args.also)) - frozenset(args.without)
+    on |= MORE if args.more else frozenset()
     seeds, hits, wrong, began_s = range(args.first, args.first + args.seeds), Counter[str](), 0, time.monotonic()
     with multiprocessing.Pool(min(args.processes, args.seeds), prepare) as pool:
         shape = None if args.tiers is None else Shape(args.tiers, args.gateways, args.seconds, args.share)
-        for outcome in pool.imap_unordered(partial(programme.run, on=on, shape=shape), seeds, chunksize=4):
+        for outcome in pool.imap_unordered(
+            partial(programme.run, on=on, shape=shape, kind=args.kind), seeds, chunksize=4
+        ):
             hits += outcome.hits
             if outcome.wrong:
                 wrong += 1
                 report(programme.shrunk(outcome))
-    for name in FAILPOINTS:
+    for name in [name for name in FAILPOINTS if name in on or name not in MORE]:
         print(
             f"{name:16} {hits[name]:9} hits"
             + (f"   left out: {NOT_YET[name]}" if name in NOT_YET and name not in on else "")
@@ -66,7 +73,7 @@ def prepare() -> None:
 def report(outcome: programme.Outcome) -> None:
     """A seed that went wrong, with what it takes to see it again."""
     shape = outcome.shape
-    also = "".join(f" --only {name}" for name in sorted(outcome.on))
+    also = f" --kind {outcome.kind}" + "".join(f" --only {name}" for name in sorted(outcome.on))
     also += f" --tiers {shape.tiers} --gateways {shape.gateways} --seconds {shape.seconds} --share {shape.share}"
     print(f"seed {outcome.seed}: {len(outcome.wrong)} wrong, with {', '.join(sorted(outcome.on)) or 'no fault'}")
     for line in outcome.wrong[:3]:

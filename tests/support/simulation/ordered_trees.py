@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.windows import CountSliding, CountTumbling, State
+from edge_agent.algebra.windows import CountSliding, CountTumbling, OrderedWindow, State
 from edge_agent.machines.events import Configured
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer
@@ -35,7 +35,7 @@ class OrderedTree(Tree):
         queries = super()._queries(random)
         own = Random(f"ordered {self.seed}")
         length = own.randint(2, 5)
-        windows = {
+        windows: dict[str, OrderedWindow] = {
             ONES: CountTumbling(1),
             "count": CountTumbling(length),
             "slides": CountSliding(length, own.randint(1, length)),
@@ -95,7 +95,7 @@ class OrderedTree(Tree):
 
     def _not_as_placed(self, rows: Iterable[Row], placed: Placed) -> list[str]:
         """All rows follow from the positions, complete or not."""
-        want = {}
+        want: dict[central_computer.Row, dict[str, float | None]] = {}
         for places in placed.values():
             readings = [
                 central_computer.Reading(
@@ -104,8 +104,7 @@ class OrderedTree(Tree):
                 for at, (node, r) in sorted(places.items())
             ]
             for query in self.ordered:
-                made = central_computer.results([replace(query)], readings)
-                want.update(made)
+                want.update(central_computer.results([query], readings))
         got = {(row.query, row.key, row.start, row.end): row for row in rows}
         out = [f"missing by its positions: {place}" for place in want.keys() - got.keys()]
         out += [f"extra by its positions: {place}" for place in got.keys() - want.keys()]

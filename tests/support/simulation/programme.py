@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from tests.support.simulation.failpoints import FORGETFUL, GATE, MS, SECOND
+from tests.support.simulation.ordered_trees import OrderedTree
 from tests.support.simulation.trees import Shape, Tree
 from tests.support.simulation.world import Chaos
 
@@ -77,18 +78,23 @@ CLONED_WITH: Final = (
 MOVES: Final = ("node.move", "merger.move", "parent.away", "parent.unreached")
 FRAME_BYTES: Final = (333, 500, 1_500, 5_000, 131_072)
 FLUSH_BYTES: Final = FRAME_BYTES[:3]  # a flush holds what was open at a crash, and that is little
+WORLDS: Final[dict[str, type[Tree]]] = {"timed": Tree, "ordered": OrderedTree}  # ordered: count and state windows too
 DELAYS_US: Final = (20 * MS, 500 * MS, 5 * SECOND)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a seed. wrong: one line each; on: the failpoints of its world; hits: how often each happened."""
+    """What came of a seed. wrong: one line each; on: the failpoints of its world; hits: how often each happened.
+
+    kind: of the world, in WORLDS.
+    """
 
     seed: int
     wrong: tuple[str, ...]
     on: frozenset[str]
     shape: Shape
     hits: Counter[str]
+    kind: str = "timed"
 
 
 def chaos_of(seed: int, on: Collection[str]) -> Chaos:
@@ -115,17 +121,17 @@ def chaos_of(seed: int, on: Collection[str]) -> Chaos:
     return Chaos.of(chances, delay_us, frame_bytes)
 
 
-def run(seed: int, on: Collection[str] = GATE, shape: Shape | None = None) -> Outcome:
+def run(seed: int, on: Collection[str] = GATE, shape: Shape | None = None, kind: str = "timed") -> Outcome:
     """One world. on: the failpoints that may happen in it. shape: instead of the one that the seed draws."""
     chaos, shape = chaos_of(seed, on), shape or Shape.of(seed)
-    tree = Tree(seed, chaos, shape)
+    tree = WORLDS[kind](seed, chaos, shape)
     try:
         wrong = tuple(tree.run())
     except Exception as err:  # whatever a machine raises is a wrong answer of this seed
         at = traceback.extract_tb(err.__traceback__)[-1]
         wrong = (f"{type(err).__name__} in {at.name}, line {at.lineno}: {err}",)
     had = frozenset(name for name, chance in chaos.more.items() if chance)
-    return Outcome(seed, wrong, had, shape, tree.world.faults.hits)
+    return Outcome(seed, wrong, had, shape, tree.world.faults.hits, kind)
 
 
 def shrunk(outcome: Outcome) -> Outcome:
@@ -136,7 +142,7 @@ def shrunk(outcome: Outcome) -> Outcome:
         smaller = [(outcome.on - {name}, outcome.shape) for name in sorted(outcome.on)]
         smaller += [(outcome.on, shape) for shape in outcome.shape.smaller()]
         for on, shape in smaller:
-            fewer = run(outcome.seed, on, shape)
+            fewer = run(outcome.seed, on, shape, outcome.kind)
             if fewer.wrong:
                 outcome, again = fewer, True
                 break
