@@ -21,10 +21,12 @@ from edge_agent.config.in_force.known_definitions import KnownDefinitions, Publi
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.clock_steps import STILL_US, ClockSteps
+from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.downlink.losses import loss_records
+from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import bounds, revision_handover
 from edge_agent.root.agreed_servings import AgreedServings
@@ -182,7 +184,10 @@ class Decider:
         self._new_queries += self._texts.readable(known)
 
     def change_journal(self, journal: int) -> None:
-        """Take the lander's journal. What waits for births of another one may never take effect: it is declared."""
+        """Take the lander's journal. What waits for births of another one may never take effect: it is declared.
+
+        A `leave` among it will not come again, so a leaf that another child lists as moved from there has left (1.5).
+        """
         inbox = self.parent.inbox
         if journal != inbox.journal:
             memberships = self.parent.children.memberships
@@ -190,6 +195,11 @@ class Decider:
                 lines = inbox.lines_of(node).values()
                 found = loss_records.waiting_for_a_journal(memberships, node, lines)
                 self._new_gaps += [(node, gap) for gap in found]
+                heard = self.parent.children.known.get(node)
+                for epoch, seq in loss_records.waiting_leaves(lines) if heard is not None else ():
+                    effect = Effect(node, epoch, seq, None, stale=True, why=LET_GO)
+                    settled = self.parent.settled(effect, EpochDictionary(), None, heard.heard_us)
+                    self._new_gaps += [(node, gap) for gap in settled.losses]
         inbox.change_journal(journal)
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:

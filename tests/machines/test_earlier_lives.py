@@ -54,18 +54,18 @@ def lives(count: int) -> list[Sender]:
     return out
 
 
-def records(frames: Sequence[Frame | Heartbeat]) -> list[Gap]:
-    """What the root declares lost of an earlier life."""
+def records(frames: Sequence[Frame | Heartbeat], last_us: int = 12 * S) -> list[Gap]:
+    """What the root declares lost of an earlier life. last_us: when the last frame comes; the others at 12 s."""
     root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
-    for frame in frames:
-        root.take("a", frame, 12 * S)
-    root.step(12 * S)
+    for place, frame in enumerate(frames, 1):
+        root.take("a", frame, 12 * S if place < len(frames) else last_us)
+    root.step(last_us)
     return [gap for _, gap in root.decider.gaps if gap.detail == PAST_UNKNOWN and gap.nodes == ("a",)]
 
 
-def lost(frames: Sequence[Frame | Heartbeat]) -> list[tuple[int, int]]:
+def lost(frames: Sequence[Frame | Heartbeat], last_us: int = 12 * S) -> list[tuple[int, int]]:
     """The times of these records."""
-    return [(gap.start_us, gap.end_us) for gap in records(frames)]
+    return [(gap.start_us, gap.end_us) for gap in records(frames, last_us)]
 
 
 @pytest.mark.parametrize("birth", ["lost on the way", "for another journal", "behind one that is lost"])
@@ -146,8 +146,9 @@ def test_what_waits_with_no_time_before_the_record_is_no_life_before_until_birth
     old.birth()
     before: list[Frame | Heartbeat]
     before = [rows(old, 8, upto=9), *begins(again), began(again), rows(again, 8, upto=69)]
-    assert lost(before) == []
-    assert lost([*before, rows(again, 69, upto=70)]) == [(0, 9 * S)]
+    assert lost(before, 72 * S) == []
+    more = [*before, rows(again, 69, upto=70)]
+    assert [lost(more, us) for us in (72 * S - 1, 72 * S)] == [[], [(0, 9 * S)]]
 
 
 def test_what_came_after_the_question_may_be_of_an_epoch_that_follows_whatever_its_times() -> None:
@@ -283,6 +284,16 @@ def test_old_frames_of_a_gateway_that_does_not_speak_here_are_no_life_before_in_
     frames = [second[1], *third[1:], *first, second[0], third[0]]
     assert [lost(frames[:count]) for count in range(len(frames) + 1)] == [[]] * (len(frames) + 1)
     assert lost([second[1], *first]) == []
+
+
+def test_a_birth_that_was_overtaken_is_of_no_life_before_though_its_gateway_promises_much_at_once() -> None:
+    """protocol 1.2: it sends what it took in an outage, with a late reading, or its clock steps ahead and back."""
+    (new,) = lives(1)
+    question, birth = begins(new)
+    first = [birth, began(new), rows(new, 10, upto=80)]
+    second = [new.birth(), rows(new, 0, upto=85)]
+    assert lost([question, second[1], *first]) == []
+    assert lost([question, second[1], *first, second[0], rows(new, 85, upto=95)]) == []
 
 
 def test_what_waits_of_a_life_before_is_declared_when_a_gateway_that_has_not_spoken_here_leaves() -> None:

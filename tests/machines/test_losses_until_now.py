@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import DAMAGED, JOURNAL_LOST, LATEST_US, LOST, Frame, Gap, Leaf
+from edge_agent.algebra.frame import DAMAGED, JOURNAL_LOST, LATEST_US, LOST, Frame, Gap, Leaf, Members
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.children import Children
+from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.let_go import LET_GO
 from edge_agent.machines.downlink.losses.loss_records import PAST_LOST, dated, undated
 from edge_agent.machines.downlink.member import AHEAD_US, Member
@@ -110,3 +112,28 @@ def test_after_a_step_back_a_loss_lasts_until_what_the_clock_had_shown(back_us: 
         region.hear(damaged)
         end_us = end_us if believed else now_us + S
         assert max(region.losses(NOW + 20 * S))[2] == end_us + 1
+
+
+@pytest.mark.parametrize("how", ["its region is retired", "its region was retired", "it lost its spool on the way"])
+@pytest.mark.parametrize("behind_us", [-S, S])
+def test_a_loss_of_a_leaf_lasts_until_the_true_time_if_the_clock_of_its_parent_is_behind(
+    how: str, behind_us: int
+) -> None:
+    """protocol 1.2, 1.5, 3.6: the leaf had promised more than the parent's time."""
+    parent, now_us, strays = ChildFrames(JOURNAL, GRACE), NOW - behind_us, how == "it lost its spool on the way"
+    membership, lists = parent.children.membership(QUERY.group), Members(0, (Leaf("g", 9, None if strays else 5),))
+    membership.change("old", Members(0, (Leaf("g", 5), Leaf("h", 1))))
+    membership.member("old").promise(NOW, NOW)
+    if strays:
+        membership.leave("old", Leaf("g", 7, 5))
+    if how == "its region was retired":
+        parent.retire("old", now_us)
+    membership.change("new", lists)
+    changes = [(QUERY.group, lists)]
+    if how == "its region is retired":
+        (lost,) = parent.retire("old", now_us)
+    elif strays:
+        (lost,) = loss_records.strayed(parent.children.memberships, changes, now_us)
+    else:
+        (lost,) = loss_records.left_retired(parent.children, "new", changes, now_us)
+    assert (lost.nodes, lost.end_us) == (("g",), now_us + (AHEAD_US if behind_us > 0 else 0) + 1)

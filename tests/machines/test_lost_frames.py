@@ -172,6 +172,19 @@ def test_a_lost_birth_of_a_life_before_does_not_replace_the_line_in_force(noted_
     assert [gap.reason for _, gap in root.decider.gaps] == declared
 
 
+@pytest.mark.parametrize("past", [None, "lost"])
+def test_a_lost_birth_is_not_settled_for_a_heartbeat_from_before_the_line_in_force_spoke(past: str | None) -> None:
+    """protocol 3.2: the heartbeat was of a life before; those of this one were in a file that is gone too."""
+    root, before, child = Root(), Child("gw-1", (query(),), epoch=2), Child("gw-1", (query(),), epoch=4)
+    before.birth()
+    root.file(1, before, rows(before, 0), before.beat(START + SECOND))
+    root.file(2, child, child.birth(past, held=()), rows(child, 1))
+    root.file(3, child, rows(child, 2), stated=(received(2, epoch=2),))
+    root.file(30, child, rows(child, 3))
+    root.file(60, child, rows(child, 4))
+    assert root.took_effect == [(4, seq) for seq in range(5)]
+
+
 @pytest.mark.parametrize("held", [(2, 1), None])
 def test_a_lost_birth_is_settled_where_an_epoch_waits_that_came_before_the_one_in_force(
     held: tuple[int, ...] | None,

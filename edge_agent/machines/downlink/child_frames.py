@@ -175,9 +175,10 @@ class ChildFrames:
 
     def speaking(self) -> dict[str, int]:
         """Child -> epoch of its last heartbeat, if frames that this heartbeat names have not taken effect."""
-        return {node: beat.epoch for node, (beat, _) in self._beats.items()}
+        over = self.inbox.is_over
+        return {node: beat.epoch for node, (beat, us) in self._beats.items() if not over(node, beat.epoch, us)}
 
-    def _settled(self, effect: Effect, dictionary: EpochDictionary, message: object, received_us: int) -> Applied:
+    def settled(self, effect: Effect, dictionary: EpochDictionary, message: object, received_us: int) -> Applied:
         """Settle a frame without content when its turn comes. Declares what is lost with it, before later frontiers."""
         if not effect.stale:
             self.inbox.count(effect.node, None)
@@ -206,7 +207,7 @@ class ChildFrames:
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key, frame = EpochKey(effect.node, effect.epoch), effect.frame
         if frame is None:  # its epoch may have ended, or be one too many: then nothing is kept of it
-            return self._settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
+            return self.settled(effect, self.dictionaries.get(key) or EpochDictionary(), message, received_us)
         dictionary, until_us = self._dictionary(key), self.children.losses_until(received_us)
         frame, retired = self.children.retired_below(effect.node, frame)
         came = frame = loss_records.spread(self.children.memberships, effect.node, frame)
@@ -234,7 +235,7 @@ class ChildFrames:
             behind = effect.stale or effect.copied  # its rows may lie below what the child promised here
             since_us = earliest(frame) if behind else loss_records.late_start(frame)
             refused = effect._replace(frame=None, why=str(err), since_us=since_us)
-            return self._settled(refused, dictionary, message, received_us)
+            return self.settled(refused, dictionary, message, received_us)
         self.received += readings
         # an epoch continues the promise of the predecessor that it names; without one it may begin lower (1.2)
         anew = effect.forgot

@@ -69,7 +69,6 @@ class Inbox(ChildEpochs):
         self.most_lost: Callable[[str], int] = lambda _node: MOST_LOST  # of a child, if fewer than MOST_LOST
         self._forgotten = 0  # number of epochs of older lines beyond the bound, since the process started
         self.waiting = WaitingFrames()
-        self.spoke_us: dict[str, int] = {}  # node -> when its line in force was last heard
         self._explains = explains
         self._unborn: set[str] = set()  # nodes with waiting frames of an epoch that is not in force yet
 

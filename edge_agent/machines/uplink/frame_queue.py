@@ -42,7 +42,7 @@ from edge_agent.machines.uplink.former_lines import FormerLines
 from edge_agent.machines.uplink.journal_change import MOVED_AT_ONCE, Load, Numbers, reports_in
 from edge_agent.machines.uplink.late_extents import LateExtents
 from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, PendingFrames
-from edge_agent.machines.uplink.step import Report, Step
+from edge_agent.machines.uplink.step import GroupStep, Report, Step
 
 MARK_AHEAD: Final = 1_000  # most frames marked `sent` without a receipt; limits how many may be sent again at once
 MARK_UNANSWERED: Final = 20  # the same until the parent answers: with another journal all of them are in doubt (3.7)
@@ -156,18 +156,22 @@ class FrameQueue:
             self.births[self.epoch] = frames[0]
         return frames
 
-    def open_ahead(self, gaps: tuple[Gap, ...]) -> list[Frame]:
+    def open_ahead(self, gaps: tuple[Gap, ...], listing: Sequence[GroupStep] = ()) -> list[Frame]:
         """Make an epoch for the parent's journal that only declares losses, to be sent before all pending frames.
 
-        No pending frame may be marked. Returns the frames of its birth, which are several if the records need them.
+        No pending frame may be marked. listing: of this node as a leaf, for the birth: the parent takes what the
+        records say of a gateway's past only if it is listed (1.2).
         """
         used = self.pending.epochs() | self.former_lines.epochs() | {self.epoch, self._next_id >> 32, 0}
         epoch_id = 0
         while epoch_id >> 32 in used:
             epoch_id = self.random.getrandbits(64)
+        epoch, encoder = epoch_id >> 32, self.new_encoder()
+        own = [replace(each, leaves=tuple(replace(leaf, epoch=epoch) for leaf in each.leaves)) for each in listing]
         birth = Birth(epoch_id, self.journal or 0, None, self.version)
-        frames = self.new_encoder().encode_step(epoch_id >> 32, 0, Step(gaps=gaps), birth)
-        self._born[epoch_id >> 32] = BirthState(epoch_id, None, len(frames))
+        frames = encoder.encode_step(epoch, 0, Step(tuple(own), gaps=() if own else gaps), birth)
+        self._born[epoch] = BirthState(epoch_id, None, len(frames))
+        frames += encoder.encode_step(epoch, len(frames), Step(gaps=gaps)) if own else []
         waiting, self.pending = list(self.pending), PendingFrames()
         for frame in frames:
             self.pending.add(frame.epoch, frame.seq)

@@ -240,6 +240,25 @@ def lost_with_journal(reached: Mapping[Group, int], nodes: Mapping[Group, tuple[
     )
 
 
+def listing(birth: Frame, node: str, load: Load) -> list[GroupStep]:
+    """The groups in which a birth lists the node itself, with the ranges it serves; none if a frame is damaged.
+
+    birth: its first frame, which is in the spool with the others.
+    """
+    out, groups, frames = dict[Group, GroupStep](), dict[int, Group](), [birth]
+    with suppress(PortError, WireError, ValueError, KeyError):
+        frames += [load(birth.epoch, seq) for seq in range(1, 1 if birth.birth is None else birth.birth.frames)]
+        for frame in frames:
+            groups.update(() if frame.define is None else frame.define.groups)
+            for change in frame.members:
+                group = groups[change.group]
+                before = out.get(group, GroupStep(group))
+                leaves = (*before.leaves, *(leaf for leaf in change.leaves if leaf.node == node))
+                out[group] = replace(before, leaves=leaves, serving=(*before.serving, *change.serving))
+        return [each for each in out.values() if each.leaves]
+    return []
+
+
 def moved(frame: Frame, numbers: Numbers) -> Step:
     """Turn the rows, texts and gap records of a frame into a step. numbers: of its epoch, up to the frame before.
 

@@ -29,6 +29,7 @@ from edge_agent.machines.uplink.journal_change import (
     Numbers,
     first_frontiers,
     in_doubt,
+    listing,
     lost_with_journal,
     moved,
     sort_out,
@@ -321,7 +322,7 @@ class Outbox(FrameQueue):
         Returns the frames of an epoch ahead of them that declares the losses `gaps`: their births may have no room.
         """
         births = self._births(load)
-        ahead = self.open_ahead(gaps) if gaps else []
+        ahead = self.open_ahead(gaps, listing(births[0], self.node, load) if births else ()) if gaps else []
         for i, frame in enumerate(births):
             assert frame.birth is not None
             birth = replace(frame.birth, journal=self.journal or 0, held=None)

@@ -24,6 +24,7 @@ class ChildEpochs:
         self.epochs: dict[EpochKey, EpochFrames] = {}
         self.ended = EndedEpochs()
         self.current: dict[str, int] = {}
+        self.spoke_us: dict[str, int] = {}  # node -> when its line in force was last heard
         self.changed: set[EpochKey] = set()
         self._lines: dict[str, dict[int, EpochFrames]] = {}  # `epochs` by node
         self._early = EarlyBirths()
@@ -45,6 +46,10 @@ class ChildEpochs:
                 last.came(seq, flush)
         self.ended.add(key, frames.applied.next, last)
         self._change(key)
+
+    def is_over(self, node: str, epoch: int, heard_us: int) -> bool:
+        """Whether a child has spoken in the epoch in force since another one was heard: it has begun again."""
+        return self.current.get(node) not in (None, epoch) and self.spoke_us.get(node, heard_us) > heard_us
 
     def spent(self) -> Iterator[EpochKey]:
         """Yields epochs of older lines of which their child has no frame any more, as the birth in force says (1.2)."""

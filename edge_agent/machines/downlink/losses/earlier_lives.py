@@ -54,8 +54,8 @@ class EarlierLives:
         A waiting frame without a time, or with none before the times of the record, or of an epoch that was first heard
         after the question for the journal (no frame is published before its answer, 3.7), may also be of a later epoch
         of this life, ahead of its birth: it counts when a heartbeat shows that the node still sends in an epoch whose
-        birth is here; one with a time also with the `leave`, or when the node has promised so much that no birth is
-        overtaken.
+        birth is here; one with a time also with the `leave`, or when the node has promised so much, in so long a time,
+        that no birth is overtaken.
         """
         began = [gap for gap in frame.gaps if gap.reason == BEGAN and not gap.detail and gap.nodes == (node,)]
         if not began and node not in self._undecided:
@@ -83,17 +83,19 @@ class EarlierLives:
         if node not in self._undecided or untimed or not known:
             return
         promised_us = max((part.frontier_us or NEVER_US for part in frame.groups), default=NEVER_US)
-        if frame.leave is not None or promised_us > self._undecided[node].began_us + OVERTAKEN_US:
+        promised = promised_us > self._undecided[node].began_us + OVERTAKEN_US
+        # its clock may step, and what it sends after an outage contains hours
+        if frame.leave is not None or (promised and self._waited(node, received_us, OVERTAKEN_US)):
             yield from self._decided(node, first_us, memberships)
 
-    def _waited(self, node: str, received_us: int) -> bool:
-        """Whether a node has been undecided for WAIT_US, in which births that were lost on the way have come again."""
+    def _waited(self, node: str, received_us: int, for_us: int = WAIT_US) -> bool:
+        """Whether a node has been undecided for so long, in which births that were lost on the way have come again."""
         undecided = self._undecided.get(node)
         if undecided is None:
             return False
         since_us = min(undecided.since_us, received_us)
         self._undecided[node] = undecided._replace(since_us=since_us)
-        return received_us - since_us >= WAIT_US
+        return received_us - since_us >= for_us
 
     def heard(self, node: str, beat: Heartbeat, memberships: Memberships) -> None:
         """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life."""

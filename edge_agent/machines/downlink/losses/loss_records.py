@@ -169,6 +169,12 @@ def waiting_for_a_journal(memberships: Memberships, node: str, lines: Iterable[E
         yield Gap(tuple(groups), start_us, end_us, -1, leaves, IN_DOUBT)
 
 
+def waiting_leaves(lines: Iterable[EpochFrames]) -> list[tuple[int, int]]:
+    """The (epoch, seq) of each frame with a `leave` that waits (1.5)."""
+    waiting = (message for each in lines if not each.lost for message in each.waiting.values())
+    return [(each.epoch, each.seq) for each in waiting if isinstance(each, Frame) and each.leave is not None]
+
+
 def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen]:
     """Finds leaves that moved away from a child that is being retired, which will never report their `leave` (1.5).
 
@@ -190,7 +196,7 @@ def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen
                     continue
                 low_us = min(own.times_of(name)) if here else NEVER_US
                 until_us = max(latest_us(own, now_us), latest_us(member, now_us))
-                yield Unseen(membership, node, entry, _received(group, name, low_us, until_us))
+                yield Unseen(membership, node, entry, _of_leaf(group, name, low_us, until_us, LET_GO))
 
 
 def left_retired(children: Children, node: str, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
@@ -202,7 +208,7 @@ def left_retired(children: Children, node: str, changes: MemberChanges, now_us: 
     for group, leaf, former in children.retired_leaves.listed(node, changes, children.memberships):
         children.memberships[group].leave_retired(former.child, former.entry, leaf)
         until_us = latest_us(children.memberships[group].members[node], now_us)
-        yield _received(group, leaf.node, former.low_us, until_us)
+        yield _of_leaf(group, leaf.node, former.low_us, until_us, LET_GO)
 
 
 def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
@@ -215,14 +221,13 @@ def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> It
         found = list(moves.end_strayed([leaf.node for leaf in change.leaves], members))
         until_us = max(latest_us(member, now_us) for member in members.values()) if found else now_us
         for name, low_us in found:
-            start_us = max(low_us - LATE_US, 0)
-            yield Gap((group,), start_us, max(until_us, start_us) + 1, -1, (name,), PAST_LOST)
+            yield _of_leaf(group, name, low_us, until_us, PAST_LOST)
 
 
-def _received(group: Group, leaf: str, low_us: int, now_us: int) -> Gap:
-    """The gap record for what a retired child may have received of a leaf, whose rows had come as far as low_us."""
-    start_us = max(low_us - LATE_US, 0)
-    return Gap((group,), start_us, max(now_us, start_us) + 1, -1, (leaf,), LET_GO)
+def _of_leaf(group: Group, leaf: str, low_us: int, now_us: int, reason: str) -> Gap:
+    """The gap record for what was lost of a leaf below a child until now. low_us: how far its rows had come."""
+    start_us, upto_us = max(low_us - LATE_US, 0), now_us + AHEAD_US if low_us > now_us else now_us  # see `latest_us`
+    return Gap((group,), start_us, max(upto_us, start_us) + 1, -1, (leaf,), reason)
 
 
 def spread(memberships: Memberships, node: str, frame: Frame) -> Frame:
