@@ -175,6 +175,18 @@ def test_batches_begin_at_the_trigger_and_an_idle_loop_looks_and_says_that_it_li
     assert turns.now_s == turns.until_s, "it does not end because nothing comes, and not later than it is told"
 
 
+def test_files_that_did_not_fit_do_not_wait_for_the_trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, turns, began = TakingJob(str(tmp_path)), Turns(9.0), list[float]()
+    process = job.process
+    job.process = lambda files: (began.append(turns.now_s), process(files))[1]  # type: ignore[method-assign, func-returns-value]
+    land(tmp_path, "1.cborseq", "2.cborseq", "3.cborseq")
+    monkeypatch.setattr(landing_loop, "time", turns)
+    running = loop(job, trigger_us=2_000_000, max_bytes=1)
+    running._stopping = turns  # type: ignore[assignment]
+    running.run()
+    assert began == [0.0, 0.0, 0.0]
+
+
 def test_a_loop_that_is_to_end_after_what_is_there_does_nothing_between_batches(tmp_path: Path) -> None:
     job, between = TakingJob(str(tmp_path)), list[int]()
     land(tmp_path, "1.cborseq", "2.cborseq")
