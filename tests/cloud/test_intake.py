@@ -150,7 +150,7 @@ def test_what_is_no_frame_is_quarantined_under_the_name_of_its_sender_if_it_has_
 def test_a_frame_that_is_left_out_is_settled_as_unusable_once() -> None:
     """protocol 3.6: so that later frames of its epoch take effect at once, and what it held is declared."""
     record, again = sent(1, 50), sent(1, 60)
-    beat = (TOPIC, 55, frames.encode(Heartbeat(EPOCH, 0, ())))
+    beat = (TOPIC, 55, frames.encode_heartbeat(Heartbeat(EPOCH, 0, ())))
     status, damaged = ("hw/1/up/child/status", 56, b"x"), (TOPIC, 57, b"\xff")
     out = LeftOut("why")
     intake = fresh(left_out=dict.fromkeys((record, again, beat, status, damaged), out))
