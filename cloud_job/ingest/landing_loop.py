@@ -94,10 +94,10 @@ class LandingLoop:
             if (files and left <= 0) or len(files) == most:
                 break
             content = self._content(name)
-            now_us = tick_us(content)
-            begin_us = now_us if begin_us is None else begin_us
-            if files and now_us is not None and begin_us is not None and now_us - begin_us > self._span_us:
-                break
+            if (now_us := tick_us(content)) is not None:
+                begin_us = now_us if begin_us is None else begin_us
+                if now_us - begin_us > self._span_us:
+                    break
             files.append((name, content))
             left -= len(content)
         if files:

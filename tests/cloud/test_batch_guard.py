@@ -192,6 +192,41 @@ def test_a_file_that_cannot_be_stored_is_left_out_whole_and_others_go_on(root: R
     assert not root.closing()[START + 2 * SECOND]
 
 
+def test_a_batch_that_fails_is_repeated_after_pauses_but_not_after_the_last_try(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a store that is away for a second. Where records are left out, that was the cause: there is no pause."""
+    slept: list[float] = []
+    monkeypatch.setattr(batch_guard, "PAUSES_S", (0.5, 2.0))
+    monkeypatch.setattr(batch_guard.time, "sleep", slept.append)
+    root.guard.process([root.births()])
+    fails = [True, True]
+
+    def store(_names: Sequence[str], _rows: list[dict[str, Any]]) -> None:
+        if fails and fails.pop():
+            raise RuntimeError("away for a while")
+
+    root.kept.store = store
+    root.guard.process([root.second(0)])
+    assert (slept, root.quarantined(), root.runs) == ([0.5, 2.0], [], 3)
+    fails += [True, True, True]
+    root.guard.process([root.second(1)])
+    assert slept == [0.5, 2.0] * 2
+    raising_on(monkeypatch, Decider, "take", is_bad_frame)
+    slept.clear()
+    root.guard.process([root.second(2), root.second(3)])
+    assert slept == []
+
+
+def test_an_orderly_end_is_that_of_the_newest_run(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[tuple[str, Any]] = []
+    for name in ("finish", "close"):
+        monkeypatch.setattr(ListJob, name, lambda job, name=name: did.append((name, job)))
+    root.guard.finish()
+    root.guard.close()
+    assert did == [("finish", root.guard.job), ("close", root.guard.job)]
+
+
 def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root) -> None:
     root.guard.process([root.births(), root.second(0)])
     bad = root.second(1)

@@ -1,4 +1,4 @@
-"""The order in which a batch is committed, and what a start does again: the job over tables that are lists (no Spark)."""
+"""The order in which a batch is committed, and what a start does again: a job over tables that are lists (no Spark)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from cloud_job.spark import job as jobs
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.possible_work import REASON
 from cloud_job.spark.prepared_batch import Decided
-from edge_agent.algebra.query.key import QueryPlace
+from cloud_job.spark.state_log import base_of
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.errors import PortError, ProtocolError
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow
@@ -30,7 +31,7 @@ Test = Callable[[dict[str, Any]], bool]
 class Found(dict[str, Any]):
     """A row as Spark returns it."""
 
-    def asDict(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def asDict(self) -> dict[str, Any]:
         return dict(self)
 
 
@@ -47,7 +48,7 @@ class Condition:
 class Functions:
     """Stands in for pyspark.sql.functions."""
 
-    class col:  # noqa: N801 - Spark's name
+    class col:  # noqa: N801, PLW1641 - Spark's name; a column is no key
         def __init__(self, name: str) -> None:
             self.name = name
 
@@ -74,13 +75,27 @@ class Frame(list[dict[str, Any]]):
     def select(self, name: str) -> Frame:
         return Frame({name: row[name]} for row in self)
 
-    def isEmpty(self) -> bool:  # noqa: N802 - Spark's name
+    def isEmpty(self) -> bool:
         return not self
 
     def collect(self) -> list[Found]:
         return [Found(row) for row in self]
 
-    def unionByName(self, other: Frame) -> Frame:  # noqa: N802 - Spark's name
+    @property
+    def write(self) -> Frame:
+        return self
+
+    def mode(self, _name: str) -> Frame:
+        return self
+
+    format = mode
+
+    def save(self) -> None:
+        """As Spark, which computes rows only here."""
+        if any(row.get("bad") for row in self):
+            raise ValueError("bad")
+
+    def unionByName(self, other: Frame) -> Frame:
         return Frame([*self, *other])
 
 
@@ -92,13 +107,19 @@ class Tables:
     def __init__(self, events: list[Any]) -> None:
         self.events = events
         self.rows: dict[str, Frame] = {}
+        self.asked: set[str] = set()
 
     def read(self, _spark: Any, table: tables.Table) -> Frame:
+        self.asked.add(table.name)
         return self.rows.setdefault(table.name, Frame())
 
     def append(self, table: tables.Table, rows: Frame, step: str, number: int) -> None:
         self.events.append((table.name, step, number, len(rows)))
-        self.rows[table.name] = Frame([*self.read(None, table), *rows])
+        self.rows[table.name] = Frame([*self.rows.get(table.name, ()), *rows])
+
+    def replace(self, table: tables.Table, rows: Frame, where: str) -> None:
+        self.events.append((table.name, where))
+        self.rows[table.name] = rows
 
     def overwrite(self, table: tables.Table, rows: Frame, number: int) -> None:
         self.events.append((table.name, "all", number, len(rows)))
@@ -127,8 +148,9 @@ class Sources:
         return OrderedRows(self._made("ordered") if work.ordering else None)  # type: ignore[arg-type]
 
     def make(self, work: Work, _lookups: Any) -> None:
-        if work.closing:
-            self._made(f"windows of {len(work.closing)}")
+        for spans in (work.closing, work.revising):
+            if spans:
+                self._made(f"windows of {len(spans)}")
 
     def add(self, _stored: Any) -> None:
         self.events.append("recent")
@@ -138,6 +160,9 @@ class Sources:
 
     def keep(self, _ordered: Any, number: int) -> None:
         self.events.append(("positions", number))
+
+    def forget_epochs(self, lines: Any) -> None:
+        self.events.append(("epochs", lines))
 
     def resume(self, *_: Any) -> None:
         self.events.append("resume")
@@ -158,6 +183,9 @@ class Others:
     def check(self, _spark: Any, number: int) -> None:
         self.events.append(("lease", number))
 
+    def release(self) -> None:
+        self.events.append("released")
+
     def report(self, _queries: Any, number: int) -> None:
         self.events.append(("failures", number))
 
@@ -171,13 +199,20 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     for name in ("rows", "one_file", "of_columns"):
         monkeypatch.setattr(jobs.driver_rows, name, lambda _spark, _table, content: Frame(content))
     monkeypatch.setattr(jobs, "merge", lambda _s, _p, rows, spans: events.append(("merge", rows[0]["kind"], spans)))
-    monkeypatch.setattr(jobs, "merge_sessions", lambda _s, _p, rows, gone, low: events.append(("join", rows, gone, low)))
+    monkeypatch.setattr(
+        jobs, "merge_sessions", lambda _s, _p, rows, gone, low: events.append(("join", rows, gone, low))
+    )
     monkeypatch.setattr(jobs, "withdraw", lambda _s, _p, gone, number: events.append(("withdraw", gone, number)))
     monkeypatch.setattr(jobs, "withdraw_over", lambda _s, _p, over, number: events.append(("over", over, number)))
     monkeypatch.setattr(jobs, "quarantined", lambda _rows, _work, owner: Frame([{"batch": NUMBER, "owner": owner}]))
     monkeypatch.setattr(jobs, "parts_of", lambda _rows, beyond, _number: beyond)
-    monkeypatch.setattr(jobs, "late", lambda parts, *_: [{"batch": NUMBER}] * len(parts))
+    monkeypatch.setattr(jobs, "late", late)
     return events
+
+
+def late(parts: Any, _work: Work, pages: dict[Any, Any], _bases: Any) -> list[dict[str, Any]]:
+    assert None not in pages.values(), "an epoch of which nothing has taken effect has no page"
+    return [{"batch": NUMBER}] * len(parts)
 
 
 @pytest.fixture
@@ -268,6 +303,7 @@ def test_a_batch_commits_frames_then_its_decision_then_what_follows_and_each_is_
         "forget",
     ]
     kinds = [each["kind"] for each in job.place.rows["gold.results"]]  # type: ignore[attr-defined]
+    assert job.place.asked == {"bronze.messages"}, "only a start asks what has been done"  # type: ignore[attr-defined]
     assert kinds == ["windows of 1", "sessions [0] False", "ordered"], "sessions that meet other rows are merged"
 
 
@@ -281,10 +317,19 @@ def test_a_batch_without_frames_and_without_changes_writes_only_its_decision(job
     ]
 
 
+@pytest.mark.parametrize("name", ["closing", "islands", "ordering", "refused", "beyond", "unread"])
+def test_each_kind_of_rows_is_written_where_it_is_the_only_one(job: Job, events: list[Any], name: str) -> None:
+    found = {"unread": 2, "islands": WORK.islands[:1]}.get(name, getattr(WORK, name))
+    work = Work(NUMBER, **{name: found})  # type: ignore[arg-type]
+    job._perform(work)
+    table = {"beyond": "ops.late", "refused": "ops.quarantine", "unread": "ops.quarantine"}.get(name, "gold.results")
+    step = "results" if table == "gold.results" else "rows"
+    appended = [each for each in events if each not in ("durable", ("positions", NUMBER))]
+    assert appended == [(table, step, NUMBER, 2 if name == "beyond" else 1)]
+
+
 @pytest.mark.parametrize("done", range(len(OTHERS) + 2))
-def test_a_start_appends_what_the_last_decision_lacks_and_nothing_twice(
-    job: Job, events: list[Any], done: int
-) -> None:
+def test_a_start_appends_what_the_last_decision_lacks_and_nothing_twice(job: Job, events: list[Any], done: int) -> None:
     """protocol 8.1: an append is complete or has no effect; revisions can be repeated. done: appends before the end."""
     for name, *_, rows in [RESULTS, *OTHERS][:done]:
         job.place.rows[name] = Frame([row(reason="lost")] * rows)  # type: ignore[attr-defined]
@@ -309,6 +354,84 @@ def test_what_cannot_be_made_is_declared_before_the_rest_is_carried_out(job: Job
     (gap,) = [each for each in job.place.rows["ops.gaps"] if each["reason"] == REASON]  # type: ignore[attr-defined]
     assert (gap["start"], gap["end"]) == (1, 2)
     assert "declared" not in job.steps
+
+
+def test_what_was_appended_before_a_part_raised_is_not_appended_again(job: Job, events: list[Any]) -> None:
+    job.place.rows["gold.results"] = Frame([row()])  # type: ignore[attr-defined]
+    job._rows.bad = {"windows of 2", "windows of 1"}  # type: ignore[attr-defined]
+    job._carry_out(WORK)
+    assert [found.piece for found in job.impossible] == [*CLOSING, *REVISING]
+    assert [each for each in events if each[0] == "gold.results"] == []
+    assert [each[0] for each in events if isinstance(each, tuple)].count("ops.quarantine") == 1
+
+
+def test_rows_are_made_without_being_written(job: Job, events: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those about messages and readings: of such an exception a start would not get rid."""
+    job._make(WORK)
+    monkeypatch.setattr(jobs, "quarantined", lambda *_: Frame([{"bad": True}]))
+    with pytest.raises(ValueError, match="bad"):
+        job._make(WORK)
+    job._make(Work(NUMBER, closing=CLOSING))
+    job._rows.bad = {"windows of 1"}  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="windows of 1"):
+        job._make(Work(NUMBER, closing=CLOSING))
+    assert events == []
+
+
+def test_what_leaves_the_state_is_told_to_a_start_that_decides_again(job: Job, events: list[Any]) -> None:
+    """protocol 8.4"""
+    gone, old = [EpochKey("gw", 1)], [EpochKey("gw", 2)]
+    for line in (*gone, *old):
+        job.state.extent[line] = (1, 2)
+        job.state.applied[line] = [(0, 3)]
+    job.forget_epochs(gone)
+    job.forget_epochs(old, stored=True)
+    assert (job._log._gone, job._log._unnumbered) == (gone, old)
+    assert (dict(job.state.extent), list(job.state.applied)) == ({}, old)
+    assert events == [("epochs", gone), ("epochs", old)]
+    job.forget_runs(NUMBER + 5)
+    assert (job._log._rows_from, len(job.state.owners)) == (0, 1), "there is only one"
+    job.state.owners.append((NUMBER + 5, "b"))
+    job.forget_runs(NUMBER + 5)
+    assert (job._log._rows_from, job.state.owners) == (NUMBER + 5, [(NUMBER + 5, "b")])
+
+
+def test_work_that_is_cleared_leaves_its_row_with_the_whole_state(job: Job, events: list[Any]) -> None:
+    job.state.number = NUMBER
+    job.place.rows["ops.batches"] = Frame([{"number": 3, "owner": "a"}, {"number": NUMBER, "owner": "b"}])  # type: ignore[attr-defined]
+    job._last = lambda: list(job.place.rows["ops.batches"])  # type: ignore[method-assign, attr-defined]
+    job.forget_work()
+    assert events == [("ops.batches", f"number = {NUMBER}")]
+    ((left),) = job.place.rows["ops.batches"]  # type: ignore[attr-defined]
+    assert (left["number"], left["owner"], Work.loads(left["work"])) == (NUMBER, "b", Work(NUMBER))
+    assert base_of(left["state"], NUMBER) == job.needed_from == NUMBER
+
+
+@pytest.mark.parametrize("rows", [[], [{"number": NUMBER}]])
+def test_a_run_looks_at_the_disk_and_takes_the_lease_before_it_changes_anything(
+    job: Job, events: list[Any], monkeypatch: pytest.MonkeyPatch, rows: list[Any]
+) -> None:
+    """protocol 8.5: torn commits are renamed before the tables are looked at, and those before new ones are made."""
+    monkeypatch.setattr(jobs, "Lease", lambda *_: (events.append("lease"), Others(events))[1])
+    monkeypatch.setattr(jobs.torn_commits, "repair", lambda _place: events.append("repair"))
+    monkeypatch.setattr(jobs, "check_whole", lambda *_: events.append("whole"))
+    monkeypatch.setattr(jobs, "DurableTables", lambda _place: (events.append("noted"), Others(events))[1])
+    monkeypatch.setattr(jobs.tables, "create", lambda *_: events.append("create"))
+    monkeypatch.setattr(type(job.decider), "retire", lambda _, nodes, _us: events.append(("retire", nodes)))
+    job._last = lambda: rows  # type: ignore[method-assign]
+    job._resume = lambda found: events.append(("resume", found))  # type: ignore[method-assign]
+    job.open(lambda: events.append("owns"))
+    again = [("resume", rows)] if rows else []
+    assert events == ["lease", "owns", "repair", "whole", "noted", "create", "durable", *again, ("retire", ())]
+    events.clear()
+    job.close()
+    job.close()
+    assert events == ["released"]
+    events.clear()
+    monkeypatch.setattr(jobs, "check_whole", lambda *_: {}["gone"])
+    with pytest.raises(KeyError):
+        job.open()
+    assert events == ["lease", "repair", "released"], "another run can begin"
 
 
 def test_what_an_earlier_start_declared_is_not_declared_again(job: Job, events: list[Any]) -> None:
@@ -340,7 +463,7 @@ def test_a_cause_outside_the_data_is_no_part_that_cannot_be_made(job: Job, event
 def test_rows_of_sessions_are_computed_again_where_late_pieces_touch_them(
     job: Job, events: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """protocol 5.4: and the longest row found is noted for decisions to come, also where the state is told by inputs."""
+    """protocol 5.4: and the longest row found is noted for decisions to come, also those decided again."""
     found = (islands(None), islands(None, touch=(50, 60)))
     asked = []
 
@@ -383,7 +506,7 @@ def test_a_batch_without_a_lease_is_refused(job: Job) -> None:
 
 
 def test_files_of_a_decision_go_just_before_the_next_one_is_written(tmp_path: Path) -> None:
-    """protocol 8.1: until then a start may need them. Those that changed nothing go with the decision that names them."""
+    """protocol 8.1: until then a start may need them. Those without changes go with the decision that names them."""
     kept, seen = Kept(), list[tuple[list[str], set[str]]]()
     kept.store = lambda names, _rows: seen.append((list(names), {each.name for each in tmp_path.iterdir()}))
     job = ListJob(None, tables.Place(str(tmp_path)), JobSettings(str(tmp_path), limits=RootLimits(0)))  # type: ignore[arg-type]
@@ -407,8 +530,26 @@ def test_files_of_a_decision_go_just_before_the_next_one_is_written(tmp_path: Pa
         (names[3:], set(names[3:])),
     ]
     assert [path.name for path in tmp_path.iterdir()] == names[3:]
+    job.process([(names[3], (tmp_path / names[3]).read_bytes())])
+    assert len(seen) == 3, "what has been read is not read again"
+    numbers = [each["number"] for each in kept.batches]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+    assert sorted({each["batch"] for each in kept.messages}) == numbers
     job.finish()
     assert list(tmp_path.iterdir()) == []
     assert kept.batches[-1]["files"] == []
 
 
+def test_an_orderly_end_without_anything_to_write_deletes_the_files_and_gives_the_lease_back(
+    tmp_path: Path, events: list[Any]
+) -> None:
+    kept, path = Kept(), tmp_path / "1.cborseq"
+    job = ListJob(None, tables.Place(str(tmp_path)), JobSettings(str(tmp_path), limits=RootLimits(0)))  # type: ignore[arg-type]
+    job.kept = kept
+    job._lease = Others(events)  # type: ignore[assignment]
+    child = Child("gw", (query(),))
+    path.write_bytes(b"".join([tick(START), record(child, START, child.birth())]))
+    job.process([(path.name, path.read_bytes())])
+    assert path.exists()
+    job.finish()
+    assert (len(kept.batches), path.exists(), events) == (1, False, ["released"])

@@ -7,8 +7,20 @@ from typing import Any
 import cbor2
 import pytest
 
-from cloud_job.ingest.intake import Intake
-from edge_agent.algebra.frame import Birth, Define, Flush, Frame, Gap, GroupPart, Leaf, Members, Serving
+from cloud_job.ingest.intake import Intake, LeftOut
+from edge_agent.algebra.frame import (
+    Birth,
+    Define,
+    Flush,
+    Frame,
+    Gap,
+    GroupPart,
+    Heartbeat,
+    Leaf,
+    Members,
+    Receipt,
+    Serving,
+)
 from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH
 from edge_agent.root.completeness import Decider
 from edge_agent.wire import frames, landing
@@ -83,3 +95,121 @@ def test_a_frame_with_the_number_of_a_flush_of_another_device_is_declared_from_w
     rows = intake.table().select(["epoch", "seq"]).to_pylist()
     assert [row for row in rows if row["seq"] == flush.seq] == [{"epoch": EPOCH, "seq": flush.seq}]
     assert intake.again == 3
+
+
+# --- times, topics, records that are left out -------------------------------------------------------------------------
+
+TOPIC = "hw/1/up/child/f/root"
+
+
+def fresh(now_us: int = 0, **about: Any) -> Intake:
+    return Intake(Decider(_JOURNAL, 60 * S), {}, 3, "owner", now_us, **about)
+
+
+def told(intake: Intake) -> list[tuple[Any, ...]]:
+    """What the rows say: node, epoch, seq, kind, receive time, reason."""
+    rows = intake.table().select(["node", "epoch", "seq", "kind", "received_us", "reason"]).to_pylist()
+    return [tuple(row.values()) for row in rows]
+
+
+def sent(seq: int, received_us: int, topic: str = TOPIC) -> landing.Record:
+    return topic, received_us, frames.encode(Frame(EPOCH, seq))
+
+
+def file(*records: landing.Record) -> bytes:
+    return b"".join(landing.encode(*record) for record in records)
+
+
+def test_receive_times_never_exceed_the_landers_time_once_it_is_known() -> None:
+    """Before its first record the newest receive time stands for it; then a clock that was set back counts."""
+    intake = fresh()
+    intake.read(file(sent(1, 50), sent(2, 30)), "before")
+    assert (intake.now_us, intake.ticked) == (50, False)
+    intake.read(landing.encode_tick(40, _JOURNAL, connected=True) + file(sent(3, 70), sent(4, 35)), "after")
+    assert (intake.now_us, intake.ticked) == (40, True)
+    assert [row[4] for row in told(intake)] == [50, 30, 40, 35]
+
+
+def test_what_is_no_frame_is_quarantined_under_the_name_of_its_sender_if_it_has_one() -> None:
+    intake = fresh(90)
+    status = "hw/1/up/child/status"
+    intake.read(file(("nonsense", 50, b"x"), (status, 60, b"x"), (TOPIC, 70, b"\xff")), "file")
+    rows = told(intake)
+    assert [row[:5] for row in rows] == [
+        ("", -1, -1, "envelope", 50),
+        ("", -1, -1, "envelope", 60),
+        ("child", -1, -1, "envelope", 70),
+    ]
+    assert [row[5] for row in rows[:2]] == [f"not a topic of frames: {topic!r}" for topic in ("nonsense", status)]
+    assert (intake.unread, intake.messages) == (3, 0)
+    long = fresh()
+    long.read(file(("t" * 500, 50, b"x")), "file")
+    assert told(long)[0][5] == f"not a topic of frames: {'t' * 200!r}"
+
+
+def test_a_frame_that_is_left_out_is_settled_as_unusable_once() -> None:
+    """protocol 3.6: so that later frames of its epoch take effect at once, and what it held is declared."""
+    record, again = sent(1, 50), sent(1, 60)
+    beat = (TOPIC, 55, frames.encode_heartbeat(Heartbeat(EPOCH, 0, ())))
+    status, damaged = ("hw/1/up/child/status", 56, b"x"), (TOPIC, 57, b"\xff")
+    out = LeftOut("why")
+    intake = fresh(left_out=dict.fromkeys((record, again, beat, status, damaged), out))
+    intake.read(file(record, again, beat, status, damaged), "file")
+    assert told(intake) == [
+        ("child", EPOCH, 1, "body", 50, "why"),
+        ("child", EPOCH, -1, "body", 55, "why"),
+        ("child", -1, -1, "envelope", 56, "why"),
+        ("child", -1, -1, "envelope", 57, "why"),
+    ]
+    assert intake.decider.parent.inbox.received("child", EPOCH, 1)
+    assert (intake.unread, intake.messages) == (4, 1)
+
+
+def test_a_frame_that_fails_also_when_it_is_settled_is_only_quarantined() -> None:
+    intake = fresh(left_out={TOPIC: LeftOut("why", settled=False)})
+    intake.read(file(sent(1, 50), ("hw/1/up/other/f/root", 60, frames.encode(Frame(EPOCH, 1)))), "file")
+    assert told(intake)[0] == ("child", -1, -1, "envelope", 50, "why")
+    assert not intake.decider.parent.inbox.received("child", EPOCH, 1)
+    assert intake.decider.parent.inbox.received("other", EPOCH, 1), "of another topic"
+
+
+def test_records_that_are_left_out_have_no_later_time_than_the_lander_either() -> None:
+    late, early = sent(1, 70), sent(2, 30)
+    intake = fresh(left_out=dict.fromkeys((late, early), LeftOut("why")))
+    intake.read(landing.encode_tick(40, _JOURNAL, connected=True) + file(late, early), "file")
+    assert [row[4] for row in told(intake)] == [40, 30]
+
+
+def test_a_file_that_is_left_out_is_one_row() -> None:
+    intake = fresh(44, left_out={"bad": LeftOut("why")})
+    intake.read(file(sent(1, 50)), "bad")
+    intake.read(file(sent(2, 60)), "good")
+    assert told(intake)[0] == ("", -1, -1, "envelope", 44, "why")
+    received = intake.decider.parent.inbox.received
+    assert (received("child", EPOCH, 1), received("child", EPOCH, 2)) == (False, True)
+
+
+def test_as_many_records_are_read_as_are_asked_for() -> None:
+    records = [sent(seq, 50) for seq in (1, 2, 3)]
+    for most in range(4):
+        intake = fresh(most=most)
+        intake.read(file(*records[:1]), "one")
+        intake.read(file(*records[1:]), "more")
+        assert (intake.messages, intake.count) == (most, most)
+        assert intake.last == (records[most - 1] if most else None)
+
+
+def test_what_the_lander_says_it_received_counts_for_the_file_that_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.5: it is taken in after the frames of this file."""
+    stated: list[tuple[Any, bool]] = []
+    monkeypatch.setattr(
+        Decider, "stated", lambda of, found, _us: stated.append((found, of.parent.inbox.received("child", EPOCH, 1)))
+    )
+    intake = fresh()
+    record = landing.encode(*sent(1, 50))
+    intake.read(
+        landing.encode_tick(60, _JOURNAL, [record], [("child", Receipt(EPOCH, _JOURNAL, 2))], connected=True) + record,
+        "one",
+    )
+    intake.read(file(sent(2, 55)), "two")
+    assert [(bool(found), there) for found, there in stated] == [(True, True), (False, True)]

@@ -72,16 +72,16 @@ def test_pieces_are_joined_up_to_the_gap_and_cut_at_multiples_of_the_longest_dur
     cases = {
         "the gap": Case(query(), at(0, 10), [("k", 0, 20)]),
         "beyond the gap": Case(query(), at(0, 11), [("k", 0, 10), ("k", 11, 21)]),
-        "a long piece reaches over a short one": Case(
-            query(), [(0, 99, "k", False), *at(20, 105)], [("k", 0, 115)]
-        ),
+        "a long piece reaches over a short one": Case(query(), [(0, 99, "k", False), *at(20, 105)], [("k", 0, 115)]),
         "keys apart": Case(query(), [*at(0), *at(5, key="l")], [("k", 0, 10), ("l", 5, 15)]),
         "a cut": Case(query(max_us=50), at(45, 49, 50, 52), [("k", 45, 59), ("k", 50, 62)]),
         "a cut before 1970": Case(
-            query(max_us=50, shut_us=-100), at(-52, -50, -1, 0), [("k", -52, -42), ("k", -50, -40), ("k", -1, 9), ("k", 0, 10)]
+            query(max_us=50, shut_us=-100),
+            at(-52, -50, -1, 0),
+            [("k", -52, -42), ("k", -50, -40), ("k", -1, 9), ("k", 0, 10)],
         ),
         "no cut": Case(query(), at(45, 49, 50, 52), [("k", 45, 62)]),
-    }  # fmt: skip
+    }
     found = made(spark, cases, revising=False)
     assert {name: told(rows) for name, rows in found.items()} == {name: case.rows for name, case in cases.items()}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cloud_job.ingest import landing_loop
 from cloud_job.ingest.landing_loop import LandingLoop
 from cloud_job.spark.job import JobSettings
 from edge_agent.errors import PortError
@@ -114,6 +115,97 @@ def test_a_file_whose_name_is_no_text_is_left_and_told_once(tmp_path: Path, capl
         running.run()
     assert job.batches == [["1.cborseq", "3-\u00e4.cborseq"]]
     assert [record.message for record in caplog.records] == ["landing.not_a_file"]
+
+
+def test_a_batch_ends_with_the_file_that_fills_it_and_has_at_least_one(tmp_path: Path) -> None:
+    for most, sizes in ((0, [1, 1, 1]), (19, [2, 1]), (20, [2, 1]), (21, [3])):
+        job = TakingJob(str(tmp_path / str(most)))
+        running = loop(job, once=True, max_bytes=most)
+        land(tmp_path / str(most), "1.cborseq", "2.cborseq", "3.cborseq")
+        running.run()
+        assert [len(batch) for batch in job.batches] == sizes
+
+
+def test_a_short_horizon_does_not_make_batches_shorter_than_a_root_can_take(tmp_path: Path) -> None:
+    job = TakingJob(str(tmp_path))
+    job.settings = replace(job.settings, limits=RootLimits(horizon_us=1_000_000))
+    for at, second in enumerate((0, 7, 15, 16, 31, 32)):
+        (tmp_path / f"{at}.cborseq").write_bytes(encode_tick(10**15 + second * 1_000_000, 1, connected=True))
+    loop(job, once=True).run()
+    assert [len(batch) for batch in job.batches] == [3, 2, 1]
+
+
+class Turns:
+    """A clock that passes only while the loop waits or works, and that stops the loop at its end."""
+
+    def __init__(self, until_s: float) -> None:
+        self.now_s, self.until_s = 0.0, until_s
+        self.waits: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def is_set(self) -> bool:
+        return self.now_s >= self.until_s
+
+    def wait(self, for_s: float) -> bool:
+        self.waits.append(for_s)
+        self.now_s = round(min(self.now_s + for_s, self.until_s), 6)
+        return self.is_set()
+
+
+def test_batches_begin_at_the_trigger_and_an_idle_loop_looks_and_says_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upkeep runs between batches and while nothing comes; a stop ends a wait at once."""
+    job, turns = TakingJob(str(tmp_path)), Turns(6.3)
+    between, alive, began = list[float](), list[float](), list[float]()
+    lands = {0.0: "1", 2.0: "2", 3.0: "3"}
+    process = job.process
+
+    def takes(files: list[tuple[str, bytes]]) -> None:
+        began.append(turns.now_s)
+        turns.now_s += 0.25
+        process(files)
+
+    def comes() -> None:
+        for name in [lands.pop(at_s) for at_s in list(lands) if at_s <= turns.now_s]:
+            land(tmp_path, f"{name}.cborseq")
+        between.append(turns.now_s)
+
+    job.process = takes  # type: ignore[method-assign]
+    monkeypatch.setattr(landing_loop, "time", turns)
+    running = loop(job, trigger_us=2_000_000, between=comes)
+    running._stopping = turns  # type: ignore[assignment]
+    running.run(lambda: alive.append(turns.now_s))
+    assert began == [0.5, 3.0, 5.0], "no sooner than the trigger after the batch before"
+    assert between == [0.0, 0.75, 2.5, 3.25, 5.25]
+    assert max(turns.waits) <= landing_loop.POLL_S
+    assert alive[:8] == [0.0, 0.5, 0.5, 1.25, 1.75, 2.25, 2.5, 2.5]
+    assert job.finished == 1
+    assert turns.now_s == turns.until_s, "it does not end because nothing comes, and not later than it is told"
+
+
+def test_files_that_did_not_fit_do_not_wait_for_the_trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, turns, began = TakingJob(str(tmp_path)), Turns(9.0), list[float]()
+    process = job.process
+    job.process = lambda files: (began.append(turns.now_s), process(files))[1]  # type: ignore[method-assign, func-returns-value]
+    land(tmp_path, "1.cborseq", "2.cborseq", "3.cborseq")
+    monkeypatch.setattr(landing_loop, "time", turns)
+    running = loop(job, trigger_us=2_000_000, max_bytes=1)
+    running._stopping = turns  # type: ignore[assignment]
+    running.run()
+    assert began == [0.0, 0.0, 0.0]
+
+
+def test_a_loop_that_is_to_end_after_what_is_there_does_nothing_between_batches(tmp_path: Path) -> None:
+    job, between = TakingJob(str(tmp_path)), list[int]()
+    land(tmp_path, "1.cborseq", "2.cborseq")
+    began_s = time.monotonic()
+    running = loop(job, once=True, max_bytes=1, trigger_us=30_000_000, between=lambda: between.append(1))
+    running.run()
+    assert (job.batches, between) == ([["1.cborseq"], ["2.cborseq"]], [])
+    assert time.monotonic() - began_s < 20, "it does not wait for the trigger"
 
 
 def test_an_empty_folder_is_looked_at_now_and_then(tmp_path: Path) -> None:

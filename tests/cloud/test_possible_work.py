@@ -246,7 +246,10 @@ def test_what_gets_no_row_is_named_by_its_query_and_times_whatever_its_windows_a
     for piece, start_us, end_us in ((ordering, 5, 9), (sessions, 30, 60)):
         row = Impossible(piece, error).row(state, 7)
         assert (row["start"], row["end"], row["nodes"]) == (start_us, end_us, ["gw"])
-        assert (row["sources"], row["detail"]) == ([query("q").source], "query q revision 1: ValueError: no such number")
+        assert (row["sources"], row["detail"]) == (
+            [query("q").source],
+            "query q revision 1: ValueError: no such number",
+        )
 
 
 def islands(touch: tuple[int, int] | None, low_us: int | None = None, *keys: SessionKey) -> Islands:
