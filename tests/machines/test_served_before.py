@@ -9,7 +9,7 @@ import pytest
 
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.windows import CountTumbling, Session, Tumbling, Window
+from edge_agent.algebra.windows import CountTumbling, OrderedWindow, Session, Tumbling, Window
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.root.completeness import Decider
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -17,7 +17,7 @@ from edge_agent.root.numpy.rows import Row
 from tests.support.machines.scripted_child import JOURNAL, S, Sender, root_of
 
 
-def query(window: Window) -> Query:
+def query(window: Window | Session | OrderedWindow) -> Query:
     return Query("q", 1, "s", window, (Aggregate("sum", "sum"),), lateness_us=0)
 
 
