@@ -52,6 +52,7 @@ def window_coverage(
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
     ends: Mapping[str, int] = MappingProxyType({}),
+    since: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
     """Coverage of the window [start, end). leaves: leaf -> its frontier. gaps: all known gap records.
 
@@ -59,16 +60,20 @@ def window_coverage(
     window end that it serves, for leaves that removed the query early. A leaf is not expected in windows that end at or
     before its `begins`, or that start at or after its `ends` (docs/protocol.md 4.5).
 
+    since: leaf -> first window start that it served before, for leaves that state a later one now: rows of before go on
+    to lack what a gap record declares of it.
+
     Reasons why an expected leaf is missing: 'behind' (its frontier is below the end of the window), 'lost' (a gap
     record of the group overlaps the window), 'began' (it begins within the window, so the row contains only its later
     readings; or a gap record with that reason overlaps) and 'ended' (it ends within the window). A gap record without
     nodes concerns all leaves.
     """
     expected, _, missing = _lacking(LeafTimes.of(leaves), start_us, end_us, begins, ends)
+    served = {**begins, **since} if since else begins
     for gap in gaps:
         if group in gap.groups and gap.start_us < end_us and gap.end_us > start_us:
             why, whole = _reason(gap), (leaf for leaf in gap.nodes or expected if ends.get(leaf, end_us) >= end_us)
-            missing.update((leaf, why) for leaf in whole if begins.get(leaf, start_us) <= start_us)
+            missing.update((leaf, why) for leaf in whole if served.get(leaf, start_us) <= start_us)
     return Coverage(expected, tuple(sorted(missing)))
 
 
@@ -81,6 +86,7 @@ def session_coverage(
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
     ends: Mapping[str, int] = MappingProxyType({}),
+    since: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
     """Coverage of a session of one key, from its first to its last reading. bounds: leaf -> its bound for that key.
 
@@ -95,7 +101,8 @@ def session_coverage(
     expected, unserved, missing = _lacking(LeafTimes.of(bounds), low_us, end_us + 1, begins, ends)
     for gap in gaps:
         if group in gap.groups and gap.start_us <= end_us and gap.end_us > low_us:
-            nodes = (leaf for leaf in gap.nodes if leaf not in unserved) if gap.nodes else expected
+            served = (leaf for leaf in gap.nodes if leaf not in unserved or since.get(leaf, low_us + 1) <= low_us)
+            nodes = served if gap.nodes else expected
             missing.update((leaf, _reason(gap)) for leaf in nodes)
     return Coverage(expected, tuple(sorted(missing)))
 

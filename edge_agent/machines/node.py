@@ -71,6 +71,7 @@ from edge_agent.machines.uplink.step import (
 FAILED: Final = "a function failed"  # reason of a gap record without a group: results are lost, but no reading
 STEP_BACK_US: Final = 1_000_000  # a smaller step may be slewing, or jitter between two readings of the clock
 BEFORE_ROWS: Final = (BEGAN, JOURNAL_LOST)  # by these records the tiers above judge which rows are repeats (1.2, 3.7)
+TURN_US: Final = 2_000_000  # the loop gives a tick each second; a turn of it may take as long
 QUIET_US: Final = 50_000  # commit early for waiting messages once none has arrived for this long (3.1)
 
 
@@ -110,6 +111,7 @@ class Node(Parents):
         self._reborn = True  # the next commit begins a new epoch: at start, and after the clock stepped back (1.1)
         self._live = False  # there was a commit since the start
         self._now_us: int | None = None
+        self._longest_us = settings.commit_interval_us + TURN_US  # the longest time between two events
         self.clock = ClockChanged(known=True, boot="", offset_us=0)
         self.wanted = ""  # the parent to send to; see ParentChoice
         self._commit_notes: list[Action] = []  # notes to return with the next commit
@@ -193,6 +195,9 @@ class Node(Parents):
         found = self._now_us is None or not self.clock.known
         if self._now_us is not None and (self.clock.known or not isinstance(event, ClockChanged)):
             self._elapsed(self._now_us, now_us)
+        stepped_us = event.by_us if isinstance(event, ClockChanged) else 0
+        if self._now_us is not None and (us := now_us - self._now_us - stepped_us - self._longest_us) > 0:
+            self._stood(us)
         if isinstance(event, ClockChanged):
             self._dirty = True
             self.choice.shift(event.by_us)
@@ -449,6 +454,10 @@ class Node(Parents):
     def _elapsed(self, before_us: int, now_us: int) -> None:
         """Note that the node's time went from before_us to now_us: time passed, or a known clock stepped."""
         del before_us, now_us
+
+    def _stood(self, us: int) -> None:
+        """The node handled nothing for us longer than it ever waits: it was stopped, or its disk or machine stood."""
+        del us
 
     def _stepped(self, by_us: int) -> None:
         """The clock stepped by by_us, in either direction: shift remembered times with it, because no time passed."""

@@ -2,6 +2,7 @@
 
 completeness         which frames took effect, and how complete every group is: `Decider`
 agreed_servings      which windows each group serves; leaves_behind: leaves behind the frontier of their group
+served_before        from when leaves served a query, where they state a later start now
 bounds               limits on the state that children can make the root keep
 lost_frames          frames that the lander received but no landing file contains
 elapsed_time         how much time has passed, whatever the lander's clock says

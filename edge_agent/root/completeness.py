@@ -33,6 +33,7 @@ from edge_agent.root.agreed_servings import AgreedServings
 from edge_agent.root.elapsed_time import ElapsedTime
 from edge_agent.root.leaves_behind import CaughtUp, LeavesBehind
 from edge_agent.root.lost_frames import LostFrames
+from edge_agent.root.served_before import ServedBefore
 
 ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
 
@@ -44,7 +45,8 @@ class GroupView:
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3). Once agreed, the
     first start no longer moves, even if members join. begins: (query, revision) -> leaf that serves the query only from
     a later start -> that start (LATEST_US: never); the leaf is not expected in windows that start earlier. ends:
-    (query, revision) -> leaf that has stopped serving the query -> the latest window end that it serves. why: leaf ->
+    (query, revision) -> leaf that has stopped serving the query -> the latest window end that it serves. since: see
+    served_before. why: leaf ->
     the reason, as text, why it is behind. stuck: the frontier has not risen for the grace time. unheard: children that
     the settings name and that have never sent a message.
 
@@ -59,6 +61,7 @@ class GroupView:
     serving: Mapping[QueryKey, Serving]
     begins: Mapping[QueryKey, Mapping[str, int]]
     ends: Mapping[QueryKey, Mapping[str, int]] = field(default_factory=dict, kw_only=True)
+    since: Mapping[QueryKey, Mapping[str, int]] = field(default_factory=dict, kw_only=True)
     why: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     hints: Mapping[str, int] = field(default_factory=dict)
     bounds: LeafTimes = field(default_factory=lambda: LeafTimes((), (), {}))
@@ -120,7 +123,7 @@ class Decider:
         self._clock_steps = ClockSteps()  # of the lander
         self._elapsed = ElapsedTime()
         self.parent.known = self._texts = KnownDefinitions(overlap=overlap)
-        self.servings = AgreedServings(self.parent, self._texts)
+        self.servings, self.served_before = AgreedServings(self.parent, self._texts), ServedBefore()
         self._sensor_texts = TextShares(bounds.MOST_SENSORS)
         self.parent.defined = self._defined
         self._new_queries: list[str] = []
@@ -251,7 +254,8 @@ class Decider:
         before = self.servings.of
         self.servings.agree(passed, now_us)
         groups = {
-            group: self._view(group, family, frontiers[group], unheard, now_us) for group, family in families.items()
+            group: self._view(group, family, frontiers[group], unheard, now_us, served=before.get(group, {}))
+            for group, family in families.items()
         }
         self._new_gaps += [
             (child, Gap((), 0, 0, -1, (child,), f"quarantined: {why}")) for child, why in self._texts.overdue(now_us)
@@ -281,10 +285,19 @@ class Decider:
         self._raise_alarms(now_us)
 
     def _view(
-        self, group: Group, family: GroupMembership, frontier_us: int, unheard: tuple[str, ...], now_us: int
+        self,
+        group: Group,
+        family: GroupMembership,
+        frontier_us: int,
+        unheard: tuple[str, ...],
+        now_us: int,
+        *,
+        served: Container[QueryKey],
     ) -> GroupView:
-        """How complete a group is now. unheard: as in GroupView."""
+        """How complete a group is now. unheard: as in GroupView. served: queries that it served before."""
         leaves, least = family.leaf_times()
+        begins = family.begins()
+        since = self.served_before.look(group, begins, leaves.names, served)
         if unheard and not group.node:
             leaves, least = (times.also(dict.fromkeys(unheard, NEVER_US)) for times in (leaves, least))
         behind = leaves.below(frontier_us)
@@ -293,13 +306,14 @@ class Decider:
             frontier_us,
             leaves,
             dict(self.servings.of[group]),
-            family.begins(),
+            begins,
             family.hints(),
             least,
             family.registers(),
             self.parent.children.stuck(group, now_us),
             unheard,
             ends=family.ends(),
+            since=since,
             why=self._why(family, behind, [n for n in unheard if n in leaves], frontier_us, now_us),
             joined=self._joined(group, leaves.names) if isinstance(group.cut, OrderedCut) else (),
         )
@@ -326,6 +340,7 @@ class Decider:
         for group in decision.ended:
             del families[group]
             self.servings.forget_group(group)
+            self.served_before.forget_group(group)
             self.behind.forget_group(group)
         self._list()
         self.gaps += self._new_gaps
@@ -343,7 +358,10 @@ class Decider:
         waits: whether rows of a query, whose serving ended at that time, are still to be written.
         """
         frontiers = {group: view.frontier_us for group, view in decision.groups.items()}
-        return self.servings.let_go(frontiers, horizon_us, waits)
+        gone = self.servings.let_go(frontiers, horizon_us, waits)
+        for group, key in gone:
+            self.served_before.forget(group, key)
+        return gone
 
     def forget_texts(self, known: Iterable[QueryKey]) -> list[QueryKey]:
         """Forget those of the given definitions that no child and no future row can name. Returns their keys."""
@@ -429,6 +447,7 @@ class Decider:
             "parent": self.parent.snapshot(pack),
             "gaps": encode(self.gaps),
             **self.servings.snapshot(),
+            "since": self.served_before.snapshot(),
             "behind": self.behind.snapshot(),
             "texts": list(self._texts.texts),
             "held": list(self._texts.held),
@@ -454,6 +473,9 @@ class Decider:
         self.parent.known = self._texts = KnownDefinitions(texts, published, overlap)
         self.servings = AgreedServings(self.parent, self._texts)
         self.servings.restore(state)
+        self.served_before.restore(state.get("since", []))  # not in states of older versions
+        for group, family in self.parent.children.memberships.items():
+            self.served_before.note(group, family.begins(), family.leaf_times()[0].names)
         self._texts.unnamed = set(decode(list[QueryKey], state.get("unnamed", [])))
         self._texts.claimed(state.get("claims", ()))  # not in states of older versions
         sensors = state.get("sensor_texts", state["texts"])  # older versions kept both in "texts"

@@ -62,13 +62,13 @@ def coverage_of(
         if node not in members:
             continue
         group, view = members[node]
-        begins, ends = view.begins.get(key, {}), view.ends.get(key, {})
+        begins, ends, since = (each.get(key, {}) for each in (view.begins, view.ends, view.since))
         if group.cut.gap_us:
             bounds = {leaf: view.leaf_bound_us(leaf, MARKER_KEY) for leaf in view.leaves}
             last_us = place[2] - group.cut.gap_us
-            found = session_coverage(bounds, gaps, group, place[1], last_us, begins=begins, ends=ends)
+            found = session_coverage(bounds, gaps, group, place[1], last_us, begins=begins, ends=ends, since=since)
         else:
-            found = window_coverage(view.leaves, gaps, group, start_us, end_us, begins=begins, ends=ends)
+            found = window_coverage(view.leaves, gaps, group, start_us, end_us, begins=begins, ends=ends, since=since)
         expected |= set(found.expected)
         missing |= set(found.missing)
     return Coverage(tuple(sorted(expected)), tuple(sorted(missing)))

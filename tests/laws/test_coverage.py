@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from edge_agent.algebra.coverage import session_coverage, window_coverage
@@ -38,6 +40,22 @@ def test_a_loss_of_a_leaf_touches_only_windows_that_the_leaf_serves() -> None:
     assert window_coverage(LEAVES, [gap], GROUP, 10, 20).missing == (("b", LOST),)
     assert window_coverage(LEAVES, [gap], GROUP, 10, 20, begins={"b": 20}).complete
     assert window_coverage(LEAVES, [gap], GROUP, 10, 20, ends={"b": 10}).complete
+    assert session_coverage(LEAVES, [replace(gap, groups=(SESSIONS,))], SESSIONS, 10, 20, begins={"b": 40}).complete
+
+
+@pytest.mark.parametrize(("since_us", "touches"), [(5, True), (10, True), (11, False)])
+def test_a_loss_of_a_leaf_that_states_a_later_start_now_touches_what_it_served_before(
+    since_us: int, touches: bool
+) -> None:
+    gap = Gap((GROUP,), 0, 100, 1, ("b",), "quota")
+    found = window_coverage(LEAVES, [gap], GROUP, 10, 20, begins={"b": 20}, since={"b": since_us})
+    assert found.missing == ((("b", LOST),) if touches else ())
+    assert "b" not in found.expected
+    low_us = 10 - SESSIONS.cut.gap_us
+    gap = replace(gap, groups=(SESSIONS,))
+    since = {"b": since_us - 10 + low_us}
+    found = session_coverage(LEAVES, [gap], SESSIONS, 10, 20, begins={"b": 40}, since=since)
+    assert found.missing == ((("b", LOST),) if touches else ())
 
 
 @pytest.mark.parametrize(

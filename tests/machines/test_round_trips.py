@@ -203,6 +203,7 @@ def test_what_a_root_knows_of_its_children() -> None:
         decider.take("a", Heartbeat(missing.epoch, waits.seq, ((0, S),)), second * S)
     decider.stated([("a", Receipt(missing.epoch, JOURNAL, waits.seq + 1, earliest_us=5))], 3 * S)
     decider.alarms["a"] = "two devices", S
+    decider.served_before.of[QUERY.group] = {QUERY.key: {"a": 5}}
     decider.tick(60 * S, 3 * S, connected=True)
     decider.decide(60 * S)
     decider.retire(["b"], 60 * S)

@@ -45,7 +45,7 @@ from edge_agent.machines.gateway.group_frontier import advanced_us, promise_anew
 from edge_agent.machines.gateway.group_state import GroupState, moved_queries
 from edge_agent.machines.gateway.held_readings import HeldReadings
 from edge_agent.machines.gateway.silent_keys import SilentKeys
-from edge_agent.machines.gateway.source import Source
+from edge_agent.machines.gateway.source import Source, heard_by, shift, stood_still
 from edge_agent.machines.gateway.undated import UndatedRecords
 from edge_agent.machines.node import Node, refuse
 from edge_agent.machines.parents import NodeSettings
@@ -139,9 +139,10 @@ class Gateway(Node):
         return self.silent_keys.wants_epoch(len(self.outbox.encoder.keys), self.groups.values(), self.outbox.spooled)
 
     def _stepped(self, by_us: int) -> None:
-        for source in self.sources.values():
-            source.heard_us += by_us
-            source.began_us += by_us if source.began_us > NEVER_US else 0
+        shift(self.sources.values(), by_us)
+
+    def _stood(self, us: int) -> None:
+        stood_still(self.sources.values(), us)
 
     def _clock_changed(self, event: ClockChanged) -> None:
         """Once the clock is known, give their times to readings of this boot and to gap records that waited."""
@@ -447,8 +448,7 @@ class Gateway(Node):
         return rows
 
     def _stepped_back(self, now_us: int) -> None:
-        for source in self.sources.values():
-            source.heard_us = min(source.heard_us, now_us)
+        heard_by(self.sources.values(), now_us)
         self._anew = True
 
     def _reached(self) -> Mapping[Group, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +136,25 @@ class Source:
         self.changes = ValueChanges(dict(state.changes))
         if state.clock_us is not None:
             self.own_clock, self.clock_us = True, state.clock_us
+
+
+def shift(sources: Iterable[Source], by_us: int) -> None:
+    """The clock stepped by by_us: shift remembered times with it."""
+    for source in sources:
+        source.heard_us += by_us
+        source.began_us += by_us if source.began_us > NEVER_US else 0
+
+
+def heard_by(sources: Iterable[Source], now_us: int) -> None:
+    """The clock stepped back to now_us: no source was heard later."""
+    for source in sources:
+        source.heard_us = min(source.heard_us, now_us)
+
+
+def stood_still(sources: Iterable[Source], us: int) -> None:
+    """The node heard nobody for so long, so this was no silence of its sources (docs/protocol.md 4.1)."""
+    for source in sources:
+        source.heard_us += us
 
 
 def same_position(one: object, other: object) -> bool:

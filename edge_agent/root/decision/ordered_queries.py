@@ -91,7 +91,7 @@ def ordering(
     after_us, upto_us = view.serving[query.key].readings(after_us, upto_us)
     if upto_us <= after_us or not orders:  # no node has sent a reading for it yet
         return None
-    shares = (view.begins.get(query.key, {}), view.ends.get(query.key, {}))
+    shares = (view.begins.get(query.key, {}), view.ends.get(query.key, {}), view.since.get(query.key, {}))
     found = list(_cells(run, runs(gaps, run.group), shares, (after_us, upto_us)))
     covers = {cover.id: cover for _, cover in found}
     cells = tuple(cell for cell, _ in found)
@@ -102,16 +102,17 @@ def ordering(
 def _cells(
     run: OrderedQueryAtDecision,
     gaps: Sequence[Gap],
-    shares: tuple[Mapping[str, int], Mapping[str, int]],
+    shares: tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]],
     decided: tuple[int, int],
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
     """Yields the cells of equal coverage by first and last reading of a window (docs/protocol.md 4.7).
 
-    The last reading lies in the range `decided`, the first anywhere. shares: (begins, ends), see window_coverage.
+    The last reading lies in the range `decided`, the first anywhere. shares: begins, ends, since of window_coverage.
     """
     group, leaves, passed = run.group, run.view.leaves, run.passed
-    (begins, ends), (after_us, upto_us) = shares, decided
-    firsts = sorted({*begins.values(), *ends.values(), *passed.values(), *(gap.end_us for gap in gaps)})
+    (begins, ends, since), (after_us, upto_us) = shares, decided
+    starts = {*begins.values(), *ends.values(), *since.values(), *passed.values()}
+    firsts = sorted({*starts, *(gap.end_us for gap in gaps)})
     lasts = sorted({*leaves.distinct(), *begins.values(), *ends.values(), *(gap.start_us for gap in gaps)})
     inner = [us for us in lasts if after_us < us < upto_us]
     for last_low, last_high in pairwise((NEVER_US, *inner, FAR_US)):
@@ -120,7 +121,7 @@ def _cells(
             if first_low >= last_high:
                 continue
             ends_us = max(first_low, last_us) + 1
-            coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins, ends=ends)
+            coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins, ends=ends, since=since)
             coverage = coverage.also_behind(leaf for leaf, us in passed.items() if us > first_low)
             cover = CoverageRef.of(coverage)
             counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)

@@ -79,7 +79,8 @@ class ReadPlan:
                 node=run.group.node,
             )
             begins, ends = run.view.begins.get(run.key, {}), run.view.ends.get(run.key, {})
-            pieces = covers(whole, run.group, run.view.leaves, self.gaps, begins, ends=ends)
+            since = run.view.since.get(run.key, {})
+            pieces = covers(whole, run.group, run.view.leaves, self.gaps, begins, ends=ends, since=since)
             yield from (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
 

@@ -39,6 +39,7 @@ class CoverageSources:
     floor_us: int
     registers: Mapping[str, Mapping[str, int]]
     ends: Mapping[str, int] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
 
 
 def grid(
@@ -69,7 +70,7 @@ def _cells(
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
     """Yields cells so that every (first, last + gap) lies in exactly one. They are coarse where no row can be."""
     group, begins, over = known.group, known.begins, known.ends
-    shares = {*begins.values(), *over.values()}
+    shares = {*begins.values(), *over.values(), *known.since.values()}
     (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
     firsts = sorted({us + group.cut.gap_us for us in (*shares, *(gap.end_us for gap in gaps))})
     ends = sorted({*bounds.values(), *shares, *(gap.start_us for gap in gaps)})
@@ -82,7 +83,9 @@ def _cells(
         within = (us for us in ends if end_us < us <= high_us)
         for end_low, end_high in pairwise((NEVER_US, *within, FAR_US)):
             last_us = max(end_low, end_us) - group.cut.gap_us
-            coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins, ends=over)
+            coverage = session_coverage(
+                bounds, near, group, low_us, last_us, begins=begins, ends=over, since=known.since
+            )
             cover = CoverageRef.of(coverage)
             counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
             yield CoverageCell(key, first_low, first_high, end_low, end_high, *counts), cover

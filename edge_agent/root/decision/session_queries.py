@@ -98,7 +98,8 @@ class SessionQueries:
         serving: Serving = now.serving
         track = self.tracks[QueryPlace(*query.key, now.group.node)]
         registers = behind(now.view, track.shut, track.shut_us)
-        known = CoverageSources(now.group, now.view, gaps, now.begins, now.floor_us, registers, now.ends)
+        since = now.view.since.get(query.key, {})
+        known = CoverageSources(now.group, now.view, gaps, now.begins, now.floor_us, registers, now.ends, since)
         cells, covers = grid(known, ended.first, ended.again)
         islands = Islands(
             query=query.id,

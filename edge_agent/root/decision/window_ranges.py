@@ -92,15 +92,16 @@ def covers(
     begins: Mapping[str, int],
     *,
     ends: Mapping[str, int] = MappingProxyType({}),
+    since: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[tuple[WindowRange, CoverageRef]]:
     """Cut a range of windows where its coverage changes: at frontiers of leaves and around gap records (4.7).
 
-    begins, ends: see window_coverage.
+    begins, ends, since: see window_coverage.
     """
     length_us = whole.length_us
     inside = [gap for gap in gaps if gap.start_us < whole.upto_us and gap.end_us + length_us > whole.after_us]
     near = runs(inside, group, MOST_RECORDS)
-    shares = {*begins.values(), *ends.values()}
+    shares = {*begins.values(), *ends.values(), *since.values()}
     cuts = {whole.upto_us, *leaves.distinct(), *shares, *(us + length_us - 1 for us in shares)}
     for gap in near:
         cuts |= {gap.start_us, gap.end_us + length_us - 1}
@@ -109,7 +110,9 @@ def covers(
     for cut_us in sorted(cuts):
         if not whole.after_us < cut_us <= whole.upto_us:
             continue
-        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins, ends=ends)
+        coverage = window_coverage(
+            leaves, near, group, cut_us - length_us, cut_us, begins=begins, ends=ends, since=since
+        )
         if pieces and pieces[-1][2] == coverage:
             pieces[-1] = (pieces[-1][0], cut_us, coverage)
         else:
