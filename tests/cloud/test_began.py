@@ -63,7 +63,9 @@ def test_every_count_window_finds_its_own_coverage(
     gaps = [Gap((group,), start, start + length, -1, (node,), reason) for start, length, node, reason in lost]
     serving = {QueryKey("q", 1): Serving("q", 1)}
     view = GroupView(70, LeafTimes.of(leaves), serving, {QueryKey("q", 1): begins})
-    made = ordering(OrderedQueryAtDecision(COUNTED, group, view, []), after, 70, target=None, orders=(0,), gaps=gaps)
+    made = ordering(
+        OrderedQueryAtDecision(COUNTED, group, view, [], {}), after, 70, target=None, orders=(0,), gaps=gaps
+    )
     assert made is not None
     names = {cover.id: cover for cover in made[1]}
     for first, last in spans:

@@ -414,7 +414,7 @@ class Fleet:
             return [f"{key} claims gateways that do not serve it: {got}"]
         return [f"{key}: incomplete at the end: {got}"] if right else [f"{key}: want {want}, got {dict(got.values)}"]
 
-    def lies(self, rows: list[Row]) -> list[str]:
+    def lies(self, rows: Iterable[Row]) -> list[str]:
         """Rows that say they are complete and lack a reading that was on time (4.7)."""
         on_time = {name: h.on_time for name, h in self.world.hosts.items() if isinstance(h, GatewayHost)}
         out = []
