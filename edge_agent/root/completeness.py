@@ -198,10 +198,12 @@ class Decider:
                 lines = inbox.lines_of(node).values()
                 found = loss_records.waiting_for_a_journal(memberships, node, lines)
                 self._new_gaps += [(node, gap) for gap in found]
-                heard_us = self.parent.children.known[node].heard_us
+                heard = self.parent.children.known.get(node)
+                if heard is None:  # retired
+                    continue
                 for epoch, seq in loss_records.waiting_leaves(lines):
                     effect = Effect(node, epoch, seq, None, stale=True, why=LET_GO)
-                    settled = self.parent.settled(effect, EpochDictionary(), None, heard_us)
+                    settled = self.parent.settled(effect, EpochDictionary(), None, heard.heard_us)
                     self._new_gaps += [(node, gap) for gap in settled.losses]
         inbox.change_journal(journal)
 
