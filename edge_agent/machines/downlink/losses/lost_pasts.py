@@ -131,7 +131,7 @@ class LostPasts:
                 continue
             lost = self._inbox.lost_epochs(effect.node)
             if lost and member.since_us == NEVER_US and any(leaf.node == effect.node for leaf in change.leaves):
-                cut(member, lost, self._inbox.copies(effect.node), now_us)
+                cut(member, lost, self._inbox.copies(effect.node), self._children.rows_until(now_us))
                 self._forgetful.add(effect.node)
 
     def _until_heard(self, effect: Effect, group: Group, member: Member, began_us: int) -> Iterator[Gap]:
