@@ -663,6 +663,6 @@ def test_of_a_gateway_with_a_past_that_nobody_knows_all_until_now_may_be_lost(he
 def test_rows_of_an_older_line_count_up_to_where_they_reached_however_far_ahead_of_the_clock() -> None:
     """protocol 1.2, 1.3: the cut is not there, because the next line would count nothing until then."""
     member = Member(reach_us=10 * S + 2 * AHEAD_US)
-    cut(member, [1], [], 10 * S)
+    cut(member, [1], [], 10 * S + AHEAD_US)
     assert member.since_us == 10 * S + AHEAD_US
     assert member.older == {1: (NEVER_US, 10 * S + 2 * AHEAD_US)}
