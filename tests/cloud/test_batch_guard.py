@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ def test_a_batch_that_fails_is_repeated_after_pauses_but_not_after_the_last_try(
     """As a store that is away for a second. Where records are left out, that was the cause: there is no pause."""
     slept: list[float] = []
     monkeypatch.setattr(batch_guard, "PAUSES_S", (0.5, 2.0))
-    monkeypatch.setattr(batch_guard.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     root.guard.process([root.births()])
     fails = [True, True]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cloud_job.delta import tables
+from cloud_job.delta import driver_rows, tables
+from cloud_job.delta.integrity import torn_commits
 from cloud_job.ordered.position_store import OrderedRows
+from cloud_job.spark import islands as sessions
 from cloud_job.spark import job as jobs
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.spark.possible_work import REASON
@@ -22,81 +23,10 @@ from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.withdrawals import SupersededRows, WithdrawnWindow
 from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, TooLate, WindowRange, Work
 from tests.support.cloud.child_frames import START, Child, at, query, record, starts, tick
+from tests.support.cloud.list_frames import Frame, Functions
 from tests.support.cloud.list_jobs import Kept, ListJob
 
 NUMBER = 7
-Test = Callable[[dict[str, Any]], bool]
-
-
-class Found(dict[str, Any]):
-    """A row as Spark returns it."""
-
-    def asDict(self) -> dict[str, Any]:
-        return dict(self)
-
-
-class Condition:
-    """A condition on rows, as Spark's columns make them."""
-
-    def __init__(self, test: Test) -> None:
-        self.test = test
-
-    def __and__(self, other: Condition) -> Condition:
-        return Condition(lambda row: self.test(row) and other.test(row))
-
-
-class Functions:
-    """Stands in for pyspark.sql.functions."""
-
-    class col:  # noqa: N801, PLW1641 - Spark's name; a column is no key
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __eq__(self, other: object) -> Condition:  # type: ignore[override]
-            return Condition(lambda row: row[self.name] == other)
-
-        def __ne__(self, other: object) -> Condition:  # type: ignore[override]
-            return Condition(lambda row: row[self.name] != other)
-
-        def isin(self, values: Iterable[Any]) -> Condition:
-            known = set(values)
-            return Condition(lambda row: row[self.name] in known)
-
-
-class Frame(list[dict[str, Any]]):
-    """Rows of a table, or rows that are to be written."""
-
-    def where(self, condition: str | Condition) -> Frame:
-        if isinstance(condition, str):
-            name, _, value = condition.partition(" = ")
-            return Frame(row for row in self if row[name] == int(value))
-        return Frame(row for row in self if condition.test(row))
-
-    def select(self, name: str) -> Frame:
-        return Frame({name: row[name]} for row in self)
-
-    def isEmpty(self) -> bool:
-        return not self
-
-    def collect(self) -> list[Found]:
-        return [Found(row) for row in self]
-
-    @property
-    def write(self) -> Frame:
-        return self
-
-    def mode(self, _name: str) -> Frame:
-        return self
-
-    format = mode
-
-    def save(self) -> None:
-        """As Spark, which computes rows only here."""
-        if any(row.get("bad") for row in self):
-            raise ValueError("bad")
-
-    def unionByName(self, other: Frame) -> Frame:
-        return Frame([*self, *other])
 
 
 class Tables:
@@ -197,7 +127,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(jobs, "F", Functions)
     monkeypatch.setattr(jobs, "DataFrame", Frame)
     for name in ("rows", "one_file", "of_columns"):
-        monkeypatch.setattr(jobs.driver_rows, name, lambda _spark, _table, content: Frame(content))
+        monkeypatch.setattr(driver_rows, name, lambda _spark, _table, content: Frame(content))
     monkeypatch.setattr(jobs, "merge", lambda _s, _p, rows, spans: events.append(("merge", rows[0]["kind"], spans)))
     monkeypatch.setattr(
         jobs, "merge_sessions", lambda _s, _p, rows, gone, low: events.append(("join", rows, gone, low))
@@ -222,6 +152,12 @@ def job(events: list[Any], tmp_path: Path) -> Job:
     made.state.own(NUMBER, made.owner)
     made._durable = made._lease = made._failures = Others(events)  # type: ignore[assignment]
     return made
+
+
+def stand_in_of(job: Job) -> Tables:
+    place: object = job.place
+    assert isinstance(place, Tables)
+    return place
 
 
 def span(low_us: int) -> WindowRange:
@@ -286,8 +222,8 @@ def test_a_batch_commits_frames_then_its_decision_then_what_follows_and_each_is_
     job: Job, events: list[Any]
 ) -> None:
     """protocol 8.1, 8.5"""
-    made = decided(WORK)._replace(decision=type("Decision", (), {})())  # type: ignore[arg-type]
-    job._write(made, row(), {"node": ["gw"]})  # type: ignore[arg-type]
+    made = decided(WORK)._replace(decision=type("Decision", (), {})())
+    job._write(made, row(), {"node": ["gw"]})
     assert events == [
         ("bronze.messages", job.owner, NUMBER, 2),
         "recent",
@@ -308,7 +244,7 @@ def test_a_batch_commits_frames_then_its_decision_then_what_follows_and_each_is_
 
 
 def test_a_batch_without_frames_and_without_changes_writes_only_its_decision(job: Job, events: list[Any]) -> None:
-    job._write(decided(Work(NUMBER))._replace(stored=None), row(), None)  # type: ignore[arg-type]
+    job._write(decided(Work(NUMBER))._replace(stored=None), row(), None)
     assert [each for each in events if each not in ("durable", "take", "forget")] == [
         ("ops.batches", "decision", NUMBER, 1),
         ("lease", NUMBER),
@@ -331,11 +267,12 @@ def test_each_kind_of_rows_is_written_where_it_is_the_only_one(job: Job, events:
 @pytest.mark.parametrize("done", range(len(OTHERS) + 2))
 def test_a_start_appends_what_the_last_decision_lacks_and_nothing_twice(job: Job, events: list[Any], done: int) -> None:
     """protocol 8.1: an append is complete or has no effect; revisions can be repeated. done: appends before the end."""
+    stand_in = stand_in_of(job)
     for name, *_, rows in [RESULTS, *OTHERS][:done]:
-        job.place.rows[name] = Frame([row(reason="lost")] * rows)  # type: ignore[attr-defined]
+        stand_in.rows[name] = Frame([row(reason="lost")] * rows)
     for table in tables.TABLES:  # of other batches, and of what was left out of this one
-        job.place.read(None, table).extend([row(batch=NUMBER - 1, reason="lost"), row(batch=NUMBER + 1, reason="")])  # type: ignore[arg-type, attr-defined]
-    job.place.read(None, tables.GAPS).append(row(reason=REASON))  # type: ignore[arg-type, attr-defined]
+        stand_in.read(None, table).extend([row(batch=NUMBER - 1, reason="lost"), row(batch=NUMBER + 1, reason="")])
+    stand_in.read(None, tables.GAPS).append(row(reason=REASON))
     job._carry_out(WORK)
     missing = [RESULTS, *OTHERS][done:]
     kept = [each for each in PERFORMED if each not in (RESULTS, *OTHERS) or each in missing]
@@ -412,14 +349,22 @@ def test_a_run_looks_at_the_disk_and_takes_the_lease_before_it_changes_anything(
     job: Job, events: list[Any], monkeypatch: pytest.MonkeyPatch, rows: list[Any]
 ) -> None:
     """protocol 8.5: torn commits are renamed before the tables are looked at, and those before new ones are made."""
-    monkeypatch.setattr(jobs, "Lease", lambda *_: (events.append("lease"), Others(events))[1])
-    monkeypatch.setattr(jobs.torn_commits, "repair", lambda _place: events.append("repair"))
+
+    def told(name: str) -> Others:
+        events.append(name)
+        return Others(events)
+
+    def gone(*_: Any) -> None:
+        raise KeyError("gone")
+
+    monkeypatch.setattr(jobs, "Lease", lambda *_: told("lease"))
+    monkeypatch.setattr(torn_commits, "repair", lambda _place: events.append("repair"))
     monkeypatch.setattr(jobs, "check_whole", lambda *_: events.append("whole"))
-    monkeypatch.setattr(jobs, "DurableTables", lambda _place: (events.append("noted"), Others(events))[1])
-    monkeypatch.setattr(jobs.tables, "create", lambda *_: events.append("create"))
+    monkeypatch.setattr(jobs, "DurableTables", lambda _place: told("noted"))
+    monkeypatch.setattr(tables, "create", lambda *_: events.append("create"))
     monkeypatch.setattr(type(job.decider), "retire", lambda _, nodes, _us: events.append(("retire", nodes)))
     job._last = lambda: rows  # type: ignore[method-assign]
-    job._resume = lambda found: events.append(("resume", found))  # type: ignore[method-assign]
+    job._resume = lambda rows: events.append(("resume", rows))  # type: ignore[method-assign]
     job.open(lambda: events.append("owns"))
     again = [("resume", rows)] if rows else []
     assert events == ["lease", "owns", "repair", "whole", "noted", "create", "durable", *again, ("retire", ())]
@@ -428,7 +373,7 @@ def test_a_run_looks_at_the_disk_and_takes_the_lease_before_it_changes_anything(
     job.close()
     assert events == ["released"]
     events.clear()
-    monkeypatch.setattr(jobs, "check_whole", lambda *_: {}["gone"])
+    monkeypatch.setattr(jobs, "check_whole", gone)
     with pytest.raises(KeyError):
         job.open()
     assert events == ["lease", "repair", "released"], "another run can begin"
@@ -450,11 +395,13 @@ def test_what_an_earlier_start_declared_is_not_declared_again(job: Job, events: 
     assert events == [("ops.gaps", "left out 1", NUMBER, 2), "durable"]
 
 
-def test_a_cause_outside_the_data_is_no_part_that_cannot_be_made(job: Job, events: list[Any]) -> None:
+def test_a_cause_outside_the_data_is_no_part_that_cannot_be_made(
+    job: Job, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> Frame:
         raise PortError("no space")
 
-    job._rows.windows = full  # type: ignore[method-assign]
+    monkeypatch.setattr(job._rows, "windows", full)
     with pytest.raises(PortError):
         job._carry_out(WORK)
     assert events == []
@@ -471,8 +418,8 @@ def test_rows_of_sessions_are_computed_again_where_late_pieces_touch_them(
         asked.append(of)
         return {1: [(30, 61)]}, {1: 500}
 
-    monkeypatch.setattr(jobs.islands, "revising_ranges", ranges)
-    monkeypatch.setattr(jobs.islands, "withdrawn", lambda _known, made, of, number: (made, of, number))
+    monkeypatch.setattr(sessions, "revising_ranges", ranges)
+    monkeypatch.setattr(sessions, "withdrawn", lambda _known, made, of, number: (made, of, number))
     noted: list[Any] = []
     monkeypatch.setattr(type(job.state.sessions), "stretch", lambda _, place, us: noted.append((place, us)))
     job._revise(Work(NUMBER, islands=found), None)  # type: ignore[arg-type]
@@ -524,11 +471,7 @@ def test_files_of_a_decision_go_just_before_the_next_one_is_written(tmp_path: Pa
         path.write_bytes(b"".join(records))
         job.process([(path.name, path.read_bytes())])
     names = [f"{number}.cborseq" for number in range(4)]
-    assert seen == [
-        (names[:1], set(names[:1])),
-        (names[1:3], set(names[1:3])),
-        (names[3:], set(names[3:])),
-    ]
+    assert seen == [(part, set(part)) for part in (names[:1], names[1:3], names[3:])]
     assert [path.name for path in tmp_path.iterdir()] == names[3:]
     job.process([(names[3], (tmp_path / names[3]).read_bytes())])
     assert len(seen) == 3, "what has been read is not read again"

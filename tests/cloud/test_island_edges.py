@@ -168,7 +168,7 @@ def test_islands_that_late_pieces_touch_are_computed_again_if_they_had_a_row(spa
 
 def test_the_coverage_of_a_row_is_that_of_the_cell_in_which_it_begins_and_ends(spark: SparkSession) -> None:
     """protocol 4.7. A cell of a key counts for this key alone, and one for other rows not at all."""
-    cells = (
+    cells: tuple[CoverageCell, ...] = (
         CoverageCell("", 0, 50, 0, 60, "before", 2, 1, complete=False),
         CoverageCell("", 0, 50, 60, 99, "ends later", 2, 1, complete=False),
         CoverageCell("", 50, 99, 0, 60, "begins later", 2, 1, complete=False),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud_job.delta import log_files, upkeep
+from cloud_job.delta import log_files, retention, upkeep
 from cloud_job.delta.retention import Kept
 from cloud_job.delta.tables import MESSAGES, RESULTS, TABLES
 from cloud_job.delta.upkeep import (
@@ -146,7 +146,7 @@ def test_steps_that_delete_run_as_seldom_as_what_they_delete_allows(
 def test_the_steps_call_what_they_are_named_for(monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[str] = []
     for name in ("states", "batches", "ops", "results"):
-        monkeypatch.setattr(upkeep.retention, name, lambda _root, name=name, **_: did.append(name))
+        monkeypatch.setattr(retention, name, lambda _root, name=name, **_: did.append(name))
     for step in steps_of(Kept(1, 1), SECOND):
         if step.name in ("states", "batches", "messages", "results"):
             assert step.act(Root()) is None  # type: ignore[arg-type]
@@ -182,8 +182,13 @@ def test_a_table_is_compacted_after_some_commits_and_again_until_it_is_whole(
 ) -> None:
     answers: list[tuple[int, int, bool]] = []
     did: list[Any] = []
+
+    def compact(_spark: Any, _place: Any, _table: Any, longest_s: float) -> tuple[int, int, bool]:
+        did.append(longest_s)
+        return answers.pop(0)
+
     monkeypatch.setattr(upkeep, "tune", lambda *_: did.append("tuned"))
-    monkeypatch.setattr(upkeep, "compact", lambda _s, _p, _t, longest_s: (did.append(longest_s), answers.pop(0))[1])
+    monkeypatch.setattr(upkeep, "compact", compact)
     step, root = Compaction(RESULTS, Kept(1, 1), longest_s=3.0), Root()
 
     def ran(*found: tuple[int, int, bool]) -> Figures | None:
@@ -255,9 +260,9 @@ class Expiring:
         self.rows, self.first = 5, 3
         monkeypatch.setattr(upkeep, "expiring", lambda *_: list(self.every))
         monkeypatch.setattr(upkeep, "over", lambda *_: list(self.over))
-        monkeypatch.setattr(upkeep.retention, "expire", self.expire)
-        monkeypatch.setattr(upkeep.retention, "without_rows", lambda _root, lines: [x for x in lines if x.epoch != 9])
-        monkeypatch.setattr(upkeep.retention, "first_batch", lambda _root: self.first)
+        monkeypatch.setattr(retention, "expire", self.expire)
+        monkeypatch.setattr(retention, "without_rows", lambda _root, lines: [x for x in lines if x.epoch != 9])
+        monkeypatch.setattr(retention, "first_batch", lambda _root: self.first)
         monkeypatch.setattr(upkeep, "MOST_EXPIRING", 2)
 
     def expire(self, _root: Any, found: list[Any], number: int) -> int:

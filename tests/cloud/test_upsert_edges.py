@@ -82,7 +82,11 @@ def span(query: str, low_us: int, high_us: int, *, by_end: bool = False) -> Wind
 
 def test_a_window_is_replaced_if_its_readings_or_its_coverage_changed(spark: SparkSession, place: Place) -> None:
     """protocol 6.3, 8.3, 8.5. Values alone do not count, and neither a newer row nor a newer revision's is replaced."""
-    other = {"of another query": {"query": "p"}, "of a node": {"node": "gw"}, "of another start": {"start": 51}}
+    other: dict[str, Row] = {
+        "of another query": {"query": "p"},
+        "of a node": {"node": "gw"},
+        "of another start": {"start": 51},
+    }
     before = [{**PLAIN, "key": key, **was} for key, (was, _, _) in MATCHED.items()]
     before += [{**PLAIN, "key": key, **was} for key, was in other.items()]
     ends = [{**PLAIN, "key": "two ends", "query": "ends", "end": end} for end in (60, 70)]
