@@ -330,6 +330,12 @@ def test_what_a_region_whose_clock_is_not_set_loses_is_declared_until_now() -> N
     assert programme.run(57261, on, Shape(tiers=2, gateways=2, seconds=24)).wrong == ()
 
 
+def test_what_a_region_whose_clock_is_not_set_loses_of_a_new_leaf_is_declared_from_the_beginning_of_time() -> None:
+    """protocol 3.5: its birth was damaged, and the frontier of the region above had not waited for it."""
+    on = LOSSY | {"clock.unset", "command.sent", "disk.flip_frame"}
+    assert programme.run(96275, on, Shape(tiers=4, gateways=2, seconds=16, share=0.5)).wrong == ()
+
+
 def test_what_a_region_whose_clock_has_stepped_back_loses_is_declared_until_the_time_before() -> None:
     """protocol 3.5: region and gateway had lost their slots, and both clocks showed half a minute too little."""
     on = {"clock.step", "disk.flip_slot", "network.drop", "process.crash", "source.tokens"}

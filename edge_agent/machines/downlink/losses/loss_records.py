@@ -286,11 +286,12 @@ def dated(children: Children, node: str, gaps: Iterable[Gap], until_us: int) -> 
 def undated(gap: Gap) -> Gap:
     """A gap record without an end if a parent made it that does not know its time: the tier above adds one (3.5).
 
-    If it lacks the start too, it begins above at the child's frontier, unless it is of older rows too.
+    It keeps its start. One at the beginning of time is a microsecond later, since above 0 would stand for the child's
+    frontier, which may have passed a leaf that is not listed there yet.
     """
     if gap.end_us <= LATEST_US:
         return gap
-    start_us = gap.start_us or int(gap.reason in (PAST_LOST, LET_GO))
+    start_us = gap.start_us or 1
     return replace(gap, start_us=start_us, end_us=start_us)
 
 
