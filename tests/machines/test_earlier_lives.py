@@ -202,7 +202,7 @@ def test_a_waiting_frame_without_a_time_counts_with_a_heartbeat_only_however_muc
     old, new = lives(2)
     old.birth()
     frames: list[Frame | Heartbeat] = [members(old), *begins(new), began(new), rows(new, 10, upto=90)]
-    assert lost(frames) == []
+    assert lost(frames, 100 * S) == []
     assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [(0, 9 * S)]
 
 
@@ -283,7 +283,7 @@ def test_old_frames_of_a_gateway_that_does_not_speak_here_are_no_life_before_in_
     third = [new.birth(), rows(new, 85, upto=90), leaving(new)]
     frames = [second[1], *third[1:], *first, second[0], third[0]]
     assert [lost(frames[:count]) for count in range(len(frames) + 1)] == [[]] * (len(frames) + 1)
-    assert lost([second[1], *first]) == []
+    assert lost([second[1], *first], 100 * S) == []
 
 
 def test_a_birth_that_was_overtaken_is_of_no_life_before_though_its_gateway_promises_much_at_once() -> None:
