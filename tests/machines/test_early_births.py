@@ -10,6 +10,7 @@ import pytest
 
 from edge_agent.algebra.frame import BEGAN, LOST, Birth, Flush, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.early_births import EarlyBirths
 from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames
 from edge_agent.machines.downlink.inbox import Inbox
@@ -107,5 +108,5 @@ def test_births_that_wait_for_each_other_are_looked_at_once_for_a_record_of_a_be
         if isinstance(frames.predecessor, tuple):
             frames.predecessor = Named(frames.predecessor)
     gap = Gap((GROUP,), 0, 9 * S, -1, ("a",), BEGAN)
-    assert list(EarlierLives(inbox).losses("a", Frame(2, 1, gaps=(gap,)), {}, None, 0)) == []
+    assert list(EarlierLives(inbox).losses("a", Frame(2, 1, gaps=(gap,)), Children(S), None, 0)) == []
     assert 0 < looks <= 3 * many

@@ -113,7 +113,7 @@ class ChildFrames:
             self._beats[node] = (message, received_us)
             self.inbox.spoke(node, message.epoch, received_us)
             self._beat(node, received_us)
-            self.lives.heard(node, message, self.children.memberships)
+            self.lives.heard(node, message, self.children, received_us)
             out = [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         else:
             refused = self.inbox.refused
@@ -246,7 +246,7 @@ class ChildFrames:
         if frame.birth is not None:
             self._answered(effect.node, frame.birth)
         speaks_in = self._beats[effect.node][0].epoch if effect.node in self._beats else None
-        losses += tuple(self.lives.losses(effect.node, frame, self.children.memberships, speaks_in, received_us))
+        losses += tuple(self.lives.losses(effect.node, frame, self.children, speaks_in, received_us))
         self.inbox.count(effect.node, readings)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
             gaps = tuple(

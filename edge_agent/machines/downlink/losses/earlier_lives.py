@@ -9,6 +9,7 @@ from edge_agent.algebra.frame import BEGAN, LATEST_US, NEVER_US, Frame, Gap, Hea
 from edge_agent.algebra.gap_scope import has_times
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epochs.epoch_frames import EpochFrames
 from edge_agent.machines.downlink.group_membership import Memberships
 from edge_agent.machines.downlink.inbox import Inbox
@@ -25,6 +26,7 @@ class Undecided(NamedTuple):
 
     since_us: int  # time of receipt of the first frame in this state, LATEST_US if none came since the start
     began_us: int  # the latest end of its `began` records
+    until_us: int  # the end of losses until the last of them came, LATEST_US if the parent does not know that time
 
 
 class EarlierLives:
@@ -38,12 +40,14 @@ class EarlierLives:
         self._found: list[tuple[str, Gap]] = []
 
     def losses(
-        self, node: str, frame: Frame, memberships: Memberships, speaks_in: int | None, received_us: int
+        self, node: str, frame: Frame, children: Children, speaks_in: int | None, received_us: int
     ) -> Iterator[Gap]:
         """Declare the losses of a gateway that reports when it began to listen, while frames of an earlier life wait.
 
         These frames wait for births that will never take effect here, so their content is unknown and none of their
         rows counts. A loss after a line that this parent knows is declared from that line's last frontier on.
+
+        It ends with the record or, as the gateway's clock may have been behind when it began, when the record came.
 
         frame: one that takes effect. speaks_in: the epoch of the node's newest heartbeat, if frames that it names are
         missing. Without the birth of that epoch, the waiting frames may be of epochs in between; then a later frame or
@@ -69,24 +73,28 @@ class EarlierLives:
         first = own is not None and own.predecessor is None and not own.copied
         here = speaks_in in (None, frame.epoch) or (speaks_in in lines and lines[speaks_in].born)
         known = here and (node in self._spoke or frame.leave is not None or self._waited(node, received_us))
+        memberships, until_us = children.memberships, children.losses_until(received_us)
         for group, start_us, end_us in [(group, gap.start_us, gap.end_us) for gap in began for group in gap.groups]:
             member = memberships[group].members.get(node) if group in memberships else None
             new = first or member is None or member.frontier_us == NEVER_US
             if not new:
                 continue
             if (before_us < start_us and known) or (first_us < end_us and member is None):
-                yield loss_records.of_past(group, (node,), end_us - 1)
+                yield loss_records.of_past(group, (node,), max(end_us - 1, until_us))
             elif member is not None and (first_us < end_us or untimed):
                 member.began_us = end_us
-                since_us, began_us = self._undecided.get(node, (received_us, NEVER_US))
-                self._undecided[node] = Undecided(since_us, max(end_us, began_us))
-        if node not in self._undecided or untimed or not known:
+                before = self._undecided.get(node, Undecided(received_us, NEVER_US, NEVER_US))
+                self._undecided[node] = Undecided(before.since_us, max(end_us, before.began_us), until_us)
+        undecided = self._undecided.get(node)
+        if undecided is not None and undecided.until_us == LATEST_US:  # the first frame after a start of this parent
+            self._undecided[node] = undecided._replace(until_us=until_us)
+        if undecided is None or untimed or not known:
             return
         promised_us = max((part.frontier_us or NEVER_US for part in frame.groups), default=NEVER_US)
-        promised = promised_us > self._undecided[node].began_us + OVERTAKEN_US
+        promised = promised_us > undecided.began_us + OVERTAKEN_US
         # its clock may step, and what it sends after an outage contains hours
         if frame.leave is not None or (promised and self._waited(node, received_us, OVERTAKEN_US)):
-            yield from self._decided(node, first_us, memberships)
+            yield from self._decided(node, first_us, memberships, until_us)
 
     def _waited(self, node: str, received_us: int, for_us: int = WAIT_US) -> bool:
         """Whether a node has been undecided for so long, in which births that were lost on the way have come again."""
@@ -97,7 +105,7 @@ class EarlierLives:
         self._undecided[node] = undecided._replace(since_us=since_us)
         return received_us - since_us >= for_us
 
-    def heard(self, node: str, beat: Heartbeat, memberships: Memberships) -> None:
+    def heard(self, node: str, beat: Heartbeat, children: Children, received_us: int) -> None:
         """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life."""
         epoch = beat.epoch
         self._spoke.add(node)
@@ -106,22 +114,25 @@ class EarlierLives:
         if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
             strangers = _strangers(lines, epoch)
             first_us = NEVER_US if _untimed(strangers) else _first_us(strangers)
-            self._found += ((node, gap) for gap in self._decided(node, first_us, memberships))
+            until_us = children.losses_until(received_us)
+            self._found += ((node, gap) for gap in self._decided(node, first_us, children.memberships, until_us))
 
     def take_found(self) -> list[tuple[str, Gap]]:
         """Remove and return (child, loss) found by `heard`."""
         out, self._found = self._found, []
         return out
 
-    def _decided(self, node: str, first_us: int, memberships: Memberships) -> Iterator[Gap]:
+    def _decided(self, node: str, first_us: int, memberships: Memberships, now_us: int) -> Iterator[Gap]:
         """Declare the losses of an undecided node. Its new life may have promised something in the meantime.
 
-        first_us: the earliest content of waiting frames of an earlier life.
+        first_us: the earliest content of waiting frames of an earlier life. now_us: the end of losses until now.
         """
-        self._undecided.pop(node, None)
+        undecided = self._undecided.pop(node, None)
+        until_us = now_us if undecided is None else min(undecided.until_us, now_us)
         for group, member in _members_of(node, memberships):
             if first_us < member.began_us:
-                yield loss_records.of_past(group, (node,), member.began_us - 1, loss_records.PAST_LOST)
+                end_us = max(member.began_us - 1, until_us)
+                yield loss_records.of_past(group, (node,), end_us, loss_records.PAST_LOST)
             member.began_us = NEVER_US
 
     def restore(self, memberships: Memberships) -> None:
@@ -130,8 +141,9 @@ class EarlierLives:
         for membership in memberships.values():
             for node, member in membership.members.items():
                 if member.began_us > NEVER_US:
-                    before_us = self._undecided.get(node, Undecided(LATEST_US, NEVER_US)).began_us
-                    self._undecided[node] = Undecided(LATEST_US, max(member.began_us, before_us))
+                    before = self._undecided.get(node)
+                    began_us = max(member.began_us, NEVER_US if before is None else before.began_us)
+                    self._undecided[node] = Undecided(LATEST_US, began_us, LATEST_US)
 
 
 def _members_of(node: str, memberships: Memberships) -> Iterator[tuple[Group, Member]]:
