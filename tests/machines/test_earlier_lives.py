@@ -236,13 +236,8 @@ def test_a_waiting_frame_without_a_time_counts_with_a_heartbeat_only_however_muc
     old, new = lives(2)
     old.birth()
     frames: list[Frame | Heartbeat] = [members(old), *begins(new), began(new), rows(new, 10, upto=90)]
-<<<<<<< HEAD
     assert lost(frames, 100 * S) == []
-    assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [(0, 9 * S)]
-=======
-    assert lost(frames) == []
     assert lost([*frames, Heartbeat(new.outbox.epoch, 2, ())]) == [UNTIL_NOW]
->>>>>>> w38-s100913
 
 
 def test_a_frame_without_a_time_of_an_epoch_that_follows_is_no_life_before() -> None:
