@@ -104,16 +104,14 @@ class Moves:
     def _not_here(self, ways: Mapping[int, Way], entries: Iterable[Leaf]) -> dict[int, Way]:
         """Returns the ways of one leaf without those on which it has arrived. entries: its entries at all members.
 
-        An entry with the next epoch of a way that names the epoch left has arrived on it. An entry with one of the two
-        may be of an older line while the `leave` of such a line is awaited: a leaf below a moving merger keeps its
-        epoch, and one that moves on before it has sent anything leaves the same epoch again.
+        A leaf below a moving merger keeps its epoch. So while the leave of an older line is awaited, an entry with the
+        next epoch of a way may be of that older line, unless it names the epoch left.
         """
         out = dict(ways)
         for entry in entries:
             older = set(self.carried.get(entry.node, ())) - set(self.left.get(entry.node, ()))
             for of, way in ways.items():
-                same = (entry.before_move == of, entry.epoch == way[0])
-                if all(same) or (any(same) and not older):
+                if entry.before_move == of or (entry.epoch == way[0] and not older):
                     out.pop(of, None)
         return out
 
