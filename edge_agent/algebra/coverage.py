@@ -60,8 +60,8 @@ def window_coverage(
     window end that it serves, for leaves that removed the query early. A leaf is not expected in windows that end at or
     before its `begins`, or that start at or after its `ends` (docs/protocol.md 4.5).
 
-    since: leaf -> first window start that it served before, for leaves that state a later one now: rows of before go on
-    to lack what a gap record declares of it.
+    since: leaf -> first window start that it served before, for leaves that state a later one now. Gap records of such
+    a leaf still mark the earlier windows.
 
     Reasons why an expected leaf is missing: 'behind' (its frontier is below the end of the window), 'lost' (a gap
     record of the group overlaps the window), 'began' (it begins within the window, so the row contains only its later

@@ -45,8 +45,8 @@ class GroupView:
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3). Once agreed, the
     first start no longer moves, even if members join. begins: (query, revision) -> leaf that serves the query only from
     a later start -> that start (LATEST_US: never); the leaf is not expected in windows that start earlier. ends:
-    (query, revision) -> leaf that has stopped serving the query -> the latest window end that it serves. since: see
-    served_before. why: leaf ->
+    (query, revision) -> leaf that has stopped serving the query -> the latest window end that it serves. since:
+    (query, revision) -> leaf that served the query from an earlier start -> that start (served_before.py). why: leaf ->
     the reason, as text, why it is behind. stuck: the frontier has not risen for the grace time. unheard: children that
     the settings name and that have never sent a message.
 

@@ -1,7 +1,7 @@
 """From when leaves served a query before they stated a later start of it (docs/protocol.md 4.7).
 
 A child that has forgotten its past states the range of a query anew, and a sensor that was removed may come back. The
-rows of before were written with these leaves, and a gap record that concerns one of them goes on to concern those rows.
+earlier rows were written with these leaves, so a gap record of such a leaf still marks them when they are revised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ServedBefore:
         self._last: dict[Group, tuple[Starts, Sequence[str]]] = {}  # of the last decision: starts, and all leaves
 
     def look(self, group: Group, begins: Starts, leaves: Sequence[str], served: Container[QueryKey]) -> Starts:
-        """Returns those of a group. begins: see GroupView. served: queries that the group served before."""
+        """Returns the earlier starts of a group's leaves. begins: see GroupView. served: queries it served before."""
         former, listed = self._last.get(group, ({}, ()))
         self.note(group, begins, leaves)
         if begins != former:

@@ -60,10 +60,10 @@ def decided(run: OrderedQueryAtDecision) -> int:
 
 
 def passed(before: Mapping[str, int], view: GroupView, after_us: int, upto_us: int) -> dict[str, int]:
-    """Leaf -> readings of it before that time may have come when positions there were given; they are in no window.
+    """Returns leaf -> the time before which readings of it may have got no position, so that no window contains them.
 
-    It was not listed when the readings before `after_us` got their positions, or is not expected to have sent all
-    before `upto_us`. before: the same at the last decision. Of leaves with few different times.
+    The leaf was not listed when the readings before `after_us` got their positions, or it is behind `upto_us`. before:
+    the result at the last decision. At most MOST_TIMES different times: earlier ones are replaced by the least of them.
     """
     if after_us > NEVER_US:
         before = {**before, **dict.fromkeys(view.joined, after_us)}
