@@ -154,6 +154,7 @@ GROWS: dict[type, dict[str, str]] = {
         "_reporters": "of `left`",
         "replaced": "moves.MOST_MOVED, KEPT_LEAVES of each, `beyond_bounds`",
         "skipped": "moves.MOST_MOVED, KEPT_LEAVES of each, `beyond_bounds`",
+        "again": "epochs in `transit`",
         "reports": COMMIT,
     },
     Children: {"known": OWN_ID, "memberships": GROUPS, "named": ITSELF, "retired": ITSELF},

@@ -10,9 +10,10 @@ import pytest
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines import node
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.events import Arrived, LinkDown, LowerLink, Retire, Tick
+from edge_agent.machines.events import Arrived, Commit, Committed, LinkDown, LowerLink, Retire, Sent, Tick
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.step import GroupStep, Step
@@ -199,3 +200,44 @@ def test_an_entry_that_was_stated_before_it_was_replaced_is_not_stated_again() -
         host.do(Tick(), T0 + (at_s + 2) * S)
     listed = [leaf for frame in host.frames[before:] for change in frame.members for leaf in change.leaves]
     assert listed == [Leaf("g", 3, 20), Leaf("g", 6, 21)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_entry_that_was_replaced_while_frames_of_the_merger_move_is_listed(
+    killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 1.5: what comes meanwhile is committed before the step that lists it."""
+    monkeypatch.setattr(node, "MOVED_AT_ONCE", 1)
+    region = Sender("n", Query("q", 1, "s", Tumbling(10 * S), SUM, by=("k",), lateness_us=0), leaves=("i",))
+    disk, settings = Disk(), NodeSettings("m", parents=("r1", "r2"))
+    host = SimulatedHost(Merger(settings, Random(2), disk.restored(), disk.load, grace_us=GRACE), disk)
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    host.do(Arrived((("n", journalled(region.birth(), host.machine), None),)), T0)
+    host.do(Tick(), T0 + S)
+    host.do(Sent(host.machine.outbox.epoch, 0), T0 + S)
+    host.do(LinkDown(), T0 + S)
+    for number in range(8):
+        window_us = T0 + number * 10 * S
+        sent = region.send((window_us, window_us + 10 * S, "k=1", 1.0), frontier_us=window_us + 10 * S)
+        host.do(Arrived((("n", sent, None),)), window_us + 11 * S)
+        host.do(Tick(), window_us + 12 * S)
+    host.machine.choice.parents = ("r2",)
+    entries = (Leaf("g", 3, 20), Leaf("g", 6, 21))
+    came = Arrived(tuple(lists(region, entry) for entry in entries))
+    for at_s, event in ((83, Tick()), (83, came), (83, Committed(0)), (85, Tick())):
+        for commit in host.machine.handle(event, T0 + at_s * S):
+            if isinstance(commit, Commit):
+                disk.commit(commit)
+    assert host.machine.outbox.leaving
+    if killed:
+        host = SimulatedHost(
+            Merger(replace(settings, parents=("r2",)), Random(3), disk.restored(), disk.load, grace_us=GRACE), disk
+        )
+    else:
+        host.do(Committed(0), T0 + 85 * S)
+    host.accepted(T0 + 85 * S, 8)
+    for at_s in range(86, 110):
+        host.do(Tick(), T0 + at_s * S)
+    listed = [leaf for frame in host.frames for change in frame.members for leaf in change.leaves if leaf.node == "g"]
+    assert listed[-2:] == list(entries)

@@ -106,13 +106,16 @@ def test_leaves_that_move() -> None:
         {"x": [6]},
         served={"x": {KEY: Serving("q", 1, 7, node="x")}},
         replaced={"x": [("m", entry)]},
+        skipped={"x": [entry]},
+        again={"x": [2]},
     )
-    known = set_fields(moves, without=("forgotten", "skipped", "_reporters"))  # of the process
+    known = set_fields(moves, without=("forgotten", "_reporters"))  # of the process
     state = moves.snapshot()
     assert state is not None
     again = Moves.restore(decode(MovesState, encode(state)))
     assert {name: getattr(again, name) for name in known} == known
     assert Moves(replaced={"x": [("m", entry)]}).snapshot() is not None
+    assert Moves(skipped={"x": [entry]}).snapshot() is not None
 
 
 def test_open_sessions_of_a_query() -> None:

@@ -27,8 +27,9 @@ from edge_agent.machines.checkpoint.slot import Slot
 # registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was left, 13 several
 # moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in lost frames and
 # leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before, 17 the epoch that
-# follows a flush, 18 the flushes of ended epochs, 19 queries of forgotten lines, 20 leaves of retired children
-VERSION: Final = 20
+# follows a flush, 18 the flushes of ended epochs, 19 queries of forgotten lines, 20 leaves of retired children,
+# 21 entries that were replaced before a step, and epochs that a leaf left twice
+VERSION: Final = 21
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -366,6 +367,8 @@ class MovesState:
     ways: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     served: list[Serving] = field(default_factory=list)
     replaced: dict[str, list[tuple[str, Leaf]]] = field(default_factory=dict)
+    skipped: dict[str, list[Leaf]] = field(default_factory=dict)
+    again: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

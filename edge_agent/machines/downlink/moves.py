@@ -34,7 +34,8 @@ class Moves:
     reported. forgotten: moves dropped because of the bounds, since the process started. served: leaf in transit ->
     query -> serving range, for queries that it did not serve for all time or not at all (from LATEST_US on). replaced:
     leaf -> (merger, entry that the merger has replaced while other members listed the leaf too); the tier above may not
-    know that entry. skipped: leaf -> entries that mergers have replaced since the last step; see `_skip`.
+    know that entry. skipped: leaf -> entries that mergers have replaced since the last step; see `_skip`. again: leaf
+    -> epochs in `transit` that it left twice; see `_not_here`.
     """
 
     left: dict[str, list[int]] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Moves:
     served: dict[str, dict[QueryKey, Serving]] = field(default_factory=dict)
     replaced: dict[str, list[tuple[str, Leaf]]] = field(default_factory=dict)
     skipped: dict[str, list[Leaf]] = field(default_factory=dict)
+    again: dict[str, list[int]] = field(default_factory=dict)
     _reporters: dict[str, str] = field(default_factory=dict)  # leaf -> member that last reported it, in this process
 
     def listed(self, leaf: Leaf, before: Leaf | None, member: str, members: Mapping[str, Member]) -> None:
@@ -105,13 +107,16 @@ class Moves:
         """Returns the ways of one leaf without those on which it has arrived. entries: its entries at all members.
 
         A leaf below a moving merger keeps its epoch. So while the leave of an older line is awaited, an entry with the
-        next epoch of a way may be of that older line, unless it names the epoch left.
+        next epoch of a way may be of that older line, unless it names the epoch left. If the leaf left that epoch twice
+        (it came back, and moved on before it had sent anything), an entry that names it may be of the stay between.
         """
         out = dict(ways)
         for entry in entries:
             older = set(self.carried.get(entry.node, ())) - set(self.left.get(entry.node, ()))
             for of, way in ways.items():
-                if entry.before_move == of or (entry.epoch == way[0] and not older):
+                names, has_next = entry.before_move == of, entry.epoch == way[0]
+                certain = not older or (names and (has_next or of not in self.again.get(entry.node, ())))
+                if certain and (names or has_next):
                     out.pop(of, None)
         return out
 
@@ -121,6 +126,10 @@ class Moves:
         else:
             self.transit.pop(name, None)
             self.served.pop(name, None)
+        if again := [epoch for epoch in self.again.get(name, ()) if epoch in ways]:
+            self.again[name] = again
+        else:
+            self.again.pop(name, None)
 
     @property
     def ended(self) -> dict[str, Leaf]:
@@ -132,6 +141,7 @@ class Moves:
         reports, self.reports = self.reports, []
         self.transit.clear()
         self.served.clear()
+        self.again.clear()
         return reports
 
     def leave(self, node: str, members: Mapping[str, Member], report: Leaf, new: Container[str] = ()) -> None:
@@ -172,6 +182,8 @@ class Moves:
                 del ways[next(iter(ways))]
                 self.forgotten += 1
             ways[epoch] = (report.epoch, frontier_us, min(bound_us, member.lowest_us))
+            if listed is not None and listed.epoch not in (report.epoch, epoch):
+                self.again[name] = [*self.again.get(name, ()), epoch]
         arrived = {entry.before_move for _, entry in self.replaced.get(name, ())}  # it arrived there, and moved on
         ways = {of: way for of, way in ways.items() if of not in arrived}
         elsewhere = {of: each for of, each in members.items() if of != node}
@@ -215,7 +227,8 @@ class Moves:
             for names in by_member.values():
                 for name in names[: max(len(names) - share, 0)]:
                     self.forgotten += 1
-                    for known in (self.left, self.transit, self.carried, self.served, self.replaced, self._reporters):
+                    self._on_way(name, {})
+                    for known in (self.left, self.carried, self.replaced, self._reporters):
                         known.pop(name, None)
 
     def _has_left(self, name: str, epoch: int) -> None:
@@ -282,7 +295,7 @@ class Moves:
             found[name] = NEVER_US, NEVER_US
 
     def snapshot(self) -> MovesState | None:
-        if not (self.left or self.transit or self.reports or self.replaced or self.carried):
+        if not (self.left or self.transit or self.reports or self.replaced or self.carried or self.skipped):
             return None
         return MovesState(
             left=dict(self.left),
@@ -292,6 +305,8 @@ class Moves:
             ways=[(name, of, *way) for name, ways in self.transit.items() for of, way in ways.items()],
             served=[serving for servings in self.served.values() for serving in servings.values()],
             replaced=dict(self.replaced),
+            skipped=dict(self.skipped),
+            again=dict(self.again),
         )
 
     @classmethod
@@ -301,7 +316,8 @@ class Moves:
         transit = {name: {way[1]: (way[0], way[2], way[3])} for name, way in state.transit.items()}
         for name, of, *way in state.ways:
             transit.setdefault(name, {})[of] = (way[0], way[1], way[2])
-        moves = cls(dict(state.left), transit, list(state.reports), dict(state.carried), replaced=dict(state.replaced))
+        moves = cls(dict(state.left), transit, list(state.reports), dict(state.carried))
+        moves.replaced, moves.skipped, moves.again = dict(state.replaced), dict(state.skipped), dict(state.again)
         for serving in state.served:
             moves.served.setdefault(serving.node, {})[serving.key] = serving
         return moves
