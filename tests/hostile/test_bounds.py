@@ -53,6 +53,7 @@ from edge_agent.machines.uplink.late_sendings import LateSendings
 from edge_agent.root.agreed_servings import AgreedServings
 from edge_agent.root.completeness import Decider
 from edge_agent.root.leaves_behind import LeavesBehind
+from edge_agent.root.served_before import ServedBefore
 from edge_agent.runtime.region import heard
 from edge_agent.wire import frames
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, Region, S, counted
@@ -194,6 +195,7 @@ GROWS: dict[type, dict[str, str]] = {
         "of": "bounds.MOST_SERVED of each group beside those that somebody serves, `beyond_bounds`",
         "_over_us": "one of each group that is served",
     },
+    ServedBefore: {"of": "queries served and leaves listed in a group at its last decision", "_last": GROUPS},
     LeavesBehind: {
         "of": "bounds.MOST_GONE of each group beside those that somebody lists, `beyond_bounds`",
         "_caught_up": COMMIT,
