@@ -232,9 +232,8 @@ class ChildFrames:
             readings = frame.readings
             self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:
-            behind = effect.stale or effect.copied  # its rows may lie below what the child promised here
-            since_us = earliest(frame) if behind else loss_records.late_start(frame)
-            refused = effect._replace(frame=None, why=str(err), since_us=since_us)
+            # its rows may lie below what the child promised here, also if a birth had lowered that and was lost (4.1)
+            refused = effect._replace(frame=None, why=str(err), since_us=earliest(frame))
             return self.settled(refused, dictionary, message, received_us)
         self.received += readings
         # an epoch continues the promise of the predecessor that it names; without one it may begin lower (1.2)

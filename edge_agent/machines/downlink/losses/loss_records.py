@@ -50,10 +50,11 @@ def of_refused(
 
     flushed: whether its epoch has a flush. A flush takes the numbers of frames that another device had sent: some may
     never have come, and that device has deleted them for the receipt of the flush (1.4). What it sends behind them, or
-    a flush that is refused, shows it. `stale`: a frame in the place of a flush came itself.
+    a flush that is refused, shows it. `stale`: a frame in the place of a flush came itself. A birth may have lowered
+    the promise of a clock that was ahead (4.1), so frames behind it may have had rows below that promise.
     """
     copied = effect.why in (AFTER_FLUSH, ANOTHER_FLUSH, OTHERS_HERE) and not effect.stale
-    hides = copied or (flushed and effect.why == SECOND_LINE)
+    hides = copied or (flushed and effect.why == SECOND_LINE) or (effect.seq == 0 and not effect.stale)
     return of_message(
         memberships, effect.node, effect.why, payload, now_us, since_us=effect.since_us, early_us=LATE_US * hides
     )
@@ -110,12 +111,6 @@ def _earliest(member: Member, since_us: int | None) -> int:
         return since_us
     low_us = min((min(each) for each in (*member.leaf_frontiers().values(), *member.reached.values())), default=0)
     return min(low_us, -since_us) if since_us else low_us
-
-
-def late_start(frame: Frame) -> int | None:
-    """The earliest start of late rows and gap records of a decoded but refused frame, as of `earliest_start`."""
-    late = [section.span_us[0] for part in frame.groups for section in part.late]
-    return earliest_start((*late, *(gap.start_us for gap in frame.gaps if gap.groups or of_all_groups(gap))))
 
 
 def of_past(group: Group, leaves: Iterable[str], now_us: int, reason: str = JOURNAL_LOST) -> Gap:

@@ -1,0 +1,32 @@
+"""A birth that is lost may have lowered the promise of a clock that was ahead (protocol 4.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_agent.algebra.frame import FRAMES_LOST
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.downlink.losses.loss_records import LATE_US
+from edge_agent.machines.events import BadFrame
+from edge_agent.root.numpy.executor import NumpyRoot
+from tests.support.machines.scripted_child import GRACE, JOURNAL, S, Sender
+
+QUERY = Query("q", 1, "s", Tumbling(5 * S), (Aggregate("count", "count"),), lateness_us=0)
+NOW = 2_065 * S
+AHEAD = 2_060 * S  # promised before the clock stepped back to 2015 s
+
+
+@pytest.mark.parametrize("reason", [f"{FRAMES_LOST}: 0 to 0", "not CBOR"])
+def test_rows_behind_a_lost_birth_are_lost_from_where_they_begin_though_more_was_promised_before(reason: str) -> None:
+    """Found by seed 109726 of the simulation: the window was complete without its row, which could not be used."""
+    sender, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
+    root.take("a", sender.birth(), 2_000 * S)
+    root.take("a", sender.send((2_010 * S, 2_015 * S, "", 1.0), frontier_us=AHEAD), 2_000 * S)
+    lowered = sender.birth(2_015 * S)
+    root.take("a", BadFrame(lowered.epoch, 0, reason, b""), NOW)
+    root.take("a", sender.send((2_015 * S, 2_020 * S, "", 1.0), frontier_us=2_020 * S), NOW)
+    root.step(NOW + 2 * GRACE)  # without its birth it is a second line, which waits until the first is silent
+    birth, rows = ((gap.start_us, gap.end_us) for _, gap in root.decider.gaps)
+    assert birth == (AHEAD - LATE_US, NOW + 2 * GRACE + 1)
+    assert rows == (2_015 * S, NOW + 2 * GRACE + 1)
