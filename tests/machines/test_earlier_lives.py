@@ -162,19 +162,6 @@ def test_what_waits_may_be_of_an_epoch_that_follows_until_the_birth_of_the_prese
     assert lost([second[1], speaks, *first, *second, *third]) == []
 
 
-@pytest.mark.parametrize("here", ["took effect", "waits"])
-def test_a_heartbeat_that_frames_of_its_epoch_overtook_shows_no_life_before(here: str) -> None:
-    """Found by seed 102090: the birth of the next epoch was on its way, and its node spoke in that epoch by then."""
-    (new,) = lives(1)
-    question, birth = begins(new)
-    speaks = Heartbeat(new.outbox.epoch, 1, ())
-    record, *later = began(new), rows(new, 10, upto=15), rows(new, 15, upto=20)
-    second = [new.birth(), rows(new, 0, upto=25)]
-    seen = later if here == "took effect" else later[1:]
-    assert lost([question, second[1], birth, record, *seen, speaks]) == []
-    assert lost([question, second[1], birth, record, *later, Heartbeat(speaks.epoch, 3, ())]) == [UNTIL_NOW]
-
-
 def test_what_waits_with_no_time_before_the_record_is_no_life_before_until_births_can_be_overtaken_no_more() -> None:
     """Found by seed 64018 of the simulation: messages overtook each other soon after the start.
 

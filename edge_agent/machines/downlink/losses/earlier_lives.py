@@ -106,17 +106,12 @@ class EarlierLives:
         return received_us - since_us >= for_us
 
     def heard(self, node: str, beat: Heartbeat, children: Children, received_us: int) -> None:
-        """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life.
-
-        A heartbeat that frames of its epoch have overtaken says nothing of where the node sends now.
-        """
+        """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life."""
         epoch = beat.epoch
         self._spoke.add(node)
         if beat.last_seq < 0 and self._asked.get(node, (-1,))[0] != epoch:  # a question, which may come again
             self._asked[node] = epoch, frozenset(self._inbox.lines_of(node))
-        own = (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames())
-        overtaken = beat.last_seq < max(own.applied.next - 1, max(own.waiting, default=-1))
-        if node in self._undecided and own.born and not overtaken:
+        if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
             strangers = _strangers(lines, epoch)
             first_us = NEVER_US if _untimed(strangers) else _first_us(strangers)
             until_us = children.losses_until(received_us)
