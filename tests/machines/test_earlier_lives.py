@@ -200,6 +200,19 @@ def test_what_came_after_the_question_may_be_of_an_epoch_that_follows_whatever_i
     assert lost([*late, Heartbeat(again.outbox.epoch, 2, ())]) == [UNTIL_NOW]
 
 
+def test_a_heartbeat_that_was_overtaken_does_not_show_that_the_node_still_sends_in_its_epoch() -> None:
+    """Found by seed 102090 of the simulation: it came behind frames of the next epoch, whose birth had been lost."""
+    (new,) = lives(1)
+    first: list[Frame | Heartbeat] = [*begins(new), began(new), rows(new, 8, upto=10), rows(new, 10, upto=11)]
+    late, last = (Heartbeat(new.outbox.epoch, seq, ()) for seq in (1, 3))
+    second = [new.birth(), rows(new, 8, upto=15)]
+    ahead: list[Frame | Heartbeat] = [first[0], second[1], *first[1:3]]
+    for come in ([*ahead, *first[3:]], [*ahead, first[4]]):  # its frames are all here, or one is missing
+        assert lost([*come, late]) == []
+        assert lost([*come, late, *first[3:4], *second, Heartbeat(new.outbox.epoch, 1, ())]) == []
+        assert lost([*come, last]) == [UNTIL_NOW]  # as of a life before: the node sends in the epoch that is here
+
+
 def test_each_group_of_a_record_is_judged_for_itself() -> None:
     """A second record of the same frame took the end of the first one for the time of what waits."""
     (new,) = lives(1)

@@ -106,12 +106,20 @@ class EarlierLives:
         return received_us - since_us >= for_us
 
     def heard(self, node: str, beat: Heartbeat, children: Children, received_us: int) -> None:
-        """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life."""
+        """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life.
+
+        Only the newest heartbeat shows in which epoch the node sends: one that names fewer frames of its epoch than are
+        here was overtaken by these, and perhaps by frames of the next epoch, whose birth is still to come.
+        """
         epoch = beat.epoch
         self._spoke.add(node)
         if beat.last_seq < 0 and self._asked.get(node, (-1,))[0] != epoch:  # a question, which may come again
             self._asked[node] = epoch, frozenset(self._inbox.lines_of(node))
-        if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
+        if node not in self._undecided:
+            return
+        lines = self._inbox.lines_of(node)
+        own = lines.get(epoch, EpochFrames())
+        if own.born and beat.last_seq >= own.last_seq:
             strangers = _strangers(lines, epoch)
             first_us = NEVER_US if _untimed(strangers) else _first_us(strangers)
             until_us = children.losses_until(received_us)
