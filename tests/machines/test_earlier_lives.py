@@ -197,7 +197,34 @@ def test_what_came_after_the_question_may_be_of_an_epoch_that_follows_whatever_i
     old.birth()
     late: list[Frame | Heartbeat] = [*begins(again), rows(old, 0, upto=5), began(again), rows(again, 10, upto=15)]
     assert lost(late) == []
-    assert lost([*late, Heartbeat(again.outbox.epoch, 2, ())]) == [UNTIL_NOW]
+    late.append(Heartbeat(again.outbox.epoch, 2, ()))
+    assert [lost(late, us) for us in (72 * S - 1, 72 * S)] == [[], [UNTIL_NOW]]
+
+
+def test_a_heartbeat_that_was_overtaken_does_not_show_that_the_node_still_sends_in_its_epoch() -> None:
+    """Found by seed 102090 of the simulation: it came behind frames of the next epoch, whose birth had been lost."""
+    (new,) = lives(1)
+    first: list[Frame | Heartbeat] = [*begins(new), began(new), rows(new, 8, upto=10), rows(new, 10, upto=11)]
+    late, last = (Heartbeat(new.outbox.epoch, seq, ()) for seq in (1, 3))
+    second = [new.birth(), rows(new, 8, upto=15)]
+    ahead: list[Frame | Heartbeat] = [first[0], second[1], *first[1:3]]
+    for come in ([*ahead, *first[3:]], [*ahead, first[4]]):  # its frames are all here, or one is missing
+        assert lost([*come, late]) == []
+        assert lost([*come, late, *first[3:4], *second, Heartbeat(new.outbox.epoch, 1, ())]) == []
+        assert lost([*come, late], 72 * S) == []
+        assert lost([*come, last], 72 * S) == [UNTIL_NOW]  # as of a life before
+
+
+def test_a_heartbeat_as_of_the_last_frame_shows_where_the_node_sends_once_it_can_be_overtaken_no_more() -> None:
+    """Found by seed 912292: the epoch had no open rows, so no frame followed that was newer than the heartbeat."""
+    (new,) = lives(1)
+    first: list[Frame | Heartbeat] = [*begins(new), began(new)]
+    late = Heartbeat(new.outbox.epoch, 1, ())
+    second = [new.birth(), rows(new, 8, upto=15)]
+    come: list[Frame | Heartbeat] = [first[0], second[1], *first[1:], late]
+    assert lost(come, 72 * S - 1) == []
+    assert lost([*come, *second, Heartbeat(new.outbox.epoch, 1, ())], 72 * S) == []
+    assert lost(come, 72 * S) == [UNTIL_NOW]  # as of a life before
 
 
 def test_each_group_of_a_record_is_judged_for_itself() -> None:
@@ -218,7 +245,7 @@ def test_what_waits_of_a_life_before_is_declared_though_the_last_heartbeat_was_o
     frames = [*waiting, new.birth(), began(new)]
     assert lost(frames) == []
     frames += [new.birth()] if restarts else []
-    assert lost([*frames, Heartbeat(new.outbox.epoch, 1 - restarts, ())]) == [UNTIL_NOW]
+    assert lost([*frames, Heartbeat(new.outbox.epoch, 1 - restarts, ())], 72 * S) == [UNTIL_NOW]
 
 
 def test_a_waiting_frame_without_a_time_counts_when_the_node_still_speaks_in_the_new_life() -> None:
@@ -304,8 +331,9 @@ def test_what_waits_of_a_life_before_is_declared_also_if_its_parent_was_started_
     for frame in (*waiting, new.birth(), began(new)):
         root.take("a", frame, 12 * S)
     again.restore(root.decider.snapshot(lambda frame: frame), lambda frame: frame)
-    again.take("a", Heartbeat(new.outbox.epoch, 1, ()), 12 * S)
-    again.decide(12 * S)
+    for at_us in (12 * S, 72 * S):
+        again.take("a", Heartbeat(new.outbox.epoch, 1, ()), at_us)
+        again.decide(at_us)
     assert [(gap.start_us, gap.end_us) for _, gap in again.gaps if gap.detail == PAST_UNKNOWN] == [UNTIL_NOW]
 
 

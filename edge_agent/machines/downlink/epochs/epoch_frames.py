@@ -88,6 +88,11 @@ class EpochFrames:
         return seq in self.applied or seq in self.waiting
 
     @property
+    def last_seq(self) -> int:
+        """The highest seq of a frame that took effect or waits; -1 if there is none."""
+        return max((self.applied.next - 1, *self.applied.above, *self.waiting))
+
+    @property
     def birth_is_here(self) -> bool:
         """Whether all frames of the birth, or declared losses in their place, have arrived and wait.
 

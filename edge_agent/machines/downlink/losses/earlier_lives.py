@@ -106,15 +106,31 @@ class EarlierLives:
         return received_us - since_us >= for_us
 
     def heard(self, node: str, beat: Heartbeat, children: Children, received_us: int) -> None:
-        """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life."""
+        """Take a heartbeat. If the birth of its epoch is here, decide whether waiting frames are of an earlier life.
+
+        Only a heartbeat that nothing overtook shows in which epoch the node sends: one that names fewer frames of its
+        epoch than are here was overtaken by these, and perhaps by frames of the next epoch, whose birth is still to
+        come. If an epoch was first heard after the question for the journal, so that it may be the next one, the
+        heartbeat has to come when those of an earlier epoch have come long since.
+        """
         epoch = beat.epoch
         self._spoke.add(node)
         if beat.last_seq < 0 and self._asked.get(node, (-1,))[0] != epoch:  # a question, which may come again
             self._asked[node] = epoch, frozenset(self._inbox.lines_of(node))
-        if node in self._undecided and (lines := self._inbox.lines_of(node)).get(epoch, EpochFrames()).born:
+        if node not in self._undecided:
+            return
+        lines = self._inbox.lines_of(node)
+        own = lines.get(epoch, EpochFrames())
+        until_us = children.losses_until(received_us)
+        if self._undecided[node].until_us == LATEST_US:  # the first message after a start of this parent
+            self._undecided[node] = self._undecided[node]._replace(until_us=until_us)
+        if own.born and beat.last_seq >= own.last_seq:
             strangers = _strangers(lines, epoch)
+            _, before = self._asked.get(node, (0, frozenset[int]()))
+            known = {id(lines[each]) for each in before if each in lines}
+            if any(id(each) not in known for each in strangers) and not self._waited(node, received_us, OVERTAKEN_US):
+                return
             first_us = NEVER_US if _untimed(strangers) else _first_us(strangers)
-            until_us = children.losses_until(received_us)
             self._found += ((node, gap) for gap in self._decided(node, first_us, children.memberships, until_us))
 
     def take_found(self) -> list[tuple[str, Gap]]:
