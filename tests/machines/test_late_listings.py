@@ -81,6 +81,25 @@ def test_a_leaf_of_which_only_a_frame_behind_the_new_birth_tells_was_there_befor
     assert region.losses() == [(0, 13 * S + 1), (0, 20 * S)], "it began without a spool later than that"
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(("epoch", "before_move", "lost"), [(NEW, None, True), (OLD, None, False), (NEW, 9, False)])
+def test_a_list_that_waits_for_lost_definitions_shows_that_a_new_leaf_was_there_before(
+    before: bool, epoch: int, before_move: int | None, lost: bool
+) -> None:
+    """Found by seed 112923: the frame before it never came, and the leaf had lost its spool too.
+
+    before: whether the list came before the new birth.
+    """
+    region = Region()
+    in_vain = replace(region.listing, seq=region.listing.seq + 1, define=None)
+    for frame in (in_vain, region.anew()) if before else (region.anew(), in_vain):
+        region.hear(frame, now=12)
+    region.hear(replace(region.lists(epoch, before_move), define=region.defined), now=13)
+    assert region.losses() == [(0, 13 * S + 1)] * lost
+    region.hear(region.lists(epoch, before_move), now=14)
+    assert region.losses() == [(0, 13 * S + 1)] * lost, "it is known now"
+
+
 def test_what_is_told_of_a_leaf_once_is_declared_once() -> None:
     region = Region()
     again = replace(region.says(region.old), members=region.members)

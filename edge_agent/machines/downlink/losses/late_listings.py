@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from edge_agent.algebra.frame import NEVER_US, Gap, Leaf
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf
 from edge_agent.machines.downlink.children import Children
-from edge_agent.machines.downlink.epochs.epoch_frames import Effect
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames
 from edge_agent.machines.downlink.group_membership import MemberChanges
 from edge_agent.machines.downlink.losses.loss_records import PAST_LOST, of_past
 from edge_agent.machines.downlink.losses.repeats import end_older_lines
@@ -29,6 +29,36 @@ def listed_before(
         for leaf in change.leaves:
             if leaf.node not in gone and _lived(children.membership(group).member(effect.node), leaf, lost):
                 found.append(leaf.node)
+        if found:
+            yield of_past(group, found, now_us, PAST_LOST)
+
+
+def listed_in_vain(
+    effect: Effect, changes: MemberChanges, children: Children, lost: Sequence[EpochFrames], now_us: int
+) -> Iterator[Gap]:
+    """Yields the losses of leaves that are new here, but that frames of an older line of the child list.
+
+    These frames never take effect, because one that defines their numbers is lost. They name their leaves, but not the
+    groups. A leaf that goes on in one of these epochs, or names one before a move, states its losses itself.
+
+    changes: the definition sections of the frame, of the present line. lost: older lines with waiting frames.
+    """
+    epochs: dict[str, set[int]] = {}
+    for frames in lost:
+        for message in frames.waiting.values():
+            for leaf in (
+                [leaf for each in message.members for leaf in each.leaves] if isinstance(message, Frame) else ()
+            ):
+                epochs.setdefault(leaf.node, set()).add(leaf.epoch)
+    for group, change in changes if epochs else ():
+        membership = children.memberships.get(group)
+        member = None if membership is None else membership.members.get(effect.node)
+        found = [
+            leaf.node
+            for leaf in change.leaves
+            if leaf.before_move is None and leaf.epoch not in epochs.get(leaf.node, {leaf.epoch})
+            if leaf.node != effect.node and (member is None or leaf.node not in member.leaves)
+        ]
         if found:
             yield of_past(group, found, now_us, PAST_LOST)
 

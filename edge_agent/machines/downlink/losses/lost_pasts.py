@@ -17,7 +17,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership, GroupParts, MemberChanges
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
-from edge_agent.machines.downlink.losses.late_listings import listed_before
+from edge_agent.machines.downlink.losses.late_listings import listed_before, listed_in_vain
 from edge_agent.machines.downlink.losses.repeats import (
     began_below,
     counting,
@@ -82,6 +82,9 @@ class LostPasts:
             yield from self._of_strangers(effect, effect.frame, changes, now_us)
         if effect.stale:
             yield from self._listed_before(effect, changes, now_us)
+        elif changes:
+            lost = [each for each in self._inbox.lines_of(effect.node).values() if each.lost and each.waiting]
+            yield from listed_in_vain(effect, changes, self._children, lost, self._children.losses_until(now_us))
         yield from self._again(effect, changes, parts, now_us)
 
     def restored(self, membership: GroupMembership) -> None:
