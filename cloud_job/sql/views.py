@@ -37,6 +37,7 @@ DEFINITIONS: Final = (  # a revision that the operator's publication corrected h
 )
 LONGEST: Final = 300  # characters of an engine's message that are shown
 LISTED: Final = 8  # views that an error names
+DEEPEST: Final = 200  # brackets within brackets: delta-rs reads 50; the check reads the statement once a level
 NAME: Final = r'(?:"[^"]+"|[\w-]+)(?:\.(?:"[^"]+"|[\w-]+))*'
 RELATION: Final = re.compile(rf"\b(?:from|join|table)\s+({NAME}(?:\s*,\s*{NAME})*)", re.IGNORECASE)
 SIMPLE: Final = re.compile(r"[a-z_][a-z0-9_.]*")
@@ -80,8 +81,10 @@ def _only_reads(words: str) -> None:
     first = re.match(r"[a-zA-Z]+", begin)
     if first is None or first[0].lower() not in READS:
         raise ConfigError(f"`headwater query` only reads: begin the statement with one of {', '.join(READS)}")
+    levels = 0
     while begin != (begin := INNER.sub("<>", begin)):  # without what is in brackets, the innermost first
-        pass
+        if (levels := levels + 1) > DEEPEST:  # else the time grows with the square of the length
+            raise ConfigError(f"`headwater query` reads at most {DEEPEST} brackets within each other; flatten it")
     opened = (found[0].lower() for found in OPENING.finditer(begin))
     last = next((word for word in opened if word not in BEFORE_ANOTHER), "")
     inside = INSIDE.search(words)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cloud_job.sql.answer import QueryAnswer, time_text, write
-from cloud_job.sql.views import mistake, tables_in, view
+from cloud_job.sql.views import DEEPEST, check, mistake, tables_in, view
 from edge_agent.cli.main import main
 from edge_agent.errors import PortError
 
@@ -303,3 +303,12 @@ def test_a_label_named_like_a_column_of_bookkeeping_is_printed(capsys: pytest.Ca
     assert capsys.readouterr().out.splitlines()[0].split() == ["key", "window_start", "batch", "state", "avg"]
     write(QueryAnswer(("query", *columns), ()), "table", sys.stdout, wide=False)
     assert capsys.readouterr().out.splitlines()[0].split() == ["query", "key", "window_start", "avg"]
+
+
+def test_brackets_within_brackets_have_a_bound(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The check passes over the statement once a level, so that deep statements took long before they were refused."""
+    check(f"select {'(' * DEEPEST}1{')' * DEEPEST}")
+    deep = DEEPEST + 1
+    code, out, err = answered(folder, capsys, f"select {'(' * deep}1{')' * deep}")
+    assert (code, out) == (2, "")
+    assert err == f"headwater: `headwater query` reads at most {DEEPEST} brackets within each other; flatten it\n"

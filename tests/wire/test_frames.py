@@ -261,3 +261,11 @@ def test_exact_sums_beyond_64_bits_pass_as_the_plan_says() -> None:
     rows = Partials(np.array([0]), np.array([1]), np.array([0]), {"0": np.array([9]), "1": np.array([2**100], object)})
     named = Section(0, rows).named(Plan(b"12345678", "slice", ("count", "sum"), -1, 1, ()))
     assert named.partials.states["sum"][0] == 2**100
+
+
+def test_a_heartbeat_before_the_first_frame_says_minus_one() -> None:
+    """The last seq of an epoch that has sent nothing is -1, and no smaller number is one."""
+    first = Heartbeat(1, -1, ())
+    assert frames.decode(frames.encode_heartbeat(first)) == first
+    with pytest.raises(WireError, match="last seq"):
+        frames.decode(frames.encode_heartbeat(replace(first, last_seq=-2)))
