@@ -30,3 +30,18 @@ def test_rows_behind_a_lost_birth_are_lost_from_where_they_begin_though_more_was
     birth, rows = ((gap.start_us, gap.end_us) for _, gap in root.decider.gaps)
     assert birth == (AHEAD - LATE_US, NOW + 2 * GRACE + 1)
     assert rows == (2_015 * S, NOW + 2 * GRACE + 1)
+
+
+def test_frames_of_which_the_numbers_are_lost_wait_no_longer_than_their_line() -> None:
+    """protocol 1.5: nothing follows a `leave`. Seen in world 910072: they waited for ever, and their rows were not lost."""
+    sender, root = Sender("a", QUERY), NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
+    root.take("a", sender.birth(), 2_000 * S)
+    last = sender.birth()
+    rows = sender.send((2_015 * S, 2_020 * S, "", 1.0), frontier_us=2_020 * S)
+    last = replace(last, birth=last.birth and replace(last.birth, predecessor=(root_epoch(root), 0)))
+    for frame in (rows, leaving(sender)):
+        root.take("a", frame, NOW)
+    root.take("a", BadFrame(last.epoch, 0, FRAMES_LOST, b""), NOW)
+    root.step(NOW + 2 * GRACE)
+    assert [gap.start_us for _, gap in root.decider.gaps] == []
+    assert root.receipt("a", last.epoch).upto == 3
