@@ -94,12 +94,12 @@ class Tree:
 
     # --- files -----------------------------------------------------------------------------------------------------
 
-    def _process(self, verb: str, name: str, settings: str) -> ChildProcess:
+    def _process(self, verb: str, name: str, settings: str, env: dict[str, str] | None = None) -> ChildProcess:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "headwater.toml").write_text(settings)
         command = [sys.executable, "-m", "edge_agent", verb, str(folder / "headwater.toml")]
-        return ChildProcess(name, command, folder)
+        return ChildProcess(name, command, folder, env)
 
     def _rhythm(self) -> tuple[str, str]:
         """(line of [uplink], line of [spool])."""
