@@ -363,12 +363,14 @@ class Outcome:
     rows: int = 0
     incomplete: int = 0
     excused: int = 0
+    twice: int = 0  # incomplete rows with more readings than there were: possible repeats of a lost disk
     wrong: list[str] = field(default_factory=list)
     audit: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
         return (
-            f"weather: {self.faults} faults, {self.readings} readings, {self.rows} rows: {self.incomplete} incomplete, "
+            f"weather: {self.faults} faults, {self.readings} readings, {self.rows} rows: {self.incomplete} incomplete "
+            f"({self.twice} with repeats), "
             f"{self.excused} missing after a lost disk, {len(self.wrong)} wrong; audit: {(self.audit or ['none'])[-1]}"
         )
 
@@ -461,6 +463,7 @@ def compare(outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int,
         if lost_us and place[0] == COUNTED:
             continue
         outcome.incomplete += not row.complete
+        outcome.twice += not row.complete and row.readings > (truth.get(place, {}).get("count") or 0)
         if row.complete and (found := _differs(row, truth.get(place))):
             outcome.wrong.append(f"complete, but {place}: {found}")
         elif not row.complete and place in due and not _excused(place, lost_us):
