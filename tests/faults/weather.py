@@ -27,6 +27,7 @@ from typing import Final
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 from cloud_job.audit import root_book
 from edge_agent.algebra.query.query import Query
@@ -42,6 +43,7 @@ from tests.faults.landed_root import LandedRoot
 from tests.faults.storm import DRAIN_S, LONGEST_START_S
 from tests.faults.tree import SECOND, DefaultBroker, Plan, Tree
 from tests.oracle import central_computer
+from tests.support.ports.small_disk import SmallDisk, small_disk
 from tests.support.processes.broker_clients import publish
 from tests.support.processes.proxy import Proxy
 from tests.support.processes.tree import book_of_root
@@ -59,6 +61,8 @@ SENSOR: Final = {
     "driver": "simulated", "wave": "walk", "rate": 10, "series": 2, "resolution": 0.01, "noise": 0.5, "gaps": 0.02,
     "disorder": "200ms", "outage_every": "20s", "outage_for": "4s", "timeout": "60s",
 }  # fmt: skip
+SMALL: Final = ("gw-1-2", "region-2")  # their spools are on a file system of their own, where one can be mounted
+SMALL_BYTES: Final = 48_000_000
 COUNTED: Final = "fifties"  # the bounds of its windows are positions, not times
 KEYED: Final = {"source": "few", "by": ["machine"], "lateness": "300ms"}
 QUERIES: Final[dict[str, dict[str, object]]] = {
@@ -93,6 +97,8 @@ class WeatherTree(Tree):
 
     def __init__(self, folder: Path, plan: Plan = PLAN, *, lead_s: float = LEAD_S) -> None:
         self.ways: dict[str, Proxy] = {}
+        self.disks: dict[str, SmallDisk] = {}
+        self._mounts = ExitStack()
         self.clocks: dict[str, WrongClock] = {}  # of gateways, if libfaketime is there
         super().__init__(folder, plan, lead_s=lead_s)
 
@@ -100,7 +106,23 @@ class WeatherTree(Tree):
         if verb == "run" and LIBRARY is not None:
             self.clocks[name] = WrongClock(self.folder / name / "faketime", "+0")
             env = self.clocks[name].env
+        if name in SMALL:
+            settings = self._on_disk(settings)
         return super()._process(verb, name, settings, env)
+
+    @staticmethod
+    def _on_disk(settings: str) -> str:
+        return settings.replace('path = "spool.db"', 'path = "disk/spool.db"')
+
+    def start(self) -> None:
+        for name in SMALL:
+            with suppress(pytest.skip.Exception):
+                self.disks[name] = self._mounts.enter_context(small_disk(self.folder / name / "disk", SMALL_BYTES))
+        super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._mounts.close()
 
     def _uplink(self, broker: DefaultBroker) -> str:
         if broker.name not in self.ways:
@@ -132,7 +154,9 @@ class WeatherTree(Tree):
         """Write the settings of a gateway, which is not running, with another parent. Returns this parent."""
         parent = next(name for name in self.lows if name != self.parents[gateway])
         self.parents[gateway] = parent
-        (self.folder / gateway / "headwater.toml").write_text(self._gateway_toml(gateway, parent))
+        settings = self._gateway_toml(gateway, parent)
+        settings = self._on_disk(settings) if gateway in SMALL else settings
+        (self.folder / gateway / "headwater.toml").write_text(settings)
         return parent
 
     def readings(self, until_us: int) -> list[central_computer.Reading]:
@@ -165,6 +189,7 @@ class Weather:
     def __init__(self, tree: WeatherTree, seed: int, only: Sequence[str] = ()) -> None:
         """only: names of faults; none: all."""
         self.tree, self.chance, self.told = tree, random.Random(seed), list[str]()
+        self.ended: list[str] = []
         self.lost_us: list[int] = []  # when a node lost its disk, or got an older one
         self._later: list[tuple[float, str, Callable[[], object]]] = []
         self._copies: dict[str, Path] = {}
@@ -177,6 +202,7 @@ class Weather:
             "cut": (3, self.cut),
             "half-open": (2, self.half_open),
             "slow line": (2, self.slow),
+            "full disk": (2 if tree.disks else 0, self.full),
             "move": (3, self.move),
             "clock": (3 if tree.clocks else 0, self.clock),
             "query": (3, self.query),
@@ -204,6 +230,7 @@ class Weather:
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until:
             self.end(now)
+            self._restart()
             time.sleep(max(0.0, min(0.1, until - now)))
 
     def end(self, now: float = math.inf) -> None:
@@ -212,6 +239,15 @@ class Weather:
             self._later.remove(each)
             each[2]()
             self.tell("over", each[1])
+
+    def _restart(self) -> None:
+        """As the service manager does. Only on a full disk a process may end by itself."""
+        for child in self.tree.processes:
+            if not child.alive:
+                self.tell("ended", f"{child.name}, code {child.code}")
+                if child.name not in self.tree.disks or not self.tree.disks[child.name].filled:
+                    self.ended.append(f"{child.name} ended with {child.code}: {child.tail(2)}")
+                child.start()
 
     def _hold(self, name: str, undo: Callable[[], object]) -> str:
         seconds = self.chance.uniform(*HOLD_S)
@@ -275,6 +311,19 @@ class Weather:
         name, way = self.chance.choice(list(self.tree.ways.items()))
         way.delay_s = self.chance.choice((0.1, 0.5, 1.5))
         return self._hold(f"{way.delay_s} s to {name}", lambda: setattr(way, "delay_s", 0.0))
+
+    def full(self) -> str:
+        """Nothing goes onto a node's disk for a while."""
+        name, disk = self.chance.choice(list(self.tree.disks.items()))
+        if disk.filled:
+            return f"{name} is full already"
+        disk.fill()
+        return self._hold(f"disk of {name}", lambda: self._make_room(name))
+
+    def _make_room(self, name: str) -> None:
+        disk = self.tree.disks.get(name)
+        if disk is not None and disk.filled:
+            disk.make_room()
 
     def move(self) -> str:
         gateway = self.chance.choice(list(self.tree.gateways.values()))
@@ -343,15 +392,17 @@ class Weather:
         child.kill()
         for path in self._store(child):
             path.unlink()
+        self._make_room(child.name)
+        place = "landing" if child is self.tree.lander else "disk" if child.name in SMALL else "."
         for path in self._copies[child.name].iterdir():
-            shutil.copy2(path, child.folder / ("landing" if child is self.tree.lander else ""))
+            shutil.copy2(path, child.folder / place)
         if child is not self.tree.lander:
             self.lost_us.append(time.time_ns() // 1000)
         child.start()
         return child.name
 
     def _store(self, child: ChildProcess) -> list[Path]:
-        return [*child.folder.glob("landing/.lander.db*"), *child.folder.glob("spool.db*")]
+        return [*child.folder.glob("landing/.lander.db*"), *child.folder.rglob("spool.db*")]
 
 
 @dataclass(slots=True)
@@ -406,9 +457,8 @@ def weather(folder: Path, seconds: float, seed: int, *, pause_s: float = 4.0, on
             ends = {query: root.frontier_us(query) / 1e6 - goal_us / 1e6 for query in QUERIES}
             outcome.wrong.append(f"not settled within {DRAIN_S:g} s: goal {goal_us}, ends from it [s] {ends}")
         _audit(outcome, tree, root)
+        outcome.wrong += sky.ended
         for child in tree.processes:
-            if not child.alive:
-                outcome.wrong.append(f"{child.name} ended with {child.code}: {child.tail(2)}")
             if "Traceback" in child.tail(1_000_000):
                 outcome.wrong.append(f"{child.name}: a traceback in {child.log}")
     compare(outcome, tree, root, goal_us, sky.lost_us)
