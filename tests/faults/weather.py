@@ -101,6 +101,10 @@ class WeatherTree(Tree):
         self._mounts = ExitStack()
         self.clocks: dict[str, WrongClock] = {}  # of gateways, if libfaketime is there
         super().__init__(folder, plan, lead_s=lead_s)
+        for broker in self.brokers[1::2]:  # these keep sessions and retained messages, as of some seconds before a kill
+            store = f"persistence true\npersistence_location {broker.folder}/\nautosave_interval 2\n"
+            with (broker.folder / "mosquitto.conf").open("a") as config:
+                config.write(store)
 
     def _process(self, verb: str, name: str, settings: str, env: dict[str, str] | None = None) -> ChildProcess:
         if verb == "run" and LIBRARY is not None:
@@ -293,9 +297,13 @@ class Weather:
     def broker(self) -> str:
         broker = self.chance.choice(self.tree.brokers)
         broker.kill()
+        store = broker.folder / "mosquitto.db"
+        kept = store.exists() and self.chance.random() < 0.6
+        if not kept:
+            store.unlink(missing_ok=True)
         self._down()
         broker.start()
-        return broker.name
+        return f"{broker.name}, {'with' if kept else 'without'} its store"
 
     def cut(self) -> str:
         name, way = self.chance.choice(list(self.tree.ways.items()))
