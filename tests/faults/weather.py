@@ -50,7 +50,9 @@ from tests.support.processes.tree import book_of_root
 from tests.support.processes.wrong_clock import LIBRARY, WrongClock
 
 LEAD_S: Final = 25.0  # all gateways are known before the first reading, so every row expects all of them
-MARKED_US: Final = 120 * SECOND  # so long after a disk was lost rows may say that they are not complete
+# so long after a disk was lost, and after each restart of this node meanwhile, rows may say that they are not complete:
+# a parent waits 2 minutes for frames that its older copy lacks (protocol 1.3), from its start on
+MARKED_US: Final = 150 * SECOND
 DISKS: Final = ("spool lost", "older copy")  # not in the second half: the rows of its end have to be complete
 HOLD_S: Final = (1.0, 12.0)  # how long a process is stopped, a line slow, an attacker there
 SCALE: Final = -2
@@ -194,7 +196,8 @@ class Weather:
         """only: names of faults; none: all."""
         self.tree, self.chance, self.told = tree, random.Random(seed), list[str]()
         self.ended: list[str] = []
-        self.lost_us: list[int] = []  # when a node lost its disk, or got an older one
+        self.lost_us: list[int] = []  # when a node lost its disk or got an older one, or started soon after that
+        self._losers: dict[str, int] = {}  # node -> the latest of these times
         self._later: list[tuple[float, str, Callable[[], object]]] = []
         self._copies: dict[str, Path] = {}
         self._stack = ExitStack()
@@ -251,7 +254,16 @@ class Weather:
                 self.tell("ended", f"{child.name}, code {child.code}")
                 if child.name not in self.tree.disks or not self.tree.disks[child.name].filled:
                     self.ended.append(f"{child.name} ended with {child.code}: {child.tail(2)}")
-                child.start()
+                self._start(child)
+
+    def _lost(self, child: ChildProcess) -> None:
+        self._losers[child.name] = time.time_ns() // 1000
+        self.lost_us.append(self._losers[child.name])
+
+    def _start(self, child: ChildProcess) -> None:
+        child.start()
+        if time.time_ns() // 1000 < self._losers.get(child.name, -MARKED_US) + MARKED_US:
+            self._lost(child)
 
     def _hold(self, name: str, undo: Callable[[], object]) -> str:
         seconds = self.chance.uniform(*HOLD_S)
@@ -273,14 +285,14 @@ class Weather:
         child = self._any()
         child.kill()
         self._down()
-        child.start()
+        self._start(child)
         return child.name
 
     def stop(self) -> str:
         child = self._any()
         child.stop()
         self._down()
-        child.start()
+        self._start(child)
         return child.name
 
     def freeze(self) -> str:
@@ -337,7 +349,7 @@ class Weather:
         gateway = self.chance.choice(list(self.tree.gateways.values()))
         gateway.stop()
         parent = self.tree.move(gateway.name)
-        gateway.start()
+        self._start(gateway)
         return f"{gateway.name} to {parent}"
 
     def clock(self) -> str:
@@ -369,7 +381,7 @@ class Weather:
         for path in self._store(child):
             shutil.copy2(path, target)
         self._copies[child.name] = target
-        child.start()
+        self._start(child)
         return child.name
 
     def landers_journal(self) -> str:
@@ -388,9 +400,9 @@ class Weather:
         child.kill()
         for path in self._store(child):
             path.unlink()
-        self.lost_us.append(time.time_ns() // 1000)
+        self._lost(child)
         self._down()
-        child.start()
+        self._start(child)
         return child.name
 
     def older(self) -> str:
@@ -405,8 +417,8 @@ class Weather:
         for path in self._copies[child.name].iterdir():
             shutil.copy2(path, child.folder / place)
         if child is not self.tree.lander:
-            self.lost_us.append(time.time_ns() // 1000)
-        child.start()
+            self._lost(child)
+        self._start(child)
         return child.name
 
     def _store(self, child: ChildProcess) -> list[Path]:
