@@ -446,11 +446,13 @@ class Outcome:
         )
 
 
-def weather(folder: Path, seconds: float, seed: int, *, pause_s: float = 4.0, only: Sequence[str] = ()) -> Outcome:
+def weather(
+    folder: Path, seconds: float, seed: int, *, pause_s: float = 4.0, only: Sequence[str] = (), lead_s: float = LEAD_S
+) -> Outcome:
     """Run a tree under faults for so long, let it rest, and compare."""
     outcome = Outcome()
     with ExitStack() as stack:
-        tree = WeatherTree(folder)
+        tree = WeatherTree(folder, lead_s=lead_s)
         for way in tree.ways.values():
             stack.enter_context(way)
         stack.enter_context(tree)
