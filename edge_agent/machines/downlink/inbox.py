@@ -405,7 +405,7 @@ class Inbox(ChildEpochs):
             message = frames.waiting[frames.applied.next]
             if isinstance(message, Frame) and not force and not self._explains(key, message, frames.ahead):
                 frames.blocked = True
-                if len(frames.waiting) <= UNEXPLAINED:
+                if len(frames.waiting) <= UNEXPLAINED and not frames.ended:
                     return
             frames.blocked = False
             effect = self._effect(key, frames, frames.applied.next, stale=False)

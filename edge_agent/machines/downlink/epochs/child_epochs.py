@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from edge_agent.algebra.frame import LOST, Frame, Receipt
+from edge_agent.algebra.frame import LOST, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epochs.early_births import EarlyBirths
 from edge_agent.machines.downlink.epochs.ended_epochs import EndedEpochs, LastFlush
@@ -140,13 +140,7 @@ class ChildEpochs:
         return before is not None and before.applied.next == predecessor[1] + 1
 
     def _is_whole(self, key: EpochKey, frames: EpochFrames) -> bool:
-        """Whether all frames of an epoch are here, so that no missing definition can come.
-
-        The birth of its successor says how many there are, and so does a `leave`, which nothing follows (1.5).
-        """
-        leaves = (seq for seq, each in frames.waiting.items() if isinstance(each, Frame) and each.leave is not None)
-        if (end := max(leaves, default=-1)) >= 0 and not any(frames.missing(end)):
-            return True
+        """Whether all frames of an epoch and the birth of its successor are here, so no missing definition can come."""
         for other in self._lines[key.node].values():
             before = other.predecessor
             if isinstance(before, tuple) and before[0] == key.epoch and other.birth_is_here:

@@ -142,6 +142,13 @@ class EpochFrames:
         """Forget the birth, which was discarded."""
         self.born, self.predecessor, self.birth_frames, self.held = False, None, 1, None
 
+    @property
+    def ended(self) -> bool:
+        """Whether its last frame waits, a `leave` (1.5), and none before it is missing: no more definitions can come."""
+        leaves = (seq for seq, each in self.waiting.items() if isinstance(each, Frame) and each.leave is not None)
+        end = max(leaves, default=-1)
+        return end >= 0 and not any(self.missing(end))
+
     def missing(self, last: int) -> Iterator[tuple[int, int]]:
         """Yields the inclusive ranges of seqs, up to `last`, of frames that neither took effect nor wait."""
         first = self.applied.next
