@@ -144,7 +144,7 @@ class EpochFrames:
 
     @property
     def ended(self) -> bool:
-        """Whether its last frame waits, a `leave` (1.5), and none before it is missing: no more definitions can come."""
+        """Whether its last frame waits, a `leave` (1.5), and none before it is missing: no definition can come."""
         leaves = (seq for seq, each in self.waiting.items() if isinstance(each, Frame) and each.leave is not None)
         end = max(leaves, default=-1)
         return end >= 0 and not any(self.missing(end))
