@@ -17,7 +17,7 @@ DEBS ?= build/debs
 SUITE ?=
 ARCH ?=
 
-.PHONY: help deb deb-libs deb-test oci oci-test image image-test container-test demo test quick explore mutants simulate hostile storm kills herd fuzz upgrade powercut soak bench lint format docs setup lock sbom clean
+.PHONY: help deb deb-libs deb-test oci oci-test image image-test container-test demo test quick explore mutants simulate hostile storm kills herd fuzz upgrade powercut soak weather bench lint format docs setup lock sbom clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -34,6 +34,7 @@ help:
 	@echo "make upgrade  a running tree from the code of a commit to this one, roots first  (FROM=v0.1.0)"
 	@echo "make powercut  replays traced writes up to a cut and opens what is left                              (CUTS=200)"
 	@echo "make soak   memory, descriptors and disk of a running tree                                          (MINUTES=60)"
+	@echo "make weather  a tree under every kind of fault, drawn from a seed; then every row and the books     (MINUTES=20 SEED=1)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make deb    the Debian packages, into build/debs; make deb-test installs, upgrades, removes and purges them in a trixie"
 	@echo "            (SUITE=bookworm for that, with make deb-libs)"
@@ -89,6 +90,9 @@ powercut:
 
 soak:
 	@scripts/setup system python && . scripts/env && exec .venv/bin/python -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
+
+weather:
+	@scripts/setup && . scripts/env && exec .venv/bin/python -m tests.faults.weather --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 bench: setup
 	@. scripts/env && exec .venv/bin/python -m tests.benchmarks $(ONLY)

@@ -11,4 +11,5 @@
 - powercut_root: the root's part of it: what its fsyncs leave of Delta's files
 - disk_image: a folder as it may look after a power cut
 - soak: `make soak`: memory, descriptors and disk of a running tree
+- weather: `make weather`: all kinds of faults, drawn from a seed; then the oracle and `headwater audit`
 """

@@ -19,13 +19,13 @@ GRACE_US: Final = 600_000_000
 class LandedRoot:
     """Reads each landing file of a folder once, in the order of their names."""
 
-    def __init__(self, folder: Path, *, delete: bool = False) -> None:
+    def __init__(self, folder: Path, *, delete: bool = False, grace_us: int = GRACE_US) -> None:
         """delete: files go once they are read."""
-        self.folder, self._delete = folder, delete
+        self.folder, self._delete, self._grace_us = folder, delete, grace_us
         self.rows: dict[RowKey, Row] = {}
         self.files = self.bad = 0
         self._done: set[str] = set()
-        self._root: NumpyRoot | None = None
+        self.root: NumpyRoot | None = None
 
     def turn(self) -> None:
         """Take what has landed since the last call, and decide."""
@@ -40,20 +40,20 @@ class LandedRoot:
                 self._take(topic, received_us, payload)
             if self._delete:
                 path.unlink()
-        if self._root is not None and now_us:
-            for row in self._root.step(now_us):
+        if self.root is not None and now_us:
+            for row in self.root.step(now_us):
                 self.rows[row.query, row.node, row.key, row.start] = row
 
     def _take(self, topic: str, received_us: int, payload: bytes) -> None:
         if topic == landing.TICK_TOPIC:
-            if self._root is None:
-                self._root = NumpyRoot(landing.tick(payload).journal, grace_us=GRACE_US)
+            if self.root is None:
+                self.root = NumpyRoot(landing.tick(payload).journal, grace_us=self._grace_us)
             return
         parsed, message = topics.parse(topic), heard(payload)
-        if parsed is None or self._root is None or isinstance(message, BadEnvelope):
+        if parsed is None or self.root is None or isinstance(message, BadEnvelope):
             self.bad += 1
         else:
-            self._root.take(parsed.node, message, received_us)
+            self.root.take(parsed.node, message, received_us)
 
     def frontier_us(self, query: str) -> int:
         """The end of the newest window of a query."""

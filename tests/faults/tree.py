@@ -50,6 +50,7 @@ class Plan:
     keys: int = 10_000
     tick_s: float = 20.0
     rhythm: str = ""
+    tall: bool = False  # a further region, `upper`, with a broker of its own above it, between the regions and the root
 
 
 class DefaultBroker(Broker):
@@ -73,10 +74,15 @@ class Tree:
             for name, port in zip(["high", *names], free_ports(len(names) + 1), strict=True)
         )
         self.lows = dict(zip(names, lows, strict=True))
+        self.top = self.high
+        if plan.tall:
+            self.top = DefaultBroker("broker-top", folder / "broker-top", *free_ports(1))
         self.sensors: dict[tuple[str, str], Sensor] = {}  # (gateway, sensor)
         self.gateways: dict[str, ChildProcess] = {}
         self.mergers: dict[str, ChildProcess] = {}
         self.parents: dict[str, str] = {}
+        if plan.tall:
+            self.mergers["upper"] = self._process("merge", "upper", self._merger_toml("upper"))
         for name in names:
             self.mergers[name] = self._process("merge", name, self._merger_toml(name))
             for n in range(1, plan.gateways + 1):
@@ -88,24 +94,31 @@ class Tree:
 
     # --- files -----------------------------------------------------------------------------------------------------
 
-    def _process(self, verb: str, name: str, settings: str) -> ChildProcess:
+    def _process(self, verb: str, name: str, settings: str, env: dict[str, str] | None = None) -> ChildProcess:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "headwater.toml").write_text(settings)
         command = [sys.executable, "-m", "edge_agent", verb, str(folder / "headwater.toml")]
-        return ChildProcess(name, command, folder)
+        return ChildProcess(name, command, folder, env)
 
     def _rhythm(self) -> tuple[str, str]:
         """(line of [uplink], line of [spool])."""
         each = self.plan.rhythm
         return (f'heartbeat = "{each}"\n', f'commit_interval = "{each}"\n') if each else ("", "")
 
+    def _uplink(self, broker: DefaultBroker) -> str:
+        """The address by which children of a tier reach the broker of their parent."""
+        return broker.url
+
     def _merger_toml(self, name: str) -> str:
         heartbeat, commit = self._rhythm()
+        above, parent, below = self.high, "upper" if self.plan.tall else "root", self.lows.get(name, self.high)
+        if name not in self.lows:
+            above, parent = self.top, "root"
         return (
             f'[node]\nid = "{name}"\nrole = "region"\n'
-            f'[uplink]\nbroker = "{self.high.url}"\nparent = "root"\n{heartbeat}'
-            f'[lower]\nbroker = "{self.lows[name].url}"\n[spool]\npath = "spool.db"\n{commit}'
+            f'[uplink]\nbroker = "{self._uplink(above)}"\nparent = "{parent}"\n{heartbeat}'
+            f'[lower]\nbroker = "{below.url}"\n[spool]\npath = "spool.db"\n{commit}'
         )
 
     def _gateway_toml(self, name: str, parent: str) -> str:
@@ -122,20 +135,18 @@ class Tree:
             self.sensors[name, sensor] = parse_sensor(sensor, table)
             text += f"[sensor.{sensor}]\n{table}"
         return (
-            f'[node]\nid = "{name}"\n[uplink]\nbroker = "{self.lows[parent].url}"\nparent = "{parent}"\n{heartbeat}'
-            f'[spool]\npath = "spool.db"\n{commit}{text}{QUERIES}'
+            f'[node]\nid = "{name}"\n[uplink]\nbroker = "{self._uplink(self.lows[parent])}"\nparent = "{parent}"\n'
+            f'{heartbeat}[spool]\npath = "spool.db"\n{commit}{text}{QUERIES}'
         )
 
     def _lander_toml(self) -> str:
-        return (
-            f'[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "{self.high.url}"\n[lander]\nfolder = "landing"\n'
-        )
+        return f'[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "{self.top.url}"\n[lander]\nfolder = "landing"\n'
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     @property
     def brokers(self) -> list[DefaultBroker]:
-        return [self.high, *self.lows.values()]
+        return [*([self.top] if self.plan.tall else []), self.high, *self.lows.values()]
 
     @property
     def processes(self) -> list[ChildProcess]:

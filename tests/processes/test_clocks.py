@@ -12,6 +12,7 @@ import pytest
 from edge_agent.demo.processes import Broker, ChildProcess
 from tests.support.processes.broker_clients import retained
 from tests.support.processes.tree import Top, gateway, region
+from tests.support.processes.wrong_clock import LIBRARY, WrongClock
 from tests.support.waiting import eventually
 
 Begin = Callable[[ChildProcess], ChildProcess]
@@ -22,29 +23,6 @@ QUERY = (
     '[query.second]\nsource = "load"\nwindow = {type = "tumbling", length = "1s"}\n'
     'aggregates = ["count"]\nlateness = "200ms"\n'
 )
-LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
-
-
-class WrongClock:
-    """The wall clock of a process, off by what a file says; its time since boot is true."""
-
-    def __init__(self, file: Path, offset: str) -> None:
-        """offset: as in `set`."""
-        file.parent.mkdir(parents=True)
-        self._file = file
-        self.set(offset)
-        self.env = {
-            "LD_PRELOAD": str(LIBRARY),
-            "FAKETIME_TIMESTAMP_FILE": str(file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-
-    def set(self, offset: str) -> None:
-        """Like "-3600" seconds or "-20000d"."""
-        part = self._file.with_suffix(".part")
-        part.write_text(offset + "\n")
-        part.rename(self._file)
 
 
 @pytest.mark.broker

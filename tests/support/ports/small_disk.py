@@ -42,6 +42,11 @@ class SmallDisk:
         self._filler.unlink()
 
     @property
+    def filled(self) -> bool:
+        """Whether `fill` has written something that is still there."""
+        return self._filler.exists()
+
+    @property
     def free_bytes(self) -> int:
         state = os.statvfs(self.folder)
         return state.f_bavail * state.f_frsize
