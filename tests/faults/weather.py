@@ -2,8 +2,8 @@
 
 Four gateways, two regions, a region above these, a lander and the plain root. A seed draws the faults; each is printed
 with its time. Then the tree rests. Exit code 1 if a row that says it is complete differs from the readings, if a row
-is missing or incomplete that no lost disk explains, if `headwater audit` does not balance, or if a process ended or
-raised.
+is missing or incomplete that no lost disk of the gateways it lacks explains, if a row lacks readings of a gateway that
+it does not name as missing, if `headwater audit` does not balance, or if a process ended or raised.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from cloud_job.audit import root_book
 from edge_agent.algebra.query.query import Query
-from edge_agent.cli.audit import audited, balanced, lines
+from edge_agent.cli.audit import balanced, compared, lines
 from edge_agent.config import topics
 from edge_agent.config.definitions.definitions import parse_definition, parse_sensor
 from edge_agent.demo.processes import ChildProcess
@@ -46,7 +45,6 @@ from tests.oracle import central_computer
 from tests.support.ports.small_disk import SmallDisk, small_disk
 from tests.support.processes.broker_clients import publish
 from tests.support.processes.proxy import Proxy
-from tests.support.processes.tree import book_of_root
 from tests.support.processes.wrong_clock import LIBRARY, WrongClock
 
 LEAD_S: Final = 25.0  # all gateways are known before the first reading, so every row expects all of them
@@ -196,7 +194,10 @@ class Weather:
         """only: names of faults; none: all."""
         self.tree, self.chance, self.told = tree, random.Random(seed), list[str]()
         self.ended: list[str] = []
-        self.lost_us: list[int] = []  # when a node lost its disk or got an older one, or started soon after that
+        self.root = LandedRoot(tree.landing, grace_us=ROOT_GRACE_US)
+        # gateway -> when it or a region above it lost its disk or got an older one, or started soon after that
+        self.lost_us: dict[str, list[int]] = {}
+        self._below = {region: {g for g, parent in tree.parents.items() if parent == region} for region in tree.lows}
         self._losers: dict[str, int] = {}  # node -> the latest of these times
         self._later: list[tuple[float, str, Callable[[], object]]] = []
         self._copies: dict[str, Path] = {}
@@ -218,6 +219,7 @@ class Weather:
             "spool lost": (1, self.spool_lost),
             "older copy": (2, self.older),
             "lander's journal": (1, self.landers_journal),
+            "root": (1, self.root_again),
         }
         self._faults = {name: fault for name, fault in every.items() if not only or name in only}
 
@@ -258,7 +260,9 @@ class Weather:
 
     def _lost(self, child: ChildProcess) -> None:
         self._losers[child.name] = time.time_ns() // 1000
-        self.lost_us.append(self._losers[child.name])
+        every = set(self.tree.gateways)  # of the region above the regions
+        for gateway in {child.name} if child.name in every else self._below.get(child.name, every):
+            self.lost_us.setdefault(gateway, []).append(self._losers[child.name])
 
     def _start(self, child: ChildProcess) -> None:
         child.start()
@@ -349,6 +353,7 @@ class Weather:
         gateway = self.chance.choice(list(self.tree.gateways.values()))
         gateway.stop()
         parent = self.tree.move(gateway.name)
+        self._below[parent].add(gateway.name)
         self._start(gateway)
         return f"{gateway.name} to {parent}"
 
@@ -392,6 +397,11 @@ class Weather:
             path.unlink()
         lander.start()
         return "deleted"
+
+    def root_again(self) -> str:
+        """The root has lost all it knew, and begins with the first landing file."""
+        self.root = LandedRoot(self.tree.landing, grace_us=ROOT_GRACE_US)
+        return "begins with the first file"
 
     # --- faults that may cost readings, with a declaration ----------------------------------------------------------
 
@@ -456,66 +466,69 @@ def weather(
         for way in tree.ways.values():
             stack.enter_context(way)
         stack.enter_context(tree)
-        root, sky = LandedRoot(tree.landing, grace_us=ROOT_GRACE_US), Weather(tree, seed, only)
+        sky = Weather(tree, seed, only)
         stack.enter_context(sky._stack)
         until = tree.begin_us / SECOND + LONGEST_START_S
-        while not root.rows and time.time() < until and all(child.alive for child in tree.processes):
+        while not sky.root.rows and time.time() < until and all(child.alive for child in tree.processes):
             time.sleep(0.3)
-            root.turn()
+            sky.root.turn()
         until = time.monotonic() + seconds
         while (rest_s := until - time.monotonic()) > 0:
             sky.pause(sky.chance.uniform(0.1, 2 * pause_s - 0.1))
             sky.strike(disks=rest_s > seconds / 2)
             outcome.faults += 1
-            root.turn()
+            sky.root.turn()
         sky.end()
         sky.tell("rest", "begins")
         goal_us = (int(time.time()) // 10 + 2) * 10 * SECOND
         until = time.monotonic() + DRAIN_S
-        while not _settled(root, sky, goal_us) and time.monotonic() < until:
+        while not _settled(sky, goal_us) and time.monotonic() < until:
             sky.pause(0.5)
-            root.turn()
-        if not _settled(root, sky, goal_us):
-            ends = {query: root.frontier_us(query) / 1e6 - goal_us / 1e6 for query in QUERIES}
+            sky.root.turn()
+        if not _settled(sky, goal_us):
+            ends = {query: sky.root.frontier_us(query) / 1e6 - goal_us / 1e6 for query in QUERIES}
             outcome.wrong.append(f"not settled within {DRAIN_S:g} s: goal {goal_us}, ends from it [s] {ends}")
-        _audit(outcome, tree, root)
+        _audit(outcome, tree, sky.root)
         outcome.wrong += sky.ended
         for child in tree.processes:
             if "Traceback" in child.tail(1_000_000):
                 outcome.wrong.append(f"{child.name}: a traceback in {child.log}")
-    compare(outcome, tree, root, goal_us, sky.lost_us)
+    compare(outcome, tree, sky.root, goal_us, sky.lost_us)
     return outcome
 
 
-def _excused(place: central_computer.Row, lost_us: Sequence[int]) -> bool:
-    """Whether a lost disk may be the reason that a window is not complete. Positions never recover from a loss."""
-    return bool(lost_us) and (place[0] == COUNTED or place[2] < max(lost_us) + MARKED_US)
+def _excused(place: central_computer.Row, lost_us: Mapping[str, Sequence[int]], leaves: Iterable[str] = ()) -> bool:
+    """Whether lost disks may be the reason that a window is not complete: one of each of these leaves; () of any.
+
+    Positions never recover from a loss.
+    """
+    found = [lost_us.get(leaf, ()) for leaf in leaves] or [[time_us for of in lost_us.values() for time_us in of]]
+    return all(of and (place[0] == COUNTED or place[2] < max(of) + MARKED_US) for of in found)
 
 
-def _settled(root: LandedRoot, sky: Weather, goal_us: int) -> bool:
+def _settled(sky: Weather, goal_us: int) -> bool:
     """Whether every query has rows beyond the goal, and all rows before it are complete or may be otherwise."""
     rows = {
         (row.query, row.key, row.start, row.end): row
-        for row in root.rows.values()
+        for row in sky.root.rows.values()
         if row.query in QUERIES and not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
     }
-    reached = all(root.frontier_us(query) >= goal_us for query in ("seconds", "all", "sliding"))
+    reached = all(sky.root.frontier_us(query) >= goal_us for query in ("seconds", "all", "sliding"))
     return reached and all(row.complete or _excused(place, sky.lost_us) for place, row in rows.items())
 
 
 def _audit(outcome: Outcome, tree: WeatherTree, root: LandedRoot) -> None:
     links = [Link(broker.url, "audit", connect_timeout_s=5.0) for broker in tree.brokers]
-    assert root.root is not None
-    book = book_of_root(root.root)
-    with patch.object(root_book, "root_book", lambda _folder: book):
-        found = audited("", links, 10.0)
+    found = compared(root.book(), links, 10.0)
     outcome.audit = lines(found)
     if not balanced(found):
         outcome.wrong += [f"audit: {line}" for line in outcome.audit]
 
 
-def compare(outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int, lost_us: Sequence[int]) -> None:
-    """Compare every row that ends by goal_us with the readings. lost_us: when disks were lost.
+def compare(
+    outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int, lost_us: Mapping[str, Sequence[int]]
+) -> None:
+    """Compare every row that ends by goal_us with the readings. lost_us: gateway -> when its readings were lost.
 
     A loss moves all later positions of a count window, which are right without it; so these rows are not compared then.
     """
@@ -531,6 +544,7 @@ def compare(outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int,
         if not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
     }
     outcome.readings, outcome.rows = len(before), len(got)
+    counts = Counts(queries.values(), readings)
     for place, row in got.items():
         if lost_us and place[0] == COUNTED:
             continue
@@ -538,13 +552,44 @@ def compare(outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int,
         outcome.twice += not row.complete and row.readings > (truth.get(place, {}).get("count") or 0)
         if row.complete and (found := _differs(row, truth.get(place))):
             outcome.wrong.append(f"complete, but {place}: {found}")
-        elif not row.complete and place in due and not _excused(place, lost_us):
+        missing = {leaf for leaf, _ in row.coverage.missing}
+        if missing and place[0] in QUERIES and not _excused(place, lost_us, missing):
             outcome.wrong.append(f"incomplete without a reason: {place}: {row.coverage.missing}")
+        if place[0] in QUERIES and place[0] != COUNTED and row.readings < (least := counts.least(place, missing)):
+            outcome.wrong.append(f"{row.readings} readings of {least} of gateways that are not missing: {place}")
     for place in due - got.keys():
-        if _excused(place, lost_us):
+        if _excused(place, lost_us, counts.nodes(place)):
             outcome.excused += 1
         else:
             outcome.wrong.append(f"no row: {place}")
+
+
+class Counts:
+    """How many readings of which gateway lie in a window."""
+
+    def __init__(self, queries: Iterable[Query], readings: Sequence[central_computer.Reading]) -> None:
+        self._times: dict[tuple[tuple[str, ...], str], dict[str, list[int]]] = {}
+        self._by = {query.id: query.by for query in queries}
+        for query in {query.by: query for query in queries}.values():
+            for reading in readings:
+                of = self._times.setdefault((query.by, central_computer.key_of(query, reading)), {})
+                of.setdefault(reading.node, []).append(reading.time_us)
+        for of in self._times.values():
+            for times in of.values():
+                times.sort()
+
+    def _in(self, place: central_computer.Row) -> dict[str, int]:
+        query, key, start_us, end_us = place
+        of = self._times.get((self._by[query], key), {})
+        return {node: bisect_left(times, end_us) - bisect_left(times, start_us) for node, times in of.items()}
+
+    def least(self, place: central_computer.Row, missing: Container[str]) -> int:
+        """The readings in a window of gateways other than these."""
+        return sum(count for node, count in self._in(place).items() if node not in missing)
+
+    def nodes(self, place: central_computer.Row) -> set[str]:
+        """The gateways with readings in a window; of a count window those of its key."""
+        return {node for node, count in self._in(place).items() if count or place[0] == COUNTED}
 
 
 def _differs(row: Row, expected: dict[str, float | None] | None) -> str:
