@@ -14,6 +14,7 @@ from tests.faults.landed_root import LandedRoot
 from tests.faults.tree import SECOND
 from tests.faults.weather import Outcome, WeatherTree, compare, weather
 
+LENGTH_US = 5 * SECOND  # of the windows of all gateways
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
@@ -29,9 +30,9 @@ def test_after_faults_that_lose_no_disk_every_row_is_complete_and_exact_and_the_
 def test_a_comparison_with_other_readings_finds_every_row(tmp_path: Path) -> None:
     """A control: without rows each window is missing, except after a lost disk."""
     tree = WeatherTree(tmp_path)
-    outcome, after_lost_disk, until_us = Outcome(), Outcome(), tree.begin_us + 10 * SECOND
+    outcome, after_lost_disk, until_us = Outcome(), Outcome(), tree.begin_us + 20 * SECOND  # 4 s of it are an outage
     compare(outcome, tree, LandedRoot(tree.landing), until_us, {})
-    assert len(outcome.wrong) > 80 + 2
+    assert len(outcome.wrong) > 8 * 16
     assert all("no row" in line for line in outcome.wrong)
     compare(
         after_lost_disk, tree, LandedRoot(tree.landing), until_us, {name: [tree.begin_us] for name in tree.gateways}
@@ -43,15 +44,18 @@ def test_a_comparison_with_other_readings_finds_every_row(tmp_path: Path) -> Non
 def test_a_row_lacks_only_gateways_that_lost_a_disk_and_only_readings_of_those_that_it_names(tmp_path: Path) -> None:
     """A control: a window of all gateways, of which one lost its disk."""
     tree = WeatherTree(tmp_path)
-    readings = [each for each in tree.readings(tree.begin_us + 5 * SECOND) if each.time_us >= tree.begin_us]
+    windows = Counter(reading.time_us // LENGTH_US for reading in tree.readings(tree.begin_us + 20 * SECOND))
+    start_us = max(windows, key=windows.__getitem__) * LENGTH_US  # not within an outage
+    readings = [each for each in tree.readings(start_us + LENGTH_US) if each.time_us >= start_us]
     of = Counter(reading.node for reading in readings)
-    lost_us = {"gw-1-1": [tree.begin_us]}
+    assert len(of) == 4
+    lost_us = {"gw-1-1": [start_us]}
 
     def found(missing: str, lacks: int) -> list[str]:
         """What is wrong with a row without so many readings, that lacks a gateway."""
         coverage = Coverage(tuple(sorted(of)), ((missing, "lost"),))
         row = Row(
-            "all", "", {}, tree.begin_us, tree.begin_us + 5 * SECOND, {}, None, len(readings) - lacks, 0,
+            "all", "", {}, start_us, start_us + LENGTH_US, {}, None, len(readings) - lacks, 0,
             withdrawn=False, definition_revision=1, key="", late=0, coverage=coverage,
         )  # fmt: skip
         root, outcome = LandedRoot(tree.landing), Outcome()
