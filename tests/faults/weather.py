@@ -36,11 +36,11 @@ from edge_agent.config.definitions.definitions import parse_definition, parse_se
 from edge_agent.demo.processes import ChildProcess
 from edge_agent.ports.mqtt.link import Link
 from edge_agent.ports.sensors.simulated import Simulation
-from edge_agent.root.numpy.rows import Row
 from tests.faults.fuzz import Attacker
 from tests.faults.landed_root import LandedRoot
 from tests.faults.storm import DRAIN_S, LONGEST_START_S
 from tests.faults.tree import SECOND, DefaultBroker, Plan, Tree
+from tests.faults.weather_tables import Tables
 from tests.oracle import central_computer
 from tests.support.ports.small_disk import SmallDisk, small_disk
 from tests.support.processes.broker_clients import publish
@@ -442,6 +442,7 @@ class Outcome:
     faults: int = 0
     readings: int = 0
     rows: int = 0
+    in_tables: int = 0  # rows there, if a Spark root made some
     incomplete: int = 0
     excused: int = 0
     twice: int = 0  # incomplete rows with more readings than there were: possible repeats of a lost disk
@@ -450,16 +451,25 @@ class Outcome:
 
     def summary(self) -> str:
         return (
-            f"weather: {self.faults} faults, {self.readings} readings, {self.rows} rows: {self.incomplete} incomplete "
+            f"weather: {self.faults} faults, {self.readings} readings, {self.rows} rows"
+            + (f" ({self.in_tables} in tables)" if self.in_tables else "")
+            + f": {self.incomplete} incomplete "
             f"({self.twice} with repeats), "
             f"{self.excused} missing after a lost disk, {len(self.wrong)} wrong; audit: {(self.audit or ['none'])[-1]}"
         )
 
 
 def weather(
-    folder: Path, seconds: float, seed: int, *, pause_s: float = 4.0, only: Sequence[str] = (), lead_s: float = LEAD_S
+    folder: Path,
+    seconds: float,
+    seed: int,
+    *,
+    pause_s: float = 4.0,
+    only: Sequence[str] = (),
+    lead_s: float = LEAD_S,
+    spark: bool = False,
 ) -> Outcome:
-    """Run a tree under faults for so long, let it rest, and compare."""
+    """Run a tree under faults for so long, let it rest, and compare. spark: the tables of a Spark root, too."""
     outcome = Outcome()
     with ExitStack() as stack:
         tree = WeatherTree(folder, lead_s=lead_s)
@@ -489,11 +499,16 @@ def weather(
             ends = {query: sky.root.frontier_us(query) / 1e6 - goal_us / 1e6 for query in QUERIES}
             outcome.wrong.append(f"not settled within {DRAIN_S:g} s: goal {goal_us}, ends from it [s] {ends}")
         _audit(outcome, tree, sky.root)
+        tables = Tables(tree.lander.folder, ROOT_GRACE_US) if spark else None
+        if tables is not None:
+            _audit_tables(outcome, tree, tables)
         outcome.wrong += sky.ended
         for child in tree.processes:
             if "Traceback" in child.tail(1_000_000):
                 outcome.wrong.append(f"{child.name}: a traceback in {child.log}")
     compare(outcome, tree, sky.root, goal_us, sky.lost_us)
+    if tables is not None:
+        _compare_tables(outcome, tree, tables, sky, goal_us)
     return outcome
 
 
@@ -525,6 +540,33 @@ def _audit(outcome: Outcome, tree: WeatherTree, root: LandedRoot) -> None:
         outcome.wrong += [f"audit: {line}" for line in outcome.audit]
 
 
+def _audit_tables(outcome: Outcome, tree: WeatherTree, tables: Tables) -> None:
+    """While the tree runs: nodes answer for their books."""
+    if (why := tables.made()) != "":
+        outcome.wrong.append(why)
+        return
+    code, outcome.audit = tables.audit([broker.url for broker in tree.brokers])
+    if code:
+        outcome.wrong += [f"audit of the tables: {line}" for line in outcome.audit]
+
+
+def _compare_tables(outcome: Outcome, tree: WeatherTree, tables: Tables, sky: Weather, goal_us: int) -> None:
+    """Complete rows of the tables are the oracle's; those of the other root that are complete are so there."""
+    truth = central_computer.results(
+        [_query(name, table) for name, table in QUERIES.items()], tree.readings(time.time_ns() // 1000)
+    )
+    found = {place: row for place, row in tables.rows().items() if place[0] in QUERIES and place[3] <= goal_us}
+    outcome.in_tables = len(found)
+    for place, (values, whole) in found.items():
+        if whole and not (place[0] == COUNTED and sky.lost_us) and (why := _differs(values, truth.get(place))):
+            outcome.wrong.append(f"complete in the tables, but {place}: {why}")
+    for row in sky.root.rows.values():
+        place = (row.query, row.key, row.start, row.end)
+        other = row.query in QUERIES and row.complete and not row.withdrawn and row.end <= goal_us
+        if other and not found.get(place, ({}, False))[1]:
+            outcome.wrong.append(f"not complete in the tables: {place}, {found.get(place)}")
+
+
 def compare(
     outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int, lost_us: Mapping[str, Sequence[int]]
 ) -> None:
@@ -550,7 +592,7 @@ def compare(
             continue
         outcome.incomplete += not row.complete
         outcome.twice += not row.complete and row.readings > (truth.get(place, {}).get("count") or 0)
-        if row.complete and (found := _differs(row, truth.get(place))):
+        if row.complete and (found := _differs(row.values, truth.get(place))):
             outcome.wrong.append(f"complete, but {place}: {found}")
         missing = {leaf for leaf, _ in row.coverage.missing}
         if missing and place[0] in QUERIES and not _excused(place, lost_us, missing):
@@ -592,15 +634,15 @@ class Counts:
         return {node for node, count in self._in(place).items() if count or place[0] == COUNTED}
 
 
-def _differs(row: Row, expected: dict[str, float | None] | None) -> str:
+def _differs(values: Mapping[str, float | None], expected: dict[str, float | None] | None) -> str:
     if expected is None:
-        return f"no window of the readings: {dict(row.values)}"
+        return f"no window of the readings: {dict(values)}"
     same = all(
         (value is None) == (found is None) and math.isclose(value or 0.0, found or 0.0, rel_tol=1e-9, abs_tol=1e-9)
         for name, value in expected.items()
-        for found in (row.values.get(name),)
+        for found in (values.get(name),)
     )
-    return "" if same else f"{dict(row.values)}, not {expected}"
+    return "" if same else f"{dict(values)}, not {expected}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -610,9 +652,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=4.0, help="seconds between two faults, on average")
     parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="draw this fault; again for more")
+    parser.add_argument("--spark", action="store_true", help="at the end also a Spark root and the audit of its tables")
     args = parser.parse_args(argv)
     folder = Path(tempfile.mkdtemp(prefix="headwater-weather-"))
-    outcome = weather(folder, args.minutes * 60, args.seed, pause_s=args.pause, only=args.only)
+    outcome = weather(folder, args.minutes * 60, args.seed, pause_s=args.pause, only=args.only, spark=args.spark)
     (folder / "wrong.txt").write_text("\n".join([*outcome.wrong, *outcome.audit]))
     for line in outcome.wrong[:40]:
         print(f"weather: {line}")
