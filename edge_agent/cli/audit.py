@@ -62,7 +62,11 @@ def audited(folder: str, links: Sequence[Link], seconds: float) -> Audit:
     """
     from cloud_job.audit.root_book import root_book
 
-    root = root_book(folder)
+    return compared(root_book(folder), links, seconds)
+
+
+def compared(root: RootBook, links: Sequence[Link], seconds: float) -> Audit:
+    """Compare the root's book with those of the nodes. It was read before theirs. See `audited`."""
     with FleetListener(links) as fleet:
         fleet.retained(seconds)
         silent = _ask_downward(fleet, seconds)

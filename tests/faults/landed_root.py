@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from edge_agent.algebra.frame import Frame
 from edge_agent.config import topics
 from edge_agent.machines.events import BadEnvelope
+from edge_agent.root.books import RootBook
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.runtime.region import heard
 from edge_agent.wire import landing
+from tests.support.simulation.fleet_books import numpy_root_book
 
 RowKey = tuple[str, str, str, int]  # query, node, key, start
 GRACE_US: Final = 600_000_000
@@ -25,6 +28,7 @@ class LandedRoot:
         self.rows: dict[RowKey, Row] = {}
         self.files = self.bad = 0
         self._done: set[str] = set()
+        self._landed: list[tuple[str, int, int, int]] = []  # sender, epoch, seq, readings of each frame
         self.root: NumpyRoot | None = None
 
     def turn(self) -> None:
@@ -54,6 +58,12 @@ class LandedRoot:
             self.bad += 1
         else:
             self.root.take(parsed.node, message, received_us)
+            if isinstance(message, Frame):
+                self._landed.append((parsed.node, message.epoch, message.seq, message.readings))
+
+    def book(self) -> RootBook:
+        """The books, as tables would hold them."""
+        return RootBook() if self.root is None else numpy_root_book(self.root, self._landed)
 
     def frontier_us(self, query: str) -> int:
         """The end of the newest window of a query."""

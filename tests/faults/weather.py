@@ -2,8 +2,8 @@
 
 Four gateways, two regions, a region above these, a lander and the plain root. A seed draws the faults; each is printed
 with its time. Then the tree rests. Exit code 1 if a row that says it is complete differs from the readings, if a row
-is missing or incomplete that no lost disk explains, if `headwater audit` does not balance, or if a process ended or
-raised.
+is missing or incomplete that no lost disk of the gateways it lacks explains, if a row lacks readings of a gateway that
+it does not name as missing, if `headwater audit` does not balance, or if a process ended or raised.
 """
 
 from __future__ import annotations
@@ -19,34 +19,32 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from cloud_job.audit import root_book
 from edge_agent.algebra.query.query import Query
-from edge_agent.cli.audit import audited, balanced, lines
+from edge_agent.cli.audit import balanced, compared, lines
 from edge_agent.config import topics
 from edge_agent.config.definitions.definitions import parse_definition, parse_sensor
 from edge_agent.demo.processes import ChildProcess
 from edge_agent.ports.mqtt.link import Link
 from edge_agent.ports.sensors.simulated import Simulation
-from edge_agent.root.numpy.rows import Row
 from tests.faults.fuzz import Attacker
 from tests.faults.landed_root import LandedRoot
 from tests.faults.storm import DRAIN_S, LONGEST_START_S
 from tests.faults.tree import SECOND, DefaultBroker, Plan, Tree
+from tests.faults.weather_tables import Tables
 from tests.oracle import central_computer
 from tests.support.ports.small_disk import SmallDisk, small_disk
 from tests.support.processes.broker_clients import publish
 from tests.support.processes.proxy import Proxy
-from tests.support.processes.tree import book_of_root
 from tests.support.processes.wrong_clock import LIBRARY, WrongClock
 
 LEAD_S: Final = 25.0  # all gateways are known before the first reading, so every row expects all of them
@@ -196,7 +194,10 @@ class Weather:
         """only: names of faults; none: all."""
         self.tree, self.chance, self.told = tree, random.Random(seed), list[str]()
         self.ended: list[str] = []
-        self.lost_us: list[int] = []  # when a node lost its disk or got an older one, or started soon after that
+        self.root = LandedRoot(tree.landing, grace_us=ROOT_GRACE_US)
+        # gateway -> when it or a region above it lost its disk or got an older one, or started soon after that
+        self.lost_us: dict[str, list[int]] = {}
+        self._below = {region: {g for g, parent in tree.parents.items() if parent == region} for region in tree.lows}
         self._losers: dict[str, int] = {}  # node -> the latest of these times
         self._later: list[tuple[float, str, Callable[[], object]]] = []
         self._copies: dict[str, Path] = {}
@@ -218,6 +219,7 @@ class Weather:
             "spool lost": (1, self.spool_lost),
             "older copy": (2, self.older),
             "lander's journal": (1, self.landers_journal),
+            "root": (1, self.root_again),
         }
         self._faults = {name: fault for name, fault in every.items() if not only or name in only}
 
@@ -258,7 +260,9 @@ class Weather:
 
     def _lost(self, child: ChildProcess) -> None:
         self._losers[child.name] = time.time_ns() // 1000
-        self.lost_us.append(self._losers[child.name])
+        every = set(self.tree.gateways)  # of the region above the regions
+        for gateway in {child.name} if child.name in every else self._below.get(child.name, every):
+            self.lost_us.setdefault(gateway, []).append(self._losers[child.name])
 
     def _start(self, child: ChildProcess) -> None:
         child.start()
@@ -349,6 +353,7 @@ class Weather:
         gateway = self.chance.choice(list(self.tree.gateways.values()))
         gateway.stop()
         parent = self.tree.move(gateway.name)
+        self._below[parent].add(gateway.name)
         self._start(gateway)
         return f"{gateway.name} to {parent}"
 
@@ -393,6 +398,11 @@ class Weather:
         lander.start()
         return "deleted"
 
+    def root_again(self) -> str:
+        """The root has lost all it knew, and begins with the first landing file."""
+        self.root = LandedRoot(self.tree.landing, grace_us=ROOT_GRACE_US)
+        return "begins with the first file"
+
     # --- faults that may cost readings, with a declaration ----------------------------------------------------------
 
     def spool_lost(self) -> str:
@@ -432,6 +442,7 @@ class Outcome:
     faults: int = 0
     readings: int = 0
     rows: int = 0
+    in_tables: int = 0  # rows there, if a Spark root made some
     incomplete: int = 0
     excused: int = 0
     twice: int = 0  # incomplete rows with more readings than there were: possible repeats of a lost disk
@@ -440,82 +451,126 @@ class Outcome:
 
     def summary(self) -> str:
         return (
-            f"weather: {self.faults} faults, {self.readings} readings, {self.rows} rows: {self.incomplete} incomplete "
+            f"weather: {self.faults} faults, {self.readings} readings, {self.rows} rows"
+            + (f" ({self.in_tables} in tables)" if self.in_tables else "")
+            + f": {self.incomplete} incomplete "
             f"({self.twice} with repeats), "
             f"{self.excused} missing after a lost disk, {len(self.wrong)} wrong; audit: {(self.audit or ['none'])[-1]}"
         )
 
 
 def weather(
-    folder: Path, seconds: float, seed: int, *, pause_s: float = 4.0, only: Sequence[str] = (), lead_s: float = LEAD_S
+    folder: Path,
+    seconds: float,
+    seed: int,
+    *,
+    pause_s: float = 4.0,
+    only: Sequence[str] = (),
+    lead_s: float = LEAD_S,
+    spark: bool = False,
 ) -> Outcome:
-    """Run a tree under faults for so long, let it rest, and compare."""
+    """Run a tree under faults for so long, let it rest, and compare. spark: the tables of a Spark root, too."""
     outcome = Outcome()
     with ExitStack() as stack:
         tree = WeatherTree(folder, lead_s=lead_s)
         for way in tree.ways.values():
             stack.enter_context(way)
         stack.enter_context(tree)
-        root, sky = LandedRoot(tree.landing, grace_us=ROOT_GRACE_US), Weather(tree, seed, only)
+        sky = Weather(tree, seed, only)
         stack.enter_context(sky._stack)
         until = tree.begin_us / SECOND + LONGEST_START_S
-        while not root.rows and time.time() < until and all(child.alive for child in tree.processes):
+        while not sky.root.rows and time.time() < until and all(child.alive for child in tree.processes):
             time.sleep(0.3)
-            root.turn()
+            sky.root.turn()
         until = time.monotonic() + seconds
         while (rest_s := until - time.monotonic()) > 0:
             sky.pause(sky.chance.uniform(0.1, 2 * pause_s - 0.1))
             sky.strike(disks=rest_s > seconds / 2)
             outcome.faults += 1
-            root.turn()
+            sky.root.turn()
         sky.end()
         sky.tell("rest", "begins")
         goal_us = (int(time.time()) // 10 + 2) * 10 * SECOND
         until = time.monotonic() + DRAIN_S
-        while not _settled(root, sky, goal_us) and time.monotonic() < until:
+        while not _settled(sky, goal_us) and time.monotonic() < until:
             sky.pause(0.5)
-            root.turn()
-        if not _settled(root, sky, goal_us):
-            ends = {query: root.frontier_us(query) / 1e6 - goal_us / 1e6 for query in QUERIES}
+            sky.root.turn()
+        if not _settled(sky, goal_us):
+            ends = {query: sky.root.frontier_us(query) / 1e6 - goal_us / 1e6 for query in QUERIES}
             outcome.wrong.append(f"not settled within {DRAIN_S:g} s: goal {goal_us}, ends from it [s] {ends}")
-        _audit(outcome, tree, root)
+        _audit(outcome, tree, sky.root)
+        tables = Tables(tree.lander.folder, ROOT_GRACE_US) if spark else None
+        if tables is not None:
+            _audit_tables(outcome, tree, tables)
         outcome.wrong += sky.ended
         for child in tree.processes:
             if "Traceback" in child.tail(1_000_000):
                 outcome.wrong.append(f"{child.name}: a traceback in {child.log}")
-    compare(outcome, tree, root, goal_us, sky.lost_us)
+    compare(outcome, tree, sky.root, goal_us, sky.lost_us)
+    if tables is not None:
+        _compare_tables(outcome, tree, tables, sky, goal_us)
     return outcome
 
 
-def _excused(place: central_computer.Row, lost_us: Sequence[int]) -> bool:
-    """Whether a lost disk may be the reason that a window is not complete. Positions never recover from a loss."""
-    return bool(lost_us) and (place[0] == COUNTED or place[2] < max(lost_us) + MARKED_US)
+def _excused(place: central_computer.Row, lost_us: Mapping[str, Sequence[int]], leaves: Iterable[str] = ()) -> bool:
+    """Whether lost disks may be the reason that a window is not complete: one of each of these leaves; () of any.
+
+    Positions never recover from a loss.
+    """
+    found = [lost_us.get(leaf, ()) for leaf in leaves] or [[time_us for of in lost_us.values() for time_us in of]]
+    return all(of and (place[0] == COUNTED or place[2] < max(of) + MARKED_US) for of in found)
 
 
-def _settled(root: LandedRoot, sky: Weather, goal_us: int) -> bool:
+def _settled(sky: Weather, goal_us: int) -> bool:
     """Whether every query has rows beyond the goal, and all rows before it are complete or may be otherwise."""
     rows = {
         (row.query, row.key, row.start, row.end): row
-        for row in root.rows.values()
+        for row in sky.root.rows.values()
         if row.query in QUERIES and not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
     }
-    reached = all(root.frontier_us(query) >= goal_us for query in ("seconds", "all", "sliding"))
+    reached = all(sky.root.frontier_us(query) >= goal_us for query in ("seconds", "all", "sliding"))
     return reached and all(row.complete or _excused(place, sky.lost_us) for place, row in rows.items())
 
 
 def _audit(outcome: Outcome, tree: WeatherTree, root: LandedRoot) -> None:
     links = [Link(broker.url, "audit", connect_timeout_s=5.0) for broker in tree.brokers]
-    assert root.root is not None
-    book = book_of_root(root.root)
-    with patch.object(root_book, "root_book", lambda _folder: book):
-        found = audited("", links, 10.0)
+    found = compared(root.book(), links, 10.0)
     outcome.audit = lines(found)
     if not balanced(found):
         outcome.wrong += [f"audit: {line}" for line in outcome.audit]
 
 
-def compare(outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int, lost_us: Sequence[int]) -> None:
-    """Compare every row that ends by goal_us with the readings. lost_us: when disks were lost.
+def _audit_tables(outcome: Outcome, tree: WeatherTree, tables: Tables) -> None:
+    """While the tree runs: nodes answer for their books."""
+    if (why := tables.made()) != "":
+        outcome.wrong.append(why)
+        return
+    code, outcome.audit = tables.audit([broker.url for broker in tree.brokers])
+    if code:
+        outcome.wrong += [f"audit of the tables: {line}" for line in outcome.audit]
+
+
+def _compare_tables(outcome: Outcome, tree: WeatherTree, tables: Tables, sky: Weather, goal_us: int) -> None:
+    """Complete rows of the tables are the oracle's; those of the other root that are complete are so there."""
+    truth = central_computer.results(
+        [_query(name, table) for name, table in QUERIES.items()], tree.readings(time.time_ns() // 1000)
+    )
+    found = {place: row for place, row in tables.rows().items() if place[0] in QUERIES and place[3] <= goal_us}
+    outcome.in_tables = len(found)
+    for place, (values, whole) in found.items():
+        if whole and not (place[0] == COUNTED and sky.lost_us) and (why := _differs(values, truth.get(place))):
+            outcome.wrong.append(f"complete in the tables, but {place}: {why}")
+    for row in sky.root.rows.values():
+        place = (row.query, row.key, row.start, row.end)
+        other = row.query in QUERIES and row.complete and not row.withdrawn and row.end <= goal_us
+        if other and not found.get(place, ({}, False))[1]:
+            outcome.wrong.append(f"not complete in the tables: {place}, {found.get(place)}")
+
+
+def compare(
+    outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int, lost_us: Mapping[str, Sequence[int]]
+) -> None:
+    """Compare every row that ends by goal_us with the readings. lost_us: gateway -> when its readings were lost.
 
     A loss moves all later positions of a count window, which are right without it; so these rows are not compared then.
     """
@@ -531,31 +586,63 @@ def compare(outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int,
         if not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
     }
     outcome.readings, outcome.rows = len(before), len(got)
+    counts = Counts(queries.values(), readings)
     for place, row in got.items():
         if lost_us and place[0] == COUNTED:
             continue
         outcome.incomplete += not row.complete
         outcome.twice += not row.complete and row.readings > (truth.get(place, {}).get("count") or 0)
-        if row.complete and (found := _differs(row, truth.get(place))):
+        if row.complete and (found := _differs(row.values, truth.get(place))):
             outcome.wrong.append(f"complete, but {place}: {found}")
-        elif not row.complete and place in due and not _excused(place, lost_us):
+        missing = {leaf for leaf, _ in row.coverage.missing}
+        if missing and place[0] in QUERIES and not _excused(place, lost_us, missing):
             outcome.wrong.append(f"incomplete without a reason: {place}: {row.coverage.missing}")
+        if place[0] in QUERIES and place[0] != COUNTED and row.readings < (least := counts.least(place, missing)):
+            outcome.wrong.append(f"{row.readings} readings of {least} of gateways that are not missing: {place}")
     for place in due - got.keys():
-        if _excused(place, lost_us):
+        if _excused(place, lost_us, counts.nodes(place)):
             outcome.excused += 1
         else:
             outcome.wrong.append(f"no row: {place}")
 
 
-def _differs(row: Row, expected: dict[str, float | None] | None) -> str:
+class Counts:
+    """How many readings of which gateway lie in a window."""
+
+    def __init__(self, queries: Iterable[Query], readings: Sequence[central_computer.Reading]) -> None:
+        self._times: dict[tuple[tuple[str, ...], str], dict[str, list[int]]] = {}
+        self._by = {query.id: query.by for query in queries}
+        for query in {query.by: query for query in queries}.values():
+            for reading in readings:
+                of = self._times.setdefault((query.by, central_computer.key_of(query, reading)), {})
+                of.setdefault(reading.node, []).append(reading.time_us)
+        for of in self._times.values():
+            for times in of.values():
+                times.sort()
+
+    def _in(self, place: central_computer.Row) -> dict[str, int]:
+        query, key, start_us, end_us = place
+        of = self._times.get((self._by[query], key), {})
+        return {node: bisect_left(times, end_us) - bisect_left(times, start_us) for node, times in of.items()}
+
+    def least(self, place: central_computer.Row, missing: Container[str]) -> int:
+        """The readings in a window of gateways other than these."""
+        return sum(count for node, count in self._in(place).items() if node not in missing)
+
+    def nodes(self, place: central_computer.Row) -> set[str]:
+        """The gateways with readings in a window; of a count window those of its key."""
+        return {node for node, count in self._in(place).items() if count or place[0] == COUNTED}
+
+
+def _differs(values: Mapping[str, float | None], expected: dict[str, float | None] | None) -> str:
     if expected is None:
-        return f"no window of the readings: {dict(row.values)}"
+        return f"no window of the readings: {dict(values)}"
     same = all(
         (value is None) == (found is None) and math.isclose(value or 0.0, found or 0.0, rel_tol=1e-9, abs_tol=1e-9)
         for name, value in expected.items()
-        for found in (row.values.get(name),)
+        for found in (values.get(name),)
     )
-    return "" if same else f"{dict(row.values)}, not {expected}"
+    return "" if same else f"{dict(values)}, not {expected}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -565,9 +652,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=4.0, help="seconds between two faults, on average")
     parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="draw this fault; again for more")
+    parser.add_argument("--spark", action="store_true", help="at the end also a Spark root and the audit of its tables")
     args = parser.parse_args(argv)
     folder = Path(tempfile.mkdtemp(prefix="headwater-weather-"))
-    outcome = weather(folder, args.minutes * 60, args.seed, pause_s=args.pause, only=args.only)
+    outcome = weather(folder, args.minutes * 60, args.seed, pause_s=args.pause, only=args.only, spark=args.spark)
     (folder / "wrong.txt").write_text("\n".join([*outcome.wrong, *outcome.audit]))
     for line in outcome.wrong[:40]:
         print(f"weather: {line}")
