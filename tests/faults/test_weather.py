@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 def test_after_faults_that_lose_no_disk_every_row_is_complete_and_exact_and_the_books_balance(tmp_path: Path) -> None:
     """protocol 1.5, 3.1 to 3.4, 9.1: three tiers of real processes."""
-    only = ["kill", "stop", "broker", "cut", "half-open", "move", "query", "attack"]
+    only = ["kill", "stop", "broker", "cut", "half-open", "move", "query", "attack", "root"]
     outcome = weather(tmp_path, 12.0, 1, pause_s=1.5, only=only, lead_s=8.0)
     assert outcome.faults >= 4
     assert outcome.rows > 200

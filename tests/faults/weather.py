@@ -9,6 +9,7 @@ it does not name as missing, if `headwater audit` does not balance, or if a proc
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -201,6 +202,7 @@ class Weather:
         self._losers: dict[str, int] = {}  # node -> the latest of these times
         self._later: list[tuple[float, str, Callable[[], object]]] = []
         self._copies: dict[str, Path] = {}
+        self._older_root: LandedRoot | None = None
         self._stack = ExitStack()
         every: dict[str, tuple[int, Callable[[], str]]] = {
             "kill": (6, self.kill),
@@ -399,9 +401,10 @@ class Weather:
         return "deleted"
 
     def root_again(self) -> str:
-        """The root has lost all it knew, and begins with the first landing file."""
-        self.root = LandedRoot(self.tree.landing, grace_us=ROOT_GRACE_US)
-        return "begins with the first file"
+        """The root has lost all it knew, or is as it was at the last fault of this kind; files are there."""
+        older, self._older_root = self._older_root, copy.deepcopy(self.root)
+        self.root = older or LandedRoot(self.tree.landing, grace_us=ROOT_GRACE_US)
+        return f"knows {self.root.files} landing files"
 
     # --- faults that may cost readings, with a declaration ----------------------------------------------------------
 
