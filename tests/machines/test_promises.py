@@ -17,6 +17,7 @@ from edge_agent.machines.downlink.epochs.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import (
     Arrived,
     Commit,
+    Committed,
     Damaged,
     Event,
     LowerLink,
@@ -227,6 +228,23 @@ def test_a_damaged_frame_of_the_spool_becomes_a_gap_record_at_its_place() -> Non
     assert [(frame.epoch, frame.seq) for frame in replaced] == [(epoch, 1)]
     assert [gap.reason for frame in replaced for gap in frame.gaps] == ["damaged"]
     assert (epoch, 1) in host.disk.frames
+
+
+def test_a_damaged_frame_is_not_sent_again_before_its_record_is_committed() -> None:
+    """Found by seed 114027: while a full disk held the commit up, it was sent and found damaged again without end."""
+    host = gateway_host()
+    host.accepted(T0)
+    read(host, T0, 1, T0)
+    host.do(Tick(), T0 + 9 * S)
+    damaged = Damaged(host.machine.outbox.epoch, 1)
+    before = host.machine.handle(Tick(), T0 + 20 * S)
+    assert any(isinstance(action, Commit) for action in before)
+    held_up = host.machine.handle(damaged, T0 + 21 * S)
+    assert [action for action in held_up if isinstance(action, Publish)] == []
+    done = host.do(Committed(0), T0 + 30 * S)
+    replaced = [frame for action in done if isinstance(action, Commit) for frame in action.replace]
+    assert [(frame.epoch, frame.seq) for frame in replaced] == [(damaged.epoch, 1)]
+    assert [(each.epoch, each.seq) for each in done if isinstance(each, Publish)].count((damaged.epoch, 1)) == 1
 
 
 def test_after_a_damaged_frame_a_new_epoch_states_everything_again() -> None:

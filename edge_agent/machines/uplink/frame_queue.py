@@ -304,7 +304,8 @@ class FrameQueue:
         """The frames to send now, while more may be in flight: marked frames in order, also if a receipt is overdue."""
         if not self.pending.marked and not self.former_lines.lines:
             return []  # as at most events: all that was marked is receipted
-        waiting = set(self._uncommitted)
+        # what is replaced is not sent again before the commit: a damaged frame would be found damaged again, at once
+        waiting = {*self._uncommitted, *((frame.epoch, frame.seq) for frame in self.replaced)}
         out = self.former_lines.publish(now_us, self.in_flight, waiting, self.random)
         if not self.link_up or self.journal is None or self.births or self.outdated:
             return out
