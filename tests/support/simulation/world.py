@@ -46,6 +46,7 @@ HOUR_US: Final = 3_600 * SECOND
 STARTS: Final = 70  # more than a parent that counts epochs would keep
 STARTS_A_STEP: Final = 10
 UNDER_WAY_US: Final = 45 * SECOND  # after the last fault: a late message takes 30 s, a process is away for 20 s
+MOST_EVENTS: Final = 1_000  # that follow from one at once; a world has four
 
 __all__ = ["MS", "SECOND", "Chaos", "Host", "MergerHost", "RootHost", "World", "pack", "unpack"]
 
@@ -172,8 +173,10 @@ class Host:
             self.down(now_us + self.world.random.choice([SECOND, 3 * SECOND, 20 * SECOND]))
 
     def _feed(self, event: Event, now_us: int) -> None:
-        events, at_us = deque([event]), now_us + self.offset_us
+        events, at_us, many = deque([event]), now_us + self.offset_us, 0
         while events and self.machine is not None:
+            many += 1
+            assert many <= MOST_EVENTS, f"{self.name} goes on without end at {now_us}: {events[0]}"
             actions = self.machine.handle(events.popleft(), at_us)
             for action in actions:
                 events.extend(self.perform(action, at_us))
