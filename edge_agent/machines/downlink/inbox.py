@@ -143,7 +143,7 @@ class Inbox(ChildEpochs):
         frames.applied.next += 1
         for gap in frame.gaps:  # a gap record may replace several frames that were never published (3.5)
             frames.applied.next += max(gap.run - 1, 0)
-        return Effect(*key, frame.seq, frame, stale=False, copied=frames.copied)
+        return Effect(*key, frame.seq, frame)
 
     @property
     def forgotten(self) -> int:

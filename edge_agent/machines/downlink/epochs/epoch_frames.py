@@ -29,8 +29,8 @@ class Effect(NamedTuple):
     """A frame that takes effect now.
 
     frame: None if a bad body was settled or a frame refused; `why` is the reason. stale: its epoch was declared lost,
-    so only its data counts. copied, unheard: see EpochFrames. counting: plan number -> which of its rows count, for
-    plans with possible repeats. since_us: see BadFrame.
+    so only its data counts. copied (of a birth), unheard: see EpochFrames. counting: plan number -> which of its rows
+    count, for plans with possible repeats. since_us: see BadFrame.
     """
 
     node: str
