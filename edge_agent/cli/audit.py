@@ -62,11 +62,11 @@ def audited(folder: str, links: Sequence[Link], seconds: float) -> Audit:
     """
     from cloud_job.audit.root_book import root_book
 
-    return compared(root_book(folder), links, seconds)
+    return audit_of(root_book(folder), links, seconds)
 
 
-def compared(root: RootBook, links: Sequence[Link], seconds: float) -> Audit:
-    """Compare the root's book with those of the nodes. It was read before theirs. See `audited`."""
+def audit_of(root: RootBook, links: Sequence[Link], seconds: float) -> Audit:
+    """Ask the nodes for their books and compare them with the root's, which was read before. See `audited`."""
     with FleetListener(links) as fleet:
         fleet.retained(seconds)
         silent = _ask_downward(fleet, seconds)

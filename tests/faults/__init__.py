@@ -12,5 +12,6 @@
 - disk_image: a folder as it may look after a power cut
 - soak: `make soak`: memory, descriptors and disk of a running tree
 - weather: `make weather`: all kinds of faults, drawn from a seed; then the oracle and `headwater audit`
+- weather_tree, weather_faults, weather_rows: its tree, its faults, and the comparison of its rows with the readings
 - weather_tables: with `--spark`: the tables of a Spark root at the end, and the command `headwater audit`
 """

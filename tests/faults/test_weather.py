@@ -12,7 +12,9 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.root.numpy.rows import Row
 from tests.faults.landed_root import LandedRoot
 from tests.faults.tree import SECOND
-from tests.faults.weather import Outcome, WeatherTree, compare, weather
+from tests.faults.weather import weather
+from tests.faults.weather_rows import Outcome, compare
+from tests.faults.weather_tree import WeatherTree
 
 LENGTH_US = 5 * SECOND  # of the windows of all gateways
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

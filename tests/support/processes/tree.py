@@ -121,18 +121,13 @@ class Top(Background):
 
 
 def book_of(top: Top) -> RootBook:
-    """The books of a root in a thread."""
-    with top._lock:
-        return book_of_root(top.root)
-
-
-def book_of_root(root: NumpyRoot) -> RootBook:
     """The plain root's books, as tables would hold them."""
-    inbox, readings = root.decider.parent.inbox, dict(root.state.readings or {})
-    epochs = {node: (inbox.current[node], line) for node, line in inbox.lines().items()}
-    found = {
-        node: Line(epoch, line.applied.next, line.readings, line.refused) for node, (epoch, line) in epochs.items()
-    }
+    with top._lock:
+        inbox, readings = top.root.decider.parent.inbox, dict(top.root.state.readings or {})
+        epochs = {node: (inbox.current[node], line) for node, line in inbox.lines().items()}
+        found = {
+            node: Line(epoch, line.applied.next, line.readings, line.refused) for node, (epoch, line) in epochs.items()
+        }
     return RootBook("root", found, readings, readings)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-LIBRARY: Final = next(
-    iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None
-)  # None: it is not installed
+# None: it is not installed
+LIBRARY: Final = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
 
 
 class WrongClock:

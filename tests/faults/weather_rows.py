@@ -1,0 +1,144 @@
+"""Compares the rows of a weather with the readings."""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from edge_agent.algebra.query.query import Query
+from tests.faults.landed_root import LandedRoot
+from tests.faults.weather_faults import MARKED_US, Weather
+from tests.faults.weather_tables import Tables
+from tests.faults.weather_tree import COUNTED, EXTRA, QUERIES, WeatherTree, query_of
+from tests.oracle import central_computer
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the tree was left with. wrong: a line each."""
+
+    faults: int = 0
+    readings: int = 0
+    rows: int = 0
+    in_tables: int = 0  # rows there, if a Spark root made some
+    incomplete: int = 0
+    excused: int = 0
+    twice: int = 0  # incomplete rows with more readings than there were: possible repeats of a lost disk
+    wrong: list[str] = field(default_factory=list)
+    audit: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        return (
+            f"weather: {self.faults} faults, {self.readings} readings, {self.rows} rows"
+            + (f" ({self.in_tables} in tables)" if self.in_tables else "")
+            + f": {self.incomplete} incomplete "
+            f"({self.twice} with repeats), "
+            f"{self.excused} missing after a lost disk, {len(self.wrong)} wrong; audit: {(self.audit or ['none'])[-1]}"
+        )
+
+
+def excused(place: central_computer.Row, lost_us: Mapping[str, Sequence[int]], leaves: Iterable[str] = ()) -> bool:
+    """Whether lost disks may be the reason that a window is not complete: one of each of these leaves; () of any.
+
+    Positions never recover from a loss.
+    """
+    found = [lost_us.get(leaf, ()) for leaf in leaves] or [[time_us for of in lost_us.values() for time_us in of]]
+    return all(of and (place[0] == COUNTED or place[2] < max(of) + MARKED_US) for of in found)
+
+
+def compare_tables(outcome: Outcome, tree: WeatherTree, tables: Tables, faults: Weather, goal_us: int) -> None:
+    """Complete rows of the tables are the oracle's; those of the other root that are complete are so there."""
+    truth = central_computer.results(
+        [query_of(name, table) for name, table in QUERIES.items()], tree.readings(time.time_ns() // 1000)
+    )
+    found = {place: row for place, row in tables.rows().items() if place[0] in QUERIES and place[3] <= goal_us}
+    outcome.in_tables = len(found)
+    for place, (values, whole) in found.items():
+        if whole and not (place[0] == COUNTED and faults.lost_us) and (why := _differs(values, truth.get(place))):
+            outcome.wrong.append(f"complete in the tables, but {place}: {why}")
+    for row in faults.root.rows.values():
+        place = (row.query, row.key, row.start, row.end)
+        other = row.query in QUERIES and row.complete and not row.withdrawn and row.end <= goal_us
+        if other and not found.get(place, ({}, False))[1]:
+            outcome.wrong.append(f"not complete in the tables: {place}, {found.get(place)}")
+
+
+def compare(
+    outcome: Outcome, tree: WeatherTree, root: LandedRoot, goal_us: int, lost_us: Mapping[str, Sequence[int]]
+) -> None:
+    """Compare every row that ends by goal_us with the readings. lost_us: gateway -> when its readings were lost.
+
+    A loss moves all later positions of a count window, which are right without it; so these rows are not compared then.
+    """
+    queries = {name: query_of(name, table) for name, table in {**QUERIES, **EXTRA}.items()}
+    readings = tree.readings(max(goal_us, time.time_ns() // 1000))
+    before = [reading for reading in readings if reading.time_us < goal_us]
+    truth = central_computer.results(queries.values(), readings)
+    due = {row for row in truth if row[0] in QUERIES and row[0] != COUNTED and row[3] <= goal_us}
+    due |= central_computer.results([queries[COUNTED]], before).keys()
+    got = {
+        (row.query, row.key, row.start, row.end): row
+        for row in root.rows.values()
+        if not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
+    }
+    outcome.readings, outcome.rows = len(before), len(got)
+    counts = Counts(queries.values(), readings)
+    for place, row in got.items():
+        if lost_us and place[0] == COUNTED:
+            continue
+        outcome.incomplete += not row.complete
+        outcome.twice += not row.complete and row.readings > (truth.get(place, {}).get("count") or 0)
+        if row.complete and (found := _differs(row.values, truth.get(place))):
+            outcome.wrong.append(f"complete, but {place}: {found}")
+        missing = {leaf for leaf, _ in row.coverage.missing}
+        if missing and place[0] in QUERIES and not excused(place, lost_us, missing):
+            outcome.wrong.append(f"incomplete without a reason: {place}: {row.coverage.missing}")
+        if place[0] in QUERIES and place[0] != COUNTED and row.readings < (least := counts.least(place, missing)):
+            outcome.wrong.append(f"{row.readings} readings of {least} of gateways that are not missing: {place}")
+    for place in due - got.keys():
+        if excused(place, lost_us, counts.nodes(place)):
+            outcome.excused += 1
+        else:
+            outcome.wrong.append(f"no row: {place}")
+
+
+class Counts:
+    """How many readings of which gateway lie in a window."""
+
+    def __init__(self, queries: Iterable[Query], readings: Sequence[central_computer.Reading]) -> None:
+        self._times: dict[tuple[tuple[str, ...], str], dict[str, list[int]]] = {}
+        self._by = {query.id: query.by for query in queries}
+        for query in {query.by: query for query in queries}.values():
+            for reading in readings:
+                of = self._times.setdefault((query.by, central_computer.key_of(query, reading)), {})
+                of.setdefault(reading.node, []).append(reading.time_us)
+        for of in self._times.values():
+            for times in of.values():
+                times.sort()
+
+    def _in(self, place: central_computer.Row) -> dict[str, int]:
+        query, key, start_us, end_us = place
+        of = self._times.get((self._by[query], key), {})
+        return {node: bisect_left(times, end_us) - bisect_left(times, start_us) for node, times in of.items()}
+
+    def least(self, place: central_computer.Row, missing: Container[str]) -> int:
+        """The readings in a window of gateways other than these."""
+        return sum(count for node, count in self._in(place).items() if node not in missing)
+
+    def nodes(self, place: central_computer.Row) -> set[str]:
+        """The gateways with readings in a window; of a count window those of its key."""
+        return {node for node, count in self._in(place).items() if count or place[0] == COUNTED}
+
+
+def _differs(values: Mapping[str, float | None], expected: dict[str, float | None] | None) -> str:
+    if expected is None:
+        return f"no window of the readings: {dict(values)}"
+    same = all(
+        (value is None) == (found is None) and math.isclose(value or 0.0, found or 0.0, rel_tol=1e-9, abs_tol=1e-9)
+        for name, value in expected.items()
+        for found in (values.get(name),)
+    )
+    return "" if same else f"{dict(values)}, not {expected}"
