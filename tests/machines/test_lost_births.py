@@ -1,4 +1,4 @@
-"""A birth that is lost may have lowered the promise of a clock that was ahead (protocol 4.1)."""
+"""Births that are lost: what follows lacks the promises that they lowered, the numbers that they defined (2.4, 4.1)."""
 
 from __future__ import annotations
 

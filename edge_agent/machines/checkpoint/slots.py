@@ -22,13 +22,12 @@ from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encod
 from edge_agent.machines.checkpoint.paged_rows import PagedRows
 from edge_agent.machines.checkpoint.slot import Slot
 
-# What each version added: 2 the slot for the version; 3 books (docs/protocol.md 9.1), 4 undated readings, 5 a row for
-# each waiting frame, 6 a change of the parent's journal, 7 ends of leaves, 8 a second slot for the journal id, 9
-# registers of the epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was left, 13 several
-# moves of a leaf and the times of late rows, 14 serving ranges of moving leaves, 15 leaves listed in lost frames and
-# leaves below a lost journal, 16 when late rows were sent and which gateways may have lived before, 17 the epoch that
-# follows a flush, 18 the flushes of ended epochs, 19 queries of forgotten lines, 20 leaves of retired children,
-# 21 entries that were replaced before a step, and epochs that a leaf left twice
+# What each version added: 2 this version; 3 books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each waiting
+# frame, 6 a change of the parent's journal, 7 ends of leaves, 8 a second slot for the journal id, 9 registers of the
+# epoch before, 10 repeats, 11 former parents and moved leaves, 12 when a parent was left, 13 several moves of a leaf,
+# times of late rows, 14 serving ranges of moving leaves, 15 leaves in lost frames and below a lost journal, 16 when
+# late rows were sent, gateways that lived before, 17 the epoch after a flush, 18 flushes of ended epochs, 19 queries of
+# forgotten lines, 20 leaves of retired children, 21 replaced entries, epochs left twice
 VERSION: Final = 21
 
 
@@ -115,8 +114,7 @@ class NumbersState:
 LAYOUT: Final = Slot("layout", int, without="its slots are read as of the present version")  # VERSION at last commit
 OUTBOX: Final = Slot("outbox", OutboxState)
 NUMBERS: Final = Slot("numbering", NumbersState)
-# the root's correction horizon [us], from the last receipt
-HORIZON: Final = Slot("horizon", int, without="the longest horizon until the next receipt")
+HORIZON: Final = Slot("horizon", int, without="the longest horizon until the next receipt")  # the root's, us
 LATE_SENT: Final = Slot("late_sent", dict[Group, list[tuple[int, int, int]]])  # (sent, event times from, upto)
 KEYS: Final = "numbers"  # table: keys of the epoch
 REGISTERS: Final = "registers"  # table for each group number: the hints last sent for open sessions

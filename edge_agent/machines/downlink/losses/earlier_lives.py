@@ -110,8 +110,8 @@ class EarlierLives:
 
         Only a heartbeat that nothing overtook shows in which epoch the node sends: one that names fewer frames of its
         epoch than are here was overtaken by these, and perhaps by frames of the next epoch, whose birth is still to
-        come. If an epoch was first heard after the question for the journal, so that it may be the next one, the
-        heartbeat has to come when those of an earlier epoch have come long since.
+        come. An epoch that was first heard after the question for the journal may be that next one. Then a heartbeat
+        decides only when the node has been undecided for a minute: by then, no older heartbeat is on its way.
         """
         epoch = beat.epoch
         self._spoke.add(node)

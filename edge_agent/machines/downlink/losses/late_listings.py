@@ -1,4 +1,4 @@
-"""Takes lists of leaves that a merger sent before it lost its journal and that come behind its new birth (1.2)."""
+"""Takes lists of leaves that a merger sent before it lost its journal, which its new line does not repeat (1.2)."""
 
 from __future__ import annotations
 
@@ -44,12 +44,9 @@ def listed_in_vain(
     changes: the definition sections of the frame, of the present line. lost: older lines with waiting frames.
     """
     epochs: dict[str, set[int]] = {}
-    for frames in lost:
-        for message in frames.waiting.values():
-            for leaf in (
-                [leaf for each in message.members for leaf in each.leaves] if isinstance(message, Frame) else ()
-            ):
-                epochs.setdefault(leaf.node, set()).add(leaf.epoch)
+    waiting = [each for line in lost for each in line.waiting.values() if isinstance(each, Frame)]
+    for leaf in (leaf for frame in waiting for each in frame.members for leaf in each.leaves):
+        epochs.setdefault(leaf.node, set()).add(leaf.epoch)
     for group, change in changes if epochs else ():
         membership = children.memberships.get(group)
         member = None if membership is None else membership.members.get(effect.node)
