@@ -32,7 +32,7 @@ def constant(seq: int, rows: int, *columns: int) -> bytes:
     return cbor2.dumps([1, 7, seq, cbor2.dumps([0, NOW_US - 10 * S, *sections])])
 
 
-@pytest.mark.parametrize("columns", [(256,), (5,), (2, 2, 17)])
+@pytest.mark.parametrize("columns", [(256,), (5,), (2, 2, 17), (2, 2, 9)])
 def test_a_frame_with_too_many_cells_is_refused_before_they_are_made(columns: tuple[int, ...]) -> None:
     with pytest.raises(WireError, match=f"left of {MAX_CELLS} in a frame"):
         frames.decode(constant(1, MAX_ROWS // len(columns), *columns))

@@ -18,6 +18,8 @@ from edge_agent.algebra.frame import (
     Birth,
     Define,
     Frame,
+    Gap,
+    Group,
     GroupPart,
     Heartbeat,
     ParentTime,
@@ -34,6 +36,7 @@ from edge_agent.algebra.query.query import COARSEST, FINEST
 from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
+from edge_agent.wire.fields import MAX_SEQ
 from tests.support.wire import frame_strategies as any_
 from tests.support.wire.one_window import START, one_window
 from tests.support.wire.same import same
@@ -145,6 +148,37 @@ def test_a_frame_beyond_the_limit_is_our_own_bug() -> None:
     assert len(frames.encode(one_window(10_000))) < MAX_FRAME_BYTES
     with pytest.raises(ValueError, match="at most 131072 are allowed"):
         frames.encode(one_window(20_000))
+
+
+def test_the_limits_of_a_frame_are_the_largest_that_pass() -> None:
+    """protocol 2.1"""
+    frame = one_window(100)
+    size = len(frames.encode(frame))
+    assert len(frames.encode(frame, size)) == size
+    with pytest.raises(ValueError, match=f"at most {size - 1} are allowed"):
+        frames.encode(frame, size - 1)
+    with pytest.raises(WireError, match="a body of 131073 bytes"):
+        frames.decode(cbor2.dumps([1, 1, 1, bytes(MAX_FRAME_BYTES + 1)]))
+    with pytest.raises(WireError, match="body") as refused:
+        frames.decode(cbor2.dumps([1, 1, 1, bytes(MAX_FRAME_BYTES)]))
+    assert "bytes, at most" not in str(refused.value)
+
+
+def test_the_last_frame_of_an_epoch_may_be_a_gap_record() -> None:
+    gap = Gap((Group("s", "", (), 0, "revise"),), 0, 1, 9, (), "evicted", 3)
+    last = Frame(1, MAX_SEQ - 2, gaps=(gap,))
+    assert frames.decode(frames.encode(last)) == last
+    with pytest.raises(WireError, match="more frames than there are numbers"):
+        frames.decode(frames.encode(replace(last, seq=MAX_SEQ - 1)))
+
+
+@pytest.mark.parametrize("bit", [frames.EXCEPTIONS, frames.REGISTERS, frames.CHANGES])
+def test_what_is_said_of_a_group_stands_in_a_frame_with_the_group(bit: int) -> None:
+    said = {frames.EXCEPTIONS: [4], frames.REGISTERS: [4, 0, None, None, 1, 7], frames.CHANGES: [4, [], ["a"]]}[bit]
+    with_it, without = ([[bit, [said]], 3, None, *rest] for rest in ([4, None], []))
+    frames.decode(cbor2.dumps([1, 1, 1, cbor2.dumps(with_it)]))
+    with pytest.raises(WireError, match="of a group that is not in the frame"):
+        frames.decode(cbor2.dumps([1, 1, 1, cbor2.dumps(without)]))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
