@@ -41,6 +41,7 @@ from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.ports.spool import DamagedError
 from edge_agent.wire.frames import decode, encode
 from tests.support.machines.journal_changes import NEW, at_work, gaps, meet
+from tests.support.machines.journal_changes import readings as readings_of
 from tests.support.machines.scripted_child import SUM, Sender, journalled
 from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
 
@@ -242,3 +243,54 @@ def test_numbers_that_nothing_defines_are_an_error_and_never_another_key() -> No
         numbers.learn(Define(keys=(2, ("z",))))
     numbers.learn(Define(keys=(0, ("x", "y"))))
     assert numbers.keys == ["x", "y"]
+
+
+@pytest.mark.parametrize("later", ["at once", "frames wait", "after 30 minutes"])
+def test_rows_that_left_while_the_clock_was_ahead_may_be_lost_with_the_journal(later: str) -> None:
+    """protocol 3.7, 4.1: found by seed 120390. The promise is lowered, and they lie above it.
+
+    later: when the new journal answers, and whether frames wait for it, whose promises tell where rows still to come
+    begin.
+    """
+    ahead_us = 3_600 * S
+    host = gateway_host(sensors=(replace(SENSOR, own_clock=False),))
+    host.accepted(T0)
+    for i in range(6):
+        read(host, T0 + ahead_us + i * S, 1, T0 + ahead_us + i * S)
+        host.do(Tick(), T0 + ahead_us + i * S + S // 2)
+    box = host.machine.outbox
+    host.do(Receipted(Receipt(box.epoch, JOURNAL, box.seq)), T0 + ahead_us + 6 * S)
+    if later == "frames wait":
+        host.do(LinkDown(), T0 + ahead_us + 6 * S)
+    now_us = T0 + 7 * S
+    host.do(Tick(), now_us)
+    assert host.machine._frontiers()[QUERY.group] < T0 + 8 * S
+    for _ in range(30):  # more frames than are published before an answer
+        now_us += 60 * S if later == "after 30 minutes" else S
+        read(host, now_us, 1, now_us)
+        host.do(Tick(), now_us)
+    found = [gap for gap in gaps(meet(host, NEW, now_us + 2 * S)) if gap.reason in (IN_DOUBT, JOURNAL_LOST)]
+    for i in range(6):
+        at_us = T0 + ahead_us + i * S
+        assert any(gap.start_us <= at_us < gap.end_us for gap in found), (i, found)
+
+
+def test_the_promise_of_a_merger_that_its_clock_lowers_leaves_rows_above_it() -> None:
+    """protocol 3.7, 4.1"""
+    ahead_us = 3_600 * S
+    child = Sender("a", QUERY)
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(1), Disk().restored(), grace_us=600 * S))
+    host.do(LowerLink(up=True), T0 + ahead_us)
+    host.accepted(T0 + ahead_us)
+    row = (T0 + ahead_us, T0 + ahead_us + S, "", 1.0)
+    frames = (journalled(child.birth(), host.machine), child.send(row, frontier_us=T0 + ahead_us + 2 * S))
+    host.do(Arrived(tuple(("a", frame, None) for frame in frames)), T0 + ahead_us + 3 * S)
+    host.do(Tick(), T0 + ahead_us + 5 * S)
+    assert readings_of(host.frames) == 1
+    box = host.machine.outbox
+    host.do(Receipted(Receipt(box.epoch, JOURNAL, box.seq)), T0 + ahead_us + 6 * S)
+    host.do(Tick(), T0)
+    host.do(Tick(), T0 + S)
+    assert host.machine._frontiers()[QUERY.group] < row[0]
+    found = [gap for gap in gaps(meet(host, NEW, T0 + 2 * S)) if gap.reason in (IN_DOUBT, JOURNAL_LOST)]
+    assert any(gap.start_us <= row[0] < gap.end_us for gap in found), found

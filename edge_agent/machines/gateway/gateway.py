@@ -336,8 +336,12 @@ class Gateway(Node):
         for source in self.sources.values():
             if not source.sensor.own_clock:
                 source.newest_us = min(source.newest_us, now_us)
+        reached = self._reached()
         for group, state in self.groups.items():
+            before_us = state.frontier_us
             promise_anew(group, state, self.sources, now_us, step_us=self.settings.frontier_step_us)
+            if state.frontier_us < before_us:  # rows that have left lie above what is promised now (3.7)
+                self._late.note(group, state.frontier_us, reached[group])
 
     def _unstated(self) -> bool:
         return any(state.sent != state.serving for state in self.groups.values())
@@ -452,11 +456,7 @@ class Gateway(Node):
         self._anew = True
 
     def _reached(self) -> Mapping[Group, int]:
-        out = {}
-        for group, state in self.groups.items():
-            source = self.sources.get(group.source)
-            out[group] = max(state.frontier_us, NEVER_US if source is None else source.newest_us + 1)
-        return out
+        return {of: max(state.frontier_us, state.slicer.newest_us + 1) for of, state in self.groups.items()}
 
     def _leaf(self, group: Group) -> Leaf:
         """This gateway as a leaf of a group, with its epoch before the last move if it had the group then (1.5)."""

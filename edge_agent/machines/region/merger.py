@@ -322,8 +322,7 @@ class Merger(Node):
         return replace(step, groups=tuple(groups))
 
     def _after_commit(self) -> list[Action]:
-        receipts, self._receipts = self._receipts, []
-        after, self._after = self._after, []
+        receipts, after, self._receipts, self._after = self._receipts, self._after, [], []
         return [*super()._after_commit(), *receipts, *after]
 
     def _owed_receipts(self) -> list[Action]:
@@ -441,7 +440,8 @@ class Merger(Node):
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
         self.parent.inbox.stepped_back(now_us)
-        self.sent.stepped_back(now_us, self.parent.children.memberships)
+        for lowered in self.sent.stepped_back(now_us, self.parent.children.memberships):
+            self._late.note(*lowered)  # rows that have left lie above what is promised now (3.7)
 
     def _reached(self) -> Mapping[Group, int]:
         return self.sent.reached(self.parent.children.memberships)

@@ -128,12 +128,17 @@ class SentUpward:
         for sent in self.groups.values():
             sent.excepted = sent.exceptions
 
-    def stepped_back(self, now_us: int, memberships: Memberships) -> None:
-        """The clock stepped back: lower the promises that were made while it was ahead."""
+    def stepped_back(self, now_us: int, memberships: Memberships) -> list[tuple[Group, int, int]]:
+        """The clock stepped back: lower the promises that were made while it was ahead.
+
+        Returns (group, its promise now, its promise before) of those.
+        """
+        before = self.promised()
         self.ended = {group: us if us <= now_us + AHEAD_US else now_us for group, us in self.ended.items()}
         for group, membership in memberships.items():
             sent = self.of(group)
             sent.frontier_us = min(sent.frontier_us, membership.published_us)
+        return [(of, us, before[of]) for of, us in self.promised().items() if us < before.get(of, us)]
 
 
 def known_leaves(sent: SentUpward, memberships: Memberships, group: Group) -> int:
