@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_agent.cli.fleet.status import alarms, complaint, in_doubt, losses, report, retired, row
+from edge_agent.cli.fleet.status import alarms, complaint, in_doubt, losses, report, retired, row, running
 
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:
@@ -73,3 +73,30 @@ def test_retired_nodes_are_a_line_at_their_parent_and_no_mistake() -> None:
     assert retired(
         {"status": {"retired": ["a"]}}, {"a": {"books": {"at_us": 1, "spool": {"frames": 1}}}}, 3_000_001
     ) == ["retired here, not expected any more: a (heard 3 s ago, 1 frame waits in its spool)"]
+
+
+def test_a_query_that_waits_for_a_sensor_is_a_mistake_only_if_it_runs_nowhere() -> None:
+    """It was published for all nodes: they have different sensors, so `status` ended with 1 for good."""
+    why = "no such sensor on this node; the query waits for it"
+    error = {"at": "source", "got": "saw", "why": why, "hint": "publish the sensor"}
+    waits = {"ok": False, "revision": 1, "waiting": True, "errors": [error]}
+
+    def node(item: object) -> dict[str, Any]:
+        return {"status": {"online": True}, "state": {"version": 1, "items": {"query/saw-1m": item}}}
+
+    nodes = {"gw-1": node(waits), "gw-2": node({"ok": True, "revision": 1})}
+    found = report("gw-1", nodes["gw-1"], 0, nodes, running(nodes.values()))
+    assert not found.wrong
+    assert found.row[-1] == ""
+    assert found.lines == ["note: query/saw-1m: waits for sensor 'saw', which this node does not have"]
+    for other in ({"gw-1": node(waits)}, {"gw-1": node(waits), "gw-2": node(waits)}):
+        found = report("gw-1", other["gw-1"], 0, other, running(other.values()))
+        assert found.wrong
+        assert found.row[-1] == "1"
+        assert found.lines == [f"query/saw-1m: source: 'saw': {why}; publish the sensor"]
+    limit = {"at": "where", "why": "17 different sources", "hint": "share"}
+    for refused in ({**waits, "errors": [limit]}, {**waits, "waiting": False}, {**waits, "errors": [error, limit]}):
+        assert report("gw-1", node(refused), 0, nodes, running(nodes.values())).wrong
+    odds: tuple[object, ...] = ([], {}, "source", [3], [{"at": ["source"]}])
+    for odd in odds:
+        assert report("gw-1", node({**waits, "errors": odd}), 0, nodes, running(nodes.values())).wrong

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -64,7 +64,8 @@ def main(args: argparse.Namespace) -> int:
     """
     nodes, unfinished = retained(args)
     now_us = time.time_ns() // 1000
-    reports = {name: report(name, node, now_us, nodes) for name, node in nodes.items()}
+    runs = running(nodes.values())
+    reports = {name: report(name, node, now_us, nodes, runs) for name, node in nodes.items()}
     if args.json:
         for name, node in nodes.items():
             print(json_line({"node": name, **node}))
@@ -88,15 +89,21 @@ def main(args: argparse.Namespace) -> int:
 
 
 def report(
-    name: str, node: Mapping[str, Any], now_us: int, nodes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    name: str,
+    node: Mapping[str, Any],
+    now_us: int,
+    nodes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    runs: Collection[str] = (),
 ) -> NodeReport:
-    """What is printed of a node. Whatever it has published, the other nodes are shown. nodes: all of them."""
+    """What is printed of a node. Whatever it has published, the other nodes are shown. nodes: all; runs: `running`."""
     try:
-        red = [*alarms(node), *in_doubt(name, node, now_us)]
-        mistakes = [*refusals(node), *failures(node)]
-        lines = [*standing(node), *mistakes, *losses(node), *left_out(node), *refused_messages(node), *notes(node)]
+        red, found, elsewhere = [*alarms(node), *in_doubt(name, node, now_us)], refusals(node), waiting(node, runs)
+        mistakes = [line for of, line in found if of not in elsewhere] + failures(node)
+        told = [*losses(node), *left_out(node), *refused_messages(node), *notes(node, elsewhere)]
         wrong = bool(not online(node) or red or mistakes)
-        return NodeReport(row(name, node, now_us), red, lines, wrong, retired(node, nodes, now_us))
+        refused = len([of for of, _ in found if of not in elsewhere])
+        shown = row(name, node, now_us, refused)
+        return NodeReport(shown, red, [*standing(node), *mistakes, *told], wrong, retired(node, nodes, now_us))
     except Exception as err:  # a node speaks for itself only
         why = f"UNREADABLE: its status, state or books are not those of a node ({type(err).__name__})"
         return NodeReport((name, "", "", "UNREADABLE", *[""] * (len(COLUMNS) - 4)), [why], [], wrong=True)
@@ -130,17 +137,41 @@ def clock_known(node: Mapping[str, Any]) -> bool:
     return not (isinstance(clock, dict) and clock.get("synced") is False)
 
 
-def refusals(node: Mapping[str, Any]) -> list[str]:
-    """One line per mistake in a definition that the node refuses."""
-    refused = [(name, item.get("errors") or [{}]) for name, item in items(node) if item.get("ok") is False]
-    return [f"{name}: {complaint(error)}" for name, errors in refused for error in errors if isinstance(error, dict)]
+def refusals(node: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(`kind/id`, line) of each mistake in a definition that is not in force on the node."""
+    refused = [(name, item.get("errors")) for name, item in items(node) if item.get("ok") is False]
+    errors = ((name, each) for name, some in refused for each in (some if isinstance(some, list) and some else [{}]))
+    return [(name, f"{name}: {complaint(each if isinstance(each, dict) else {})}") for name, each in errors]
 
 
-def notes(node: Mapping[str, Any]) -> list[str]:
-    """One line per warning; definitions with the same warning share a line."""
+def running(nodes: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """`kind/id` of the definitions that are in force on any of the nodes."""
+    return frozenset(of for node in nodes for of, item in items(node) if item.get("ok") is True)
+
+
+def waiting(node: Mapping[str, Any], elsewhere: Collection[str]) -> dict[str, Mapping[str, Any]]:
+    """`query/id` -> its problem, of queries that wait for a sensor here and run on another node. elsewhere: `running`.
+
+    A query that is published for all nodes runs on those that have its sensor, so this is no mistake. If it runs on
+    none of them, the name of the sensor is probably wrong.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, item in items(node):
+        errors = item.get("errors") if item.get("waiting") is True and name in elsewhere else None
+        if isinstance(errors, list) and errors and all(map(_of_a_sensor, errors)):
+            found[name] = {"why": f"waits for sensor {errors[0].get('got')!r}, which this node does not have"}
+    return found
+
+
+def _of_a_sensor(error: object) -> bool:
+    return isinstance(error, dict) and error.get("at") in ("source", "window.markers")
+
+
+def notes(node: Mapping[str, Any], elsewhere: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> list[str]:
+    """One line per warning; definitions with the same warning share a line. elsewhere: what `waiting` returned."""
     found: dict[str, dict[str, None]] = {}
     for name, item in items(node):
-        for warning in item.get("warnings") or ():
+        for warning in (*(item.get("warnings") or ()), *([elsewhere[name]] if name in elsewhere else ())):
             if isinstance(warning, dict):
                 found.setdefault(complaint({**warning, "at": "", "got": None}), {})[name] = None
     return [f"note: {listed(list(names), NAMED)}: {text}" for text, names in found.items()]
@@ -320,8 +351,8 @@ def duration(us: int) -> str:
     return next((f"{seconds // size} {unit}" for size, unit in UNITS if seconds >= 2 * size), f"{seconds} s")
 
 
-def row(name: str, node: Mapping[str, Any], now_us: int) -> tuple[str, ...]:
-    """One line of the table."""
+def row(name: str, node: Mapping[str, Any], now_us: int, refused: int = 0) -> tuple[str, ...]:
+    """One line of the table. refused: number of mistakes in definitions that are not in force."""
     status, state, books = node.get("status", {}), node.get("state", {}), node.get("books", {})
     lag, at_us = lag_us(node, now_us), published(books.get("at_us"))
     frames = frames_of(node)
@@ -336,7 +367,7 @@ def row(name: str, node: Mapping[str, Any], now_us: int) -> tuple[str, ...]:
         str(status.get("version", "")),
         str(status.get("epoch", "")),
         str(state.get("version", "")),
-        str(len(refusals(node)) or ""),
+        str(refused or ""),
     )
 
 
