@@ -85,6 +85,8 @@ def start(
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start another python3, without pyarrow
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if sys.flags.utf8_mode:  # the locale is C: Python takes names of files for UTF-8, and the JVM would refuse them
+        os.environ["LC_ALL"] = "C.UTF-8"
     builder = SparkSession.builder.appName(app).master(
         master or os.environ.get("HEADWATER_SPARK_MASTER") or DEFAULT_MASTER
     )

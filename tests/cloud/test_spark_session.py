@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -95,3 +96,25 @@ def test_the_language_of_the_machine_is_not_that_of_the_names_of_files(
     command = ["java", *options, "-XshowSettings:locale", "-version"]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stderr
     assert "default format locale = English (United States)" in shown
+
+
+ENCODING = """
+import os, subprocess
+from pyspark.sql import SparkSession
+from cloud_job import spark_session
+from tests.cloud.test_spark_session import Builder
+
+SparkSession.builder = Builder()
+spark_session.start()
+subprocess.run(["java", "-XshowSettings:properties", "-version"], timeout=60, check=True)
+"""
+
+
+@pytest.mark.spark  # it needs Java and the jars
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
+def test_a_folder_of_tables_has_any_name_whatever_the_locale(locale: str) -> None:
+    """A service without a locale has C. Python then takes names for UTF-8, and the JVM had no name with an umlaut."""
+    environment = {**os.environ, "LC_ALL": locale}
+    command = [sys.executable, "-c", ENCODING]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stderr
+    assert "sun.jnu.encoding = UTF-8" in shown
