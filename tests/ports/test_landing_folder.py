@@ -184,6 +184,20 @@ def test_a_damaged_journal_and_second_copy_cost_the_id_only_if_no_file_has_it(tm
     assert journal_id(tmp_path) == known
 
 
+def test_a_damaged_second_copy_is_written_again_and_a_good_one_is_not(tmp_path: Path) -> None:
+    """protocol 3.8 (j): else the id is lost with the journal."""
+    known = journal_id(tmp_path)
+    copy = tmp_path / SECOND_COPY
+    good, before = copy.read_bytes(), copy.stat().st_ino
+    assert journal_id(tmp_path) == known
+    assert copy.stat().st_ino == before
+    copy.write_bytes(good[:-1])
+    assert journal_id(tmp_path) == known
+    assert copy.read_bytes() == good
+    lose(tmp_path)
+    assert journal_id(tmp_path) == known
+
+
 def changed(folder: Path, name: str, change: Callable[[bytes], bytes]) -> bytes:
     """Change the value of a slot behind the journal's back. Returns the new value."""
     db = sqlite3.connect(folder / NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +15,12 @@ from edge_agent.config import topics
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.machines.events import Event, Restored
 from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.node_clock import COMPUTER, PARENT, SERVICE, UNKNOWN, ClockState
 from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.clock import JudgedClock
 from edge_agent.runtime.gateway import GatewayLoop
+from edge_agent.runtime.region import RegionLoop
 from edge_agent.wire import receipts
 from tests.support.runtime.scripted import ScriptedConnection, parts
 
@@ -56,3 +60,33 @@ def test_a_turn_has_one_clock_also_where_the_parent_answers_in_it(
     steps = [later - before for before, later in pairwise(times) if abs(later - before) > HOUR_US // 2]
     assert len(steps) == 1, steps
     assert abs(steps[0] - ahead_us) < 60_000_000
+
+
+@pytest.mark.parametrize(("source", "error_us"), [(SERVICE, 40), (PARENT, 40), (COMPUTER, None)])
+def test_a_region_says_how_far_its_time_may_be_off_unless_nothing_confirms_it(
+    source: str, error_us: int | None, tmp_path: Path
+) -> None:
+    """protocol 4.3: it answers a child that asked, once, and only while it knows the time."""
+    clock = JudgedClock(trust="auto", max_error_us=2_000_000, run=tmp_path)
+    merger = Merger(NodeSettings("m", parents=("root",)), Random(1), grace_us=60_000_000)
+    made, spool = parts(merger, tmp_path, "root", "region")
+    loop = RegionLoop(replace(made, clock=clock), restored={}, lower=ScriptedConnection("m"))
+    assert isinstance(loop.lower, ScriptedConnection)
+
+    def answer(source: str) -> ParentTime | None:
+        status = {"parent": "m", "online": True, "clock": {"synced": False, "asked": 77}}
+        loop.lower.message(topics.status("g"), json.dumps(status).encode())  # type: ignore[attr-defined]
+        loop.turn(0.0)
+        clock.use(ClockState(clock.state.offset_us, source, 40))
+        return loop.executor.time_for("g")
+
+    try:
+        loop.turn(0.0)
+        assert answer(UNKNOWN) is None
+        found = answer(source)
+        assert found is not None
+        assert (found.error_us, found.asked_us) == (error_us, 77)
+        assert loop.executor.time_for("g") is None
+    finally:
+        loop.close()
+        spool.close()
