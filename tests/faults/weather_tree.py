@@ -66,6 +66,7 @@ MORE_QUERY: Final = "more-2s"  # of a sensor that is published, altered and remo
 EXTRA: Final[dict[str, dict[str, object]]] = {
     "extra-1": {**KEYED, "window": {"type": "tumbling", "length": "2s"}, "aggregates": ["count", "max"]},
     "extra-2": {**KEYED, "by": [], "window": {"type": "tumbling", "length": "3s"}, "aggregates": ["count", "sum"]},
+    MORE_QUERY: {**KEYED, "source": "more", "window": {"type": "tumbling", "length": "2s"}, "aggregates": ["count"]},
 }
 
 
