@@ -18,16 +18,20 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from edge_agent.cli.audit import audit_of, balanced, lines
 from edge_agent.ports.mqtt.link import Link
 from tests.faults.landed_root import LandedRoot
 from tests.faults.storm import DRAIN_S, LONGEST_START_S
 from tests.faults.tree import SECOND
+from tests.faults.weather_devices import DEVICE_QUERY
 from tests.faults.weather_faults import ROOT_GRACE_US, Weather
 from tests.faults.weather_rows import Outcome, compare, compare_defined, compare_devices, compare_tables, excused
 from tests.faults.weather_tables import KilledRoot, Tables
 from tests.faults.weather_tree import COUNTED, LEAD_S, QUERIES, WeatherTree
+
+REACHED: Final = ("seconds", "all", "sliding", DEVICE_QUERY)
 
 
 def weather(
@@ -102,7 +106,7 @@ def _settled(faults: Weather, goal_us: int) -> bool:
         for row in faults.root.rows.values()
         if row.query in QUERIES and not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
     }
-    reached = all(faults.root.frontier_us(query) >= goal_us for query in ("seconds", "all", "sliding"))
+    reached = all(faults.root.frontier_us(query) >= goal_us for query in REACHED)
     return reached and all(row.complete or excused(place, faults.lost_us) for place, row in rows.items())
 
 
