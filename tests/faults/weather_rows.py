@@ -64,8 +64,17 @@ def compare_tables(outcome: Outcome, tree: WeatherTree, tables: Tables, faults: 
     truth = central_computer.results(
         [query_of(name, table) for name, table in QUERIES.items()], tree.readings(time.time_ns() // 1000)
     )
-    found = {place: row for place, row in tables.rows().items() if place[0] in QUERIES and place[3] <= goal_us}
-    outcome.in_tables = len(found)
+    rows = {place: row for place, row in tables.rows().items() if place[3] <= goal_us}
+    found = {place: row for place, row in rows.items() if place[0] in QUERIES}
+    outcome.in_tables = len(rows)
+    if tables.double:
+        outcome.wrong.append(f"{tables.double} rows are in the tables twice")
+    devices = DeviceRows(tree.devices.values())
+    for (query, key, start_us, end_us), (values, whole) in rows.items():
+        if query != DEVICE_QUERY or not whole or devices.silent(key, start_us, end_us):
+            continue
+        if why := devices.wrong(key, start_us, end_us, values):
+            outcome.wrong.append(f"complete in the tables, but {(query, key, start_us, end_us)}: {why}")
     for place, (values, whole) in found.items():
         if whole and not (place[0] == COUNTED and faults.lost_us) and (why := _differs(values, truth.get(place))):
             outcome.wrong.append(f"complete in the tables, but {place}: {why}")

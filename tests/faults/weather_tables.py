@@ -36,6 +36,7 @@ class Tables:
     def __init__(self, folder: Path, grace_us: int) -> None:
         """folder: of the lander. grace_us: as the other root's."""
         self._folder, self.tables = folder, folder / "tables"
+        self.double = 0  # rows that are there twice
         settings = (folder / "headwater.toml").read_text()
         settings = settings.replace("[lower]\n", f'[lower]\ngrace = "{grace_us // 1_000_000}s"\n')
         (folder / "spark.toml").write_text(
@@ -67,7 +68,9 @@ class Tables:
     def rows(self) -> dict[Row, tuple[Values, bool]]:
         """The values of each row, and whether it is complete."""
         found = delta_rs.ask(ROWS, str(self.tables)).rows
-        return {(query, key, start, end): (values, whole) for query, key, start, end, values, whole in found}
+        rows = {(query, key, start, end): (values, whole) for query, key, start, end, values, whole in found}
+        self.double = len(found) - len(rows)
+        return rows
 
 
 class KilledRoot(Background):
