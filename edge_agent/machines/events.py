@@ -226,7 +226,8 @@ class ClockChanged:
 
     known: whether the time is known; a node that never gets this event has a known clock. boot: id of this boot.
     offset_us: node time minus time since boot. by_us: the step of the node time. wrong: [from, upto): times that
-    readings got, or should have got, while the clock was wrong; None: no such times.
+    readings got, or should have got, while the clock was wrong; None: no such times. error_us: how far the node's time
+    may be off.
     """
 
     known: bool
@@ -234,6 +235,7 @@ class ClockChanged:
     offset_us: int
     by_us: int = 0
     wrong: tuple[int, int] | None = None
+    error_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

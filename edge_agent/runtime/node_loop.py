@@ -112,7 +112,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             return
         judge, state = self.clock.judge, self.clock.state
         wrong, judge.wrong = judge.wrong, None
-        changed = ClockChanged(state.known, self.clock.boot_id, state.offset_us, by_us, wrong)
+        changed = ClockChanged(state.known, self.clock.boot_id, state.offset_us, by_us, wrong, state.error_us)
         if changed != self.machine.clock:
             self.feed(changed, self.clock.now_us())
 

@@ -13,5 +13,7 @@
 - soak: `make soak`: memory, descriptors and disk of a running tree
 - weather: `make weather`: all kinds of faults, drawn from a seed; then the oracle and `headwater audit`
 - weather_tree, weather_faults, weather_rows: its tree, its faults, and the comparison of its rows with the readings
-- weather_tables: with `--spark`: the tables of a Spark root at the end, and the command `headwater audit`
+- weather_devices: devices whose readings nobody can read again, and what rows of them may say
+- weather_definitions: queries and sensors that are published, altered and removed; what rows of them may say
+- weather_tables: with `--spark`: a Spark root that is killed while it runs, its tables, and `headwater audit`
 """

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -64,6 +64,8 @@ class DefaultBroker(Broker):
 class Tree:
     """The processes of a plan, in a folder each. `start` and `stop` all; `few` and `many` are its sensors."""
 
+    child: ClassVar[type[ChildProcess]] = ChildProcess
+
     def __init__(self, folder: Path, plan: Plan, *, lead_s: float = 2.0) -> None:
         """lead_s: from now to the first reading."""
         self.folder, self.plan = folder, plan
@@ -99,7 +101,7 @@ class Tree:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "headwater.toml").write_text(settings)
         command = [sys.executable, "-m", "edge_agent", verb, str(folder / "headwater.toml")]
-        return ChildProcess(name, command, folder, env)
+        return self.child(name, command, folder, env)
 
     def _rhythm(self) -> tuple[str, str]:
         """(line of [uplink], line of [spool])."""

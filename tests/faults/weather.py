@@ -1,9 +1,11 @@
 """A tree under every kind of fault: `python -m tests.faults.weather --minutes 20 --seed 1` (`make weather`).
 
-Four gateways, two regions, a region above these, a lander and the plain root. A seed draws the faults; each is printed
-with its time. Then the tree rests. Exit code 1 if a row that says it is complete differs from the readings, if a row
-is missing or incomplete that no lost disk of the gateways it lacks explains, if a row lacks readings of a gateway that
-it does not name as missing, if `headwater audit` does not balance, or if a process ended or raised.
+Four gateways, two regions, a region above these, a lander and the plain root; each gateway has a device at a local
+broker, whose readings nobody can read again. A seed draws the faults; each is printed with its time. Then the tree
+rests. Exit code 1 if a row that says it is complete differs from the readings, if a row is missing or incomplete that
+no lost disk of the gateways it lacks explains (of a device: that they, or its broker, were up), if a row lacks readings
+of a gateway that it does not name as missing, if `headwater audit` does not balance, or if a process ended, raised, or
+grew large.
 """
 
 from __future__ import annotations
@@ -16,16 +18,20 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from edge_agent.cli.audit import audit_of, balanced, lines
 from edge_agent.ports.mqtt.link import Link
 from tests.faults.landed_root import LandedRoot
 from tests.faults.storm import DRAIN_S, LONGEST_START_S
 from tests.faults.tree import SECOND
+from tests.faults.weather_devices import DEVICE_QUERY
 from tests.faults.weather_faults import ROOT_GRACE_US, Weather
-from tests.faults.weather_rows import Outcome, compare, compare_tables, excused
-from tests.faults.weather_tables import Tables
+from tests.faults.weather_rows import Outcome, compare, compare_defined, compare_devices, compare_tables, excused
+from tests.faults.weather_tables import KilledRoot, Tables
 from tests.faults.weather_tree import COUNTED, LEAD_S, QUERIES, WeatherTree
+
+REACHED: Final = ("seconds", "all", "sliding", DEVICE_QUERY)
 
 
 def weather(
@@ -45,8 +51,13 @@ def weather(
         for way in tree.ways.values():
             stack.enter_context(way)
         stack.enter_context(tree)
-        faults = Weather(tree, seed, only)
+        tables = Tables(tree.lander.folder, ROOT_GRACE_US) if spark else None
+        root = stack.enter_context(KilledRoot(tables, tree.landing)) if tables is not None else None
+        faults = Weather(tree, seed, only, root)
         stack.enter_context(faults.stack)
+        for device in tree.devices.values():
+            stack.enter_context(device)
+        faults.definitions.begin()
         until = tree.begin_us / SECOND + LONGEST_START_S
         while not faults.root.rows and time.time() < until and all(child.alive for child in tree.processes):
             time.sleep(0.3)
@@ -58,6 +69,7 @@ def weather(
             outcome.faults += 1
             faults.root.turn()
         faults.end()
+        faults.definitions.again()
         faults.log("rest", "begins")
         goal_us = (int(time.time()) // 10 + 2) * 10 * SECOND
         until = time.monotonic() + DRAIN_S
@@ -68,14 +80,20 @@ def weather(
             ends = {query: faults.root.frontier_us(query) / 1e6 - goal_us / 1e6 for query in QUERIES}
             outcome.wrong.append(f"not settled within {DRAIN_S:g} s: goal {goal_us}, ends from it [s] {ends}")
         _audit(outcome, tree, faults.root)
-        tables = Tables(tree.lander.folder, ROOT_GRACE_US) if spark else None
-        if tables is not None:
+        if tables is not None and root is not None:
+            root.end()
+            outcome.wrong += root.wrong
+            outcome.root_kills = root.kills
             _audit_tables(outcome, tree, tables)
         outcome.wrong += faults.ended
+        outcome.wrong += faults.sizes.wrong()
+        outcome.largest = faults.sizes.largest()
         for child in tree.processes:
             if "Traceback" in child.tail(1_000_000):
                 outcome.wrong.append(f"{child.name}: a traceback in {child.log}")
     compare(outcome, tree, faults.root, goal_us, faults.lost_us)
+    compare_devices(outcome, tree, faults, goal_us)
+    compare_defined(outcome, tree, faults, goal_us)
     if tables is not None:
         compare_tables(outcome, tree, tables, faults, goal_us)
     return outcome
@@ -88,7 +106,7 @@ def _settled(faults: Weather, goal_us: int) -> bool:
         for row in faults.root.rows.values()
         if row.query in QUERIES and not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
     }
-    reached = all(faults.root.frontier_us(query) >= goal_us for query in ("seconds", "all", "sliding"))
+    reached = all(faults.root.frontier_us(query) >= goal_us for query in REACHED)
     return reached and all(row.complete or excused(place, faults.lost_us) for place, row in rows.items())
 
 

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 import random
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from edge_agent.config import topics
+import psutil
+
 from edge_agent.demo.processes import ChildProcess
 from tests.faults.fuzz import Attacker
 from tests.faults.landed_root import LandedRoot
+from tests.faults.soak import MB
 from tests.faults.tree import SECOND
-from tests.faults.weather_tree import EXTRA, SMALL, WeatherTree
-from tests.support.processes.broker_clients import publish
+from tests.faults.weather_definitions import Definitions
+from tests.faults.weather_devices import STORED
+from tests.faults.weather_tables import KilledRoot
+from tests.faults.weather_tree import SMALL, WeatherTree
 
 DISKS: Final = ("spool lost", "older copy")  # not in the second half: the rows of its end have to be complete
 HOLD_S: Final = (1.0, 12.0)  # how long a process is stopped, a line slow, an attacker there
@@ -32,22 +34,64 @@ ROOT_GRACE_US: Final = 50 * SECOND
 MARKED_US: Final = 150 * SECOND
 
 
+SIZES_S: Final = 5.0
+MOST_MEMORY: Final = 250 * MB  # of a process with some dozen keys, and the frames of some minutes
+MOST_FILES: Final = 60
+WRONG_CLOCK_US: Final = 90 * SECOND  # a step of the clock counts once it has stood for a minute (protocol 4.3)
+
+
+class Sizes:
+    """The most memory and descriptors that a process had."""
+
+    def __init__(self) -> None:
+        self._most: dict[str, tuple[int, int]] = {}
+        self._due = 0.0
+
+    def look(self, children: Iterable[ChildProcess], now: float) -> None:
+        """Every few seconds."""
+        if now < self._due:
+            return
+        self._due = now + SIZES_S
+        for child in children:
+            with suppress(psutil.Error):
+                process, (memory, files) = psutil.Process(child.pid), self._most.get(child.name, (0, 0))
+                self._most[child.name] = max(memory, process.memory_info().rss), max(files, process.num_fds())
+
+    def largest(self) -> str:
+        """For people."""
+        memory, files = (max((each[n] for each in self._most.values()), default=0) for n in (0, 1))
+        return f"at most {memory / MB:.0f} MB and {files} descriptors"
+
+    def wrong(self) -> list[str]:
+        """Processes that had too many."""
+        return [
+            f"{name} had {memory / MB:.0f} MB and {files} descriptors"
+            for name, (memory, files) in self._most.items()
+            if memory > MOST_MEMORY or files > MOST_FILES
+        ]
+
+
 class Weather:
     """Faults in a running tree."""
 
-    def __init__(self, tree: WeatherTree, seed: int, only: Sequence[str] = ()) -> None:
-        """only: names of faults; none: all."""
-        self.tree, self.chance = tree, random.Random(seed)
+    def __init__(self, tree: WeatherTree, seed: int, only: Sequence[str] = (), spark: KilledRoot | None = None) -> None:
+        """only: names of faults; none: all. spark: a root beside the plain one, killed and started."""
+        self.tree, self.chance, self.spark = tree, random.Random(seed), spark
         self.ended: list[str] = []
-        self.root = LandedRoot(tree.landing, grace_us=ROOT_GRACE_US)
+        self.landing = tree.landing if spark is None else spark.kept
+        self.root = LandedRoot(self.landing, grace_us=ROOT_GRACE_US)
+        self.definitions = Definitions(tree, self.chance)
         # gateway -> when it or a region above it lost its disk or got an older one, or started soon after that
         self.lost_us: dict[str, list[int]] = {}
         self._below = {region: {g for g, parent in tree.parents.items() if parent == region} for region in tree.lows}
         self._losers: dict[str, int] = {}  # node -> the latest of these times
         self._later: list[tuple[float, str, Callable[[], object]]] = []
         self._copies: dict[str, Path] = {}
+        self._copied_us: dict[str, int] = {}
+        self._filled_us: dict[str, int] = {}
         self._older_root: LandedRoot | None = None
         self.stack = ExitStack()
+        self.sizes = Sizes()
         every: dict[str, tuple[int, Callable[[], str]]] = {
             "kill": (6, self.kill),
             "stop": (3, self.stop),
@@ -59,7 +103,13 @@ class Weather:
             "full disk": (2 if tree.disks else 0, self.full),
             "move": (3, self.move),
             "clock": (3 if tree.clocks else 0, self.clock),
-            "query": (3, self.query),
+            "query": (3, self.definitions.query),
+            "sensor": (2, self.definitions.sensor),
+            "local broker": (3, self.local_broker),
+            "older broker": (2, self.older_broker),
+            "site": (2, self.site),
+            "several": (2, self.several),
+            "spark root": (5 if spark else 0, self.spark_root),
             "attack": (1, self.attack),
             "copy": (2, self.copy),
             "spool lost": (1, self.spool_lost),
@@ -85,6 +135,7 @@ class Weather:
         while (now := time.monotonic()) < until:
             self.end(now)
             self._restart()
+            self.sizes.look(self.tree.processes, now)
             time.sleep(max(0.0, min(0.1, until - now)))
 
     def end(self, now: float = math.inf) -> None:
@@ -111,6 +162,8 @@ class Weather:
 
     def _start(self, child: ChildProcess) -> None:
         child.start()
+        if child not in self.tree.processes:
+            return
         if time.time_ns() // 1000 < self._losers.get(child.name, -MARKED_US) + MARKED_US:
             self._lost(child)
 
@@ -187,12 +240,15 @@ class Weather:
         if disk.filled:
             return f"{name} is full already"
         disk.fill()
+        self._filled_us[name] = time.time_ns() // 1000
         return self._hold(f"disk of {name}", lambda: self._make_room(name))
 
     def _make_room(self, name: str) -> None:
         disk = self.tree.disks.get(name)
         if disk is not None and disk.filled:
             disk.make_room()
+            if name in self.tree.devices:
+                self.tree.devices[name].noted.add(self._filled_us[name], time.time_ns() // 1000)
 
     def move(self) -> str:
         gateway = self.chance.choice(list(self.tree.gateways.values()))
@@ -206,15 +262,71 @@ class Weather:
         """A gateway's wall clock steps, and steps back."""
         name, clock = self.chance.choice(list(self.tree.clocks.items()))
         offset = self.chance.choice(("-40", "-3", "+3", "+40"))
+        begun_us = time.time_ns() // 1000
         clock.set(offset)
-        return self._hold(f"{name} {offset} s", lambda: clock.set("+0"))
 
-    def query(self) -> str:
-        name = self.chance.choice(list(EXTRA))
-        text = json.dumps(EXTRA[name]) if self.chance.random() < 0.5 else ""
-        with suppress(subprocess.SubprocessError):
-            publish(self.tree.top.url, topics.definition("query", name), text)
-        return f"{name} {'published' if text else 'removed'}"
+        def right() -> None:
+            clock.set("+0")
+            end_us = time.time_ns() // 1000
+            off_us = abs(int(offset)) * SECOND + WRONG_CLOCK_US
+            self.tree.devices[name].noted.add(begun_us - off_us, end_us + off_us)
+
+        return self._hold(f"{name} {offset} s", right)
+
+    def local_broker(self) -> str:
+        """Of a gateway: one that stores its sessions stops and begins again, others forget all."""
+        gateway, broker = self.chance.choice(list(self.tree.locals.items()))
+        broker.stop() if gateway in STORED else broker.kill()
+        self._down()
+        broker.start()
+        return f"{broker.name}, {'with' if gateway in STORED else 'without'} its store"
+
+    def older_broker(self) -> str:
+        """A broker has its store of some time ago, with sessions and definitions of then, or it takes a copy."""
+        broker = self.chance.choice(self.tree.brokers[1::2])
+        store, copied = broker.folder / "mosquitto.db", broker.folder / "copy.db"
+        broker.kill()
+        older = copied.exists()
+        if older:
+            copied.replace(store)
+        elif store.exists():
+            shutil.copy2(store, copied)
+        self._down()
+        broker.start()
+        return f"{broker.name}, {'older' if older else 'copied'}"
+
+    def site(self) -> str:
+        """All of a region, or of the whole tree, lose their power at once."""
+        name = self.chance.choice([*self.tree.lows, "all"])
+        if name == "all":
+            victims: list[ChildProcess] = [*self.tree.brokers, *self.tree.locals.values(), *self.tree.processes]
+        else:
+            there = [gateway for gateway, parent in self.tree.parents.items() if parent == name]
+            victims = [self.tree.lows[name], self.tree.mergers[name], *(self.tree.gateways[each] for each in there)]
+            victims += [self.tree.locals[each] for each in there if each not in STORED]
+        for gateway in STORED:  # what its broker has taken since its last save is lost in silence
+            if self.tree.locals[gateway] in victims:
+                self.tree.locals[gateway].stop()
+        self.chance.shuffle(victims)
+        for victim in victims:
+            victim.kill()
+        self._down()
+        self.chance.shuffle(victims)
+        for victim in victims:
+            self._start(victim)
+            time.sleep(self.chance.choice((0.0, 0.0, 0.5)))
+        return f"of {name}: {', '.join(each.name for each in victims)}"
+
+    def several(self) -> str:
+        """Faults of several kinds at once."""
+        harmless = [name for name in self._faults if name not in (*DISKS, "several")]
+        for name in self.chance.choices(harmless, k=self.chance.randint(2, 4)):
+            self.log(name, self._faults[name][1]())
+        return "at once"
+
+    def spark_root(self) -> str:
+        assert self.spark is not None
+        return self.spark.turn(self.chance)
 
     def attack(self) -> str:
         attacker = self.stack.enter_context(ExitStack())
@@ -230,7 +342,7 @@ class Weather:
         target.mkdir(parents=True)
         for path in self._store(child):
             shutil.copy2(path, target)
-        self._copies[child.name] = target
+        self._copies[child.name], self._copied_us[child.name] = target, time.time_ns() // 1000
         self._start(child)
         return child.name
 
@@ -246,7 +358,7 @@ class Weather:
     def root_again(self) -> str:
         """The root has lost all it knew, or is as it was at the last fault of this kind; files are there."""
         older, self._older_root = self._older_root, copy.deepcopy(self.root)
-        self.root = older or LandedRoot(self.tree.landing, grace_us=ROOT_GRACE_US)
+        self.root = older or LandedRoot(self.landing, grace_us=ROOT_GRACE_US)
         return f"knows {self.root.files} landing files"
 
     # --- faults that may cost readings, with a declaration ----------------------------------------------------------
@@ -274,6 +386,8 @@ class Weather:
             shutil.copy2(path, child.folder / place)
         if child is not self.tree.lander:
             self._lost(child)
+        if child.name in self.tree.devices:  # what it had read since, and nobody above has heard of, is lost in silence
+            self.tree.devices[child.name].silent.add(self._copied_us[child.name], time.time_ns() // 1000)
         self._start(child)
         return child.name
 

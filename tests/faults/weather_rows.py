@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -10,6 +9,9 @@ from dataclasses import dataclass, field
 
 from edge_agent.algebra.query.query import Query
 from tests.faults.landed_root import LandedRoot
+from tests.faults.tree import SECOND
+from tests.faults.weather_definitions import DefinedRows, close
+from tests.faults.weather_devices import DEVICE_QUERY, DeviceRows
 from tests.faults.weather_faults import MARKED_US, Weather
 from tests.faults.weather_tables import Tables
 from tests.faults.weather_tree import COUNTED, EXTRA, QUERIES, WeatherTree, query_of
@@ -27,6 +29,11 @@ class Outcome:
     incomplete: int = 0
     excused: int = 0
     twice: int = 0  # incomplete rows with more readings than there were: possible repeats of a lost disk
+    devices: int = 0  # rows of what cannot be read again; and how many of these are incomplete
+    devices_incomplete: int = 0
+    defined: int = 0  # rows of queries that were altered
+    root_kills: int = 0
+    largest: str = ""
     wrong: list[str] = field(default_factory=list)
     audit: list[str] = field(default_factory=list)
 
@@ -36,6 +43,9 @@ class Outcome:
             + (f" ({self.in_tables} in tables)" if self.in_tables else "")
             + f": {self.incomplete} incomplete "
             f"({self.twice} with repeats), "
+            f"{self.devices} of devices ({self.devices_incomplete} incomplete), {self.defined} of altered queries, "
+            + (f"{self.root_kills} kills of a Spark root, " if self.root_kills else "")
+            + f"{self.largest}, "
             f"{self.excused} missing after a lost disk, {len(self.wrong)} wrong; audit: {(self.audit or ['none'])[-1]}"
         )
 
@@ -54,14 +64,24 @@ def compare_tables(outcome: Outcome, tree: WeatherTree, tables: Tables, faults: 
     truth = central_computer.results(
         [query_of(name, table) for name, table in QUERIES.items()], tree.readings(time.time_ns() // 1000)
     )
-    found = {place: row for place, row in tables.rows().items() if place[0] in QUERIES and place[3] <= goal_us}
-    outcome.in_tables = len(found)
+    rows = {place: row for place, row in tables.rows().items() if place[3] <= goal_us}
+    found = {place: row for place, row in rows.items() if place[0] in QUERIES}
+    outcome.in_tables = len(rows)
+    if tables.double:
+        outcome.wrong.append(f"{tables.double} rows are in the tables twice")
+    devices = DeviceRows(tree.devices.values())
+    for (query, key, start_us, end_us), (values, whole) in rows.items():
+        if query != DEVICE_QUERY or not whole or devices.silent(key, start_us, end_us):
+            continue
+        if why := devices.wrong(key, start_us, end_us, values):
+            outcome.wrong.append(f"complete in the tables, but {(query, key, start_us, end_us)}: {why}")
     for place, (values, whole) in found.items():
         if whole and not (place[0] == COUNTED and faults.lost_us) and (why := _differs(values, truth.get(place))):
             outcome.wrong.append(f"complete in the tables, but {place}: {why}")
     for row in faults.root.rows.values():
         place = (row.query, row.key, row.start, row.end)
         other = row.query in QUERIES and row.complete and not row.withdrawn and row.end <= goal_us
+        other = other and not (row.query == COUNTED and faults.lost_us)  # it may have been there before the loss was
         if other and not found.get(place, ({}, False))[1]:
             outcome.wrong.append(f"not complete in the tables: {place}, {found.get(place)}")
 
@@ -73,7 +93,7 @@ def compare(
 
     A loss moves all later positions of a count window, which are right without it; so these rows are not compared then.
     """
-    queries = {name: query_of(name, table) for name, table in {**QUERIES, **EXTRA}.items()}
+    queries = {name: query_of(name, table) for name, table in QUERIES.items()}
     readings = tree.readings(max(goal_us, time.time_ns() // 1000))
     before = [reading for reading in readings if reading.time_us < goal_us]
     truth = central_computer.results(queries.values(), readings)
@@ -82,7 +102,7 @@ def compare(
     got = {
         (row.query, row.key, row.start, row.end): row
         for row in root.rows.values()
-        if not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
+        if row.query in QUERIES and not row.withdrawn and (row.query == COUNTED or row.end <= goal_us)
     }
     outcome.readings, outcome.rows = len(before), len(got)
     counts = Counts(queries.values(), readings)
@@ -103,6 +123,47 @@ def compare(
             outcome.excused += 1
         else:
             outcome.wrong.append(f"no row: {place}")
+
+
+def compare_devices(outcome: Outcome, tree: WeatherTree, faults: Weather, goal_us: int) -> None:
+    """Complete rows of the devices hold what their brokers have taken; others have a reason."""
+    truth, found = DeviceRows(tree.devices.values()), set[tuple[str, int]]()
+    for row in faults.root.rows.values():
+        if row.query != DEVICE_QUERY or row.withdrawn or row.end > goal_us:
+            continue
+        place = (row.query, row.key, row.start, row.end)
+        found.add((row.key, row.start))
+        outcome.devices += 1
+        outcome.devices_incomplete += not row.complete
+        why = truth.wrong(row.key, row.start, row.end, row.values) if row.complete else ""
+        if why and not truth.silent(row.key, row.start, row.end):
+            outcome.wrong.append(f"complete, but {place}: {why}")
+        missing = {leaf for leaf, _ in row.coverage.missing}
+        unexplained = [each for each in missing if not _explained(tree, truth, each, row.start, row.end)]
+        if unexplained and not excused(place, faults.lost_us, unexplained):
+            outcome.wrong.append(f"incomplete without a reason: {place}: {row.coverage.missing}")
+    for key, start_us in truth.windows(2 * SECOND, goal_us) - found:
+        place, gateway = (DEVICE_QUERY, key, start_us, start_us + 2 * SECOND), key.removeprefix("machine=")
+        explained = truth.silent(*place[1:]) or _explained(tree, truth, gateway, *place[2:])
+        if not explained and not excused(place, faults.lost_us, [gateway]):
+            outcome.wrong.append(f"no row: {place}")
+
+
+def _explained(tree: WeatherTree, truth: DeviceRows, gateway: str, start_us: int, end_us: int) -> bool:
+    return truth.excused(gateway, start_us, end_us, tree.watched[gateway], tree.locals[gateway])
+
+
+def compare_defined(outcome: Outcome, tree: WeatherTree, faults: Weather, goal_us: int) -> None:
+    """Complete rows of queries that are altered, and of a sensor that comes and goes, are of their revision."""
+    until_us = max(goal_us, time.time_ns() // 1000)
+    truth = DefinedRows(faults.definitions, {source: tree.readings(until_us, source) for source in ("few", "more")})
+    for row in faults.root.rows.values():
+        if row.query in EXTRA and not row.withdrawn and row.end <= goal_us:
+            outcome.defined += 1
+            place = (row.query, row.key, row.start, row.end)
+            why = truth.wrong(place, row.definition_revision, row.values, row.coverage.expected) if row.complete else ""
+            if why:
+                outcome.wrong.append(f"complete, but {place}, revision {row.definition_revision}: {why}")
 
 
 class Counts:
@@ -136,9 +197,5 @@ class Counts:
 def _differs(values: Mapping[str, float | None], expected: dict[str, float | None] | None) -> str:
     if expected is None:
         return f"no window of the readings: {dict(values)}"
-    same = all(
-        (value is None) == (found is None) and math.isclose(value or 0.0, found or 0.0, rel_tol=1e-9, abs_tol=1e-9)
-        for name, value in expected.items()
-        for found in (values.get(name),)
-    )
+    same = all(close(value, values.get(name)) for name, value in expected.items())
     return "" if same else f"{dict(values)}, not {expected}"

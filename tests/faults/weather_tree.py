@@ -6,16 +6,26 @@ import json
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pytest
 
-from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions.definitions import parse_definition, parse_sensor
-from edge_agent.demo.processes import ChildProcess
+from edge_agent.demo.processes import ChildProcess, free_ports
 from edge_agent.ports.sensors.simulated import Simulation
 from tests.faults.tree import SECOND, DefaultBroker, Plan, Tree
+from tests.faults.weather_devices import (
+    DEVICE_QUERY,
+    DEVICE_TABLE,
+    STORED,
+    Device,
+    Watched,
+    WatchedBroker,
+    WatchedProcess,
+    local_settings,
+)
 from tests.oracle import central_computer
 from tests.support.ports.small_disk import SmallDisk, small_disk
 from tests.support.processes.proxy import Proxy
@@ -28,6 +38,10 @@ PLAN: Final = Plan(regions=2, gateways=2, rhythm="500ms", tall=True)
 SENSOR: Final = {
     "driver": "simulated", "wave": "walk", "rate": 10, "series": 2, "resolution": 0.01, "noise": 0.5, "gaps": 0.02,
     "disorder": "200ms", "outage_every": "20s", "outage_for": "4s", "timeout": "60s",
+}  # fmt: skip
+MORE: Final = {
+    "driver": "simulated", "wave": "walk", "rate": 5, "resolution": 0.01, "noise": 0.5, "gaps": 0.02,
+    "disorder": "100ms", "timeout": "60s",
 }  # fmt: skip
 SMALL: Final = ("gw-1-2", "region-2")  # their spools are on a file system of their own, where one can be mounted
 SMALL_BYTES: Final = 48_000_000
@@ -48,9 +62,11 @@ QUERIES: Final[dict[str, dict[str, object]]] = {
     "visits": {**KEYED, "window": {"type": "session", "gap": "2s"}, "aggregates": ["count", "sum"]},
     COUNTED: {**KEYED, "window": {"type": "count_tumbling", "length": 50}, "aggregates": ["count", "sum"]},
 }  # fmt: skip
+MORE_QUERY: Final = "more-2s"  # of a sensor that is published, altered and removed, too
 EXTRA: Final[dict[str, dict[str, object]]] = {
     "extra-1": {**KEYED, "window": {"type": "tumbling", "length": "2s"}, "aggregates": ["count", "max"]},
     "extra-2": {**KEYED, "by": [], "window": {"type": "tumbling", "length": "3s"}, "aggregates": ["count", "sum"]},
+    MORE_QUERY: {**KEYED, "source": "more", "window": {"type": "tumbling", "length": "2s"}, "aggregates": ["count"]},
 }
 
 
@@ -61,18 +77,24 @@ def query_of(name: str, table: dict[str, object]) -> Query:
 
 
 class WeatherTree(Tree):
-    """Children reach the broker of their parent by a proxy; a gateway may have the other region as its parent."""
+    """Children reach the broker of their parent by a proxy; a gateway may have the other region as its parent.
+
+    A gateway has a local broker, with a device that publishes there.
+    """
+
+    child: ClassVar[type[ChildProcess]] = WatchedProcess
 
     def __init__(self, folder: Path, plan: Plan = PLAN, *, lead_s: float = LEAD_S) -> None:
         self.ways: dict[str, Proxy] = {}
         self.disks: dict[str, SmallDisk] = {}
         self._mounts = ExitStack()
         self.clocks: dict[str, WrongClock] = {}  # of gateways, if libfaketime is there
+        self.locals: dict[str, WatchedBroker] = {}
+        self.devices: dict[str, Device] = {}
+        self.more_sensors: dict[str, Sensor] = {}
         super().__init__(folder, plan, lead_s=lead_s)
         for broker in self.brokers[1::2]:  # these keep sessions and retained messages, as of some seconds before a kill
-            store = f"persistence true\npersistence_location {broker.folder}/\nautosave_interval 2\n"
-            with (broker.folder / "mosquitto.conf").open("a") as config:
-                config.write(store)
+            _stores(broker)
 
     def _process(self, verb: str, name: str, settings: str, env: dict[str, str] | None = None) -> ChildProcess:
         if verb == "run" and LIBRARY is not None:
@@ -90,10 +112,14 @@ class WeatherTree(Tree):
         for name in SMALL:
             with suppress(pytest.skip.Exception):
                 self.disks[name] = self._mounts.enter_context(small_disk(self.folder / name / "disk", SMALL_BYTES))
+        for broker in self.locals.values():
+            broker.start()
         super().start()
 
     def stop(self) -> None:
         super().stop()
+        for broker in self.locals.values():
+            broker.kill()
         self._mounts.close()
 
     def _uplink(self, broker: DefaultBroker) -> str:
@@ -114,13 +140,36 @@ class WeatherTree(Tree):
             "labels": {"machine": name},
         }
         self.sensors[name, "few"] = parse_sensor("few", json.dumps(table))
+        local, device = self._local(name)
+        more = self.more(name)
+        self.more_sensors[name] = parse_sensor("more", json.dumps(more))
         ways = "".join(f'{region} = "{self._uplink(low)}"\n' for region, low in self.lows.items() if region != parent)
         return (
             f'[node]\nid = "{name}"\n[uplink]\nparent = "{parent}"\nbroker = "{self._uplink(self.lows[parent])}"\n'
-            f'keepalive = "5s"\n{heartbeat}[uplink.brokers]\n{ways}[spool]\npath = "spool.db"\n{commit}'
-            f"[sensor.few]\n{_toml(table)}"
+            f'keepalive = "5s"\n{heartbeat}[uplink.brokers]\n{ways}{local}[spool]\npath = "spool.db"\n{commit}'
+            f"[sensor.few]\n{_toml(table)}[sensor.device]\n{_toml(device)}[query.{DEVICE_QUERY}]\n{_toml(DEVICE_TABLE)}"
             + "".join(f"[query.{each}]\n{_toml(query)}" for each, query in QUERIES.items())
         )
+
+    def _local(self, gateway: str) -> tuple[str, dict[str, object]]:
+        if gateway not in self.locals:
+            name = f"local-{gateway}"
+            broker = self.locals[gateway] = WatchedBroker(name, self.folder / name, *free_ports(1))
+            self.devices[gateway] = Device(gateway, broker, self.begin_us)
+            if gateway in STORED:
+                _stores(broker)
+        return local_settings(gateway, self.locals[gateway])
+
+    def more(self, gateway: str) -> dict[str, object]:
+        """The table of its sensor that is published by MQTT."""
+        begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.begin_us // SECOND))
+        seed = 1_000 + int(gateway.replace("gw-", "").replace("-", ""))
+        return {**MORE, "seed": seed, "begin": begin, "labels": {"machine": gateway}}
+
+    @property
+    def watched(self) -> dict[str, Watched]:
+        """The gateways."""
+        return {name: child for name, child in self.gateways.items() if isinstance(child, Watched)}
 
     def move(self, gateway: str) -> str:
         """Write the settings of a gateway, which is not running, with another parent. Returns this parent."""
@@ -131,10 +180,11 @@ class WeatherTree(Tree):
         (self.folder / gateway / "headwater.toml").write_text(settings)
         return parent
 
-    def readings(self, until_us: int) -> list[central_computer.Reading]:
-        """Every reading with an event time before until_us, from the formulas."""
+    def readings(self, until_us: int, source: str = "few") -> list[central_computer.Reading]:
+        """Every reading of `few` or `more` with an event time before until_us, from the formulas."""
         out: list[central_computer.Reading] = []
-        for (gateway, _), sensor in self.sensors.items():
+        few = {gateway: sensor for (gateway, _), sensor in self.sensors.items()}
+        for gateway, sensor in (few if source == "few" else self.more_sensors).items():
             made = Simulation(sensor, self.begin_us).between(self.begin_us, until_us)
             made = made.take(np.lexsort((made.index, made.arrival_us)))  # what has one time is in order of arrival
             columns = zip(made.time_us.tolist(), made.value.tolist(), made.series.tolist(), strict=True)
@@ -143,6 +193,13 @@ class WeatherTree(Tree):
                 exact = central_computer.exact(round(value * 100), SCALE)
                 out.append(central_computer.Reading(time_us, exact, gateway, order, labels))
         return out
+
+
+def _stores(broker: DefaultBroker) -> None:
+    """Have it keep sessions and retained messages in a file."""
+    store = f"persistence true\npersistence_location {broker.folder}/\nautosave_interval 2\n"
+    with (broker.folder / "mosquitto.conf").open("a") as config:
+        config.write(store)
 
 
 def _toml(table: dict[str, object]) -> str:

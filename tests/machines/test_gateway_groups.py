@@ -110,18 +110,19 @@ def test_a_start_while_the_clock_is_unknown_is_dated_once_it_is_known_also_by_th
     asked = replace(query("q", Tumbling(20)), lateness_us=7)
     records = UndatedRecords()
     assert records.listening(asked.group, Source(SENSOR, 1_200), UNKNOWN, "a") == ()
-    assert records.stopped((asked.group,), 2_000, 1_300, UNKNOWN, "a") == ()
+    assert records.stopped((asked.group,), Source(SENSOR, 0), 2_000, 1_300, UNKNOWN, node="a") == ()
     rows = {name: snapshot.loads(snapshot.dumps(plain)) for name, plain in records.changes().items()}
     assert records.changes() == {}
-    began, stopped = records.gaps(1_500, "a")
+    known = replace(KNOWN, offset_us=1_500)
+    began, stopped = records.gaps(known, "a")
     assert began == Gap((asked.group,), 1_700 - 1 - 7, 1_700, -1, ("a",), BEGAN)
-    assert (stopped.start_us, stopped.end_us) == (1_800, 2_001)
-    assert records.gaps(1_500, "a") == []
+    assert (stopped.start_us, stopped.end_us) == (1_800 - 3 - 7, 2_001)
+    assert records.gaps(known, "a") == []
     assert list(records.changes().values()) == [None]
     again = UndatedRecords()
     again.restore(rows, boot, 777)
     assert again.changes()
-    assert [gap.end_us for gap in again.gaps(1_500, "a")] == [at_us]
+    assert [gap.end_us for gap in again.gaps(known, "a")] == [at_us]
 
 
 def test_a_start_by_a_known_clock_lacks_what_was_on_its_way() -> None:

@@ -48,6 +48,7 @@ from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.losses import loss_records
 from edge_agent.machines.downlink.losses.earlier_lives import EarlierLives
 from edge_agent.machines.downlink.losses.let_go import LET_GO, LetGo
+from edge_agent.machines.downlink.losses.lost_moves import left_unreported
 from edge_agent.machines.downlink.losses.lost_pasts import LostPasts
 from edge_agent.machines.downlink.losses.slow_clocks import found_behind
 from edge_agent.machines.downlink.losses.unlisted import Unseen
@@ -253,8 +254,7 @@ class ChildFrames:
                 for gap in frame.gaps
                 for narrowed in loss_records.narrowed(self.children.memberships, effect.node, gap)
             )
-            frame = replace(frame, gaps=gaps)
-            effect = effect._replace(frame=frame)
+            effect = effect._replace(frame=replace(frame, gaps=gaps))
         if frame.birth is not None:
             self._born(effect.node, anew=anew)
         memberships, unlisted = self.children.memberships, self.children.unlisted
@@ -262,7 +262,7 @@ class ChildFrames:
         unlisted.damaged(effect, came, frame.gaps)
         losses += tuple(found_behind(effect.node, parts, self.children, received_us - self.ahead_us))
         elsewhere = self.children.change(effect.node, changes)
-        losses += tuple(self._left_unseen(unlisted.left_by(effect, changes, memberships)))
+        losses += tuple(self._left_unseen(left_unreported(effect, changes, self.children, until_us)))
         for child, own in ((effect.node, changes), *elsewhere):
             losses += tuple(loss_records.left_retired(self.children, child, own, until_us))
         for group, part in parts:

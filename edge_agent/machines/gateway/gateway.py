@@ -155,7 +155,7 @@ class Gateway(Node):
             else:
                 source.take(Read(name, batch), source.heard_us)
         self._never_known(event.offset_us)
-        self._gaps += self.undated.gaps(event.offset_us, self.settings.node)
+        self._gaps += self.undated.gaps(event, self.settings.node)
         for name, from_us, upto_us, many in self.held.lost(event.boot, event.offset_us):
             self._gaps.append(
                 Gap(self._of_source(name), from_us, upto_us, many, (self.settings.node,), "clock unknown")
@@ -322,11 +322,11 @@ class Gateway(Node):
         now to that commit.
         """
         out: list[Gap] = []
-        committed_us = COMMITTED.read(self._restored)
+        stop = (COMMITTED.read(self._restored), now_us, self.clock)
         for name, source in self.sources.items():
             groups = tuple(g for g in self.groups if g.source == name)
             if groups and not source.sensor.rereadable:
-                out += self.undated.stopped(groups, committed_us, now_us, self.clock, self.settings.node)
+                out += self.undated.stopped(groups, source, *stop, node=self.settings.node)
         self.undated.halts = []  # those of this start
         return tuple(out)
 
@@ -437,7 +437,7 @@ class Gateway(Node):
             **FRONTIERS.write(dict(self._frontiers())),
         }
         if self.clock.known:  # else the next start declares everything since the last commit with a known clock
-            rows |= COMMITTED.write(now_us)
+            rows |= COMMITTED.write(now_us - self.clock.error_us)  # no later than it was
         if self._ended_book:
             rows |= ENDED_BOOK.write(dict(self._ended_book))
         rows |= dict.fromkeys(row for row in self._restored if row.startswith(OF_GROUPS)) | self._gone

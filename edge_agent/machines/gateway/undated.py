@@ -26,7 +26,8 @@ class UndatedRecords:
     def __init__(self) -> None:
         self._boot = ""
         self._began: list[tuple[Group, int]] = []  # (group, time since boot)
-        self._stopped: list[tuple[tuple[Group, ...], int, int]] = []  # (groups, time of last commit, time since boot)
+        # (groups, time of last commit, time since boot, how old a reading may be that was under way at the commit)
+        self._stopped: list[tuple[tuple[Group, ...], int, int, int]] = []
         # groups -> (from, upto), since boot: losses at the local broker. Those until the next commit are one.
         self._unheard: dict[tuple[Group, ...], tuple[int, int]] = {}
         self._starts: list[int] = []  # of later processes in this boot, since boot
@@ -47,7 +48,7 @@ class UndatedRecords:
             self._began.append((group, since_us - clock.offset_us))
             return ()
         start_us = since_us - _in_transit_us(group, source) if from_us == FAR_US else min(from_us, since_us - 1)
-        return (Gap((group,), start_us, since_us, -1, (node,), BEGAN),)
+        return (Gap((group,), start_us - clock.error_us, since_us + clock.error_us, -1, (node,), BEGAN),)
 
     def removed(
         self, groups: Iterable[Group], source: Source, now_us: int, clock: ClockChanged, node: str
@@ -59,23 +60,32 @@ class UndatedRecords:
         if source.sensor.own_clock or not clock.known:
             return ()
         of_time = [group for group in groups if isinstance(group.cut, TimeCut | SessionCut)]
-        return tuple(_stopped((each,), now_us - _in_transit_us(each, source), now_us, node) for each in of_time)
+        return tuple(_lost((each,), (now_us, now_us), clock, node, _in_transit_us(each, source)) for each in of_time)
 
     def stopped(
-        self, groups: tuple[Group, ...], committed_us: int | None, now_us: int, clock: ClockChanged, node: str
+        self,
+        groups: tuple[Group, ...],
+        source: Source,
+        committed_us: int | None,
+        now_us: int,
+        clock: ClockChanged,
+        *,
+        node: str,
     ) -> tuple[Gap, ...]:
-        """The record for groups of which readings since the last commit are lost; () while the clock is unknown.
+        """The records for groups of which readings since the last commit are lost; () while the clock is unknown.
 
-        committed_us: None: no commit had a known time. Then there is a record for each of `halts`.
+        What was under way at that commit is lost, too. committed_us: None: no commit had a known time. Then there is a
+        record for each of `halts`.
         """
         if committed_us is None:
             halted = [(groups, *span) for span in self.halts]
             self._halted += [] if clock.known else halted
-            return _dated(halted if clock.known else (), clock.offset_us, node)
+            return _dated(halted if clock.known else (), clock, node)
+        some = _by_transit(groups, source)
         if not clock.known:
-            self._stopped.append((groups, committed_us, now_us - clock.offset_us))
+            self._stopped += [(each, committed_us, now_us - clock.offset_us, old_us) for old_us, each in some]
             return ()
-        return (_stopped(groups, committed_us, now_us, node),)
+        return tuple(_lost(each, (committed_us, now_us), clock, node, old_us) for old_us, each in some)
 
     def unheard(
         self, heard: Iterable[tuple[tuple[Group, ...], Source]], event: Unheard, now_us: int, clock: ClockChanged
@@ -85,28 +95,30 @@ class UndatedRecords:
             since_us = now_us - event.for_us if event.since_us is None else event.since_us
             if not groups or max(since_us, source.began_us) == now_us:
                 continue  # nobody uses it, or it is heard from its beginning on
-            if event.since_us is not None and not clock.known:
-                self._stopped.append((groups, since_us, now_us - clock.offset_us))
-                continue
-            low_us, high_us = sorted((max(since_us, source.began_us) - clock.offset_us, now_us - clock.offset_us))
-            before_us, upto_us = self._unheard.get(groups, (low_us, high_us))
-            self._unheard[groups] = min(before_us, low_us), max(upto_us, high_us)
+            for old_us, each in _by_transit(groups, source):
+                if event.since_us is not None and not clock.known:
+                    self._stopped.append((each, since_us, now_us - clock.offset_us, old_us))
+                    continue
+                low_us, high_us = sorted((max(since_us, source.began_us), now_us))
+                low_us -= min(old_us, max(0, low_us - source.began_us)) + clock.offset_us
+                before_us, upto_us = self._unheard.get(each, (low_us, high_us - clock.offset_us))
+                self._unheard[each] = min(before_us, low_us), max(upto_us, high_us - clock.offset_us)
 
     def take_unheard(self, clock: ClockChanged, node: str) -> tuple[Gap, ...]:
         """Remove and return the records of readings that may be lost at the local broker; () without a known clock."""
         if not clock.known:
             return ()
         spans, self._unheard = self._unheard, {}
-        return _dated(((groups, *span) for groups, span in spans.items()), clock.offset_us, node)
+        return _dated(((groups, *span) for groups, span in spans.items()), clock, node)
 
-    def gaps(self, offset_us: int, node: str) -> list[Gap]:
-        """Remove and return all waiting records with their times. offset_us: node time minus time since boot."""
-        out = [*_dated(self._halted, offset_us, node)]
+    def gaps(self, clock: ClockChanged, node: str) -> list[Gap]:
+        """Remove and return all waiting records with their times, by a clock that is known now."""
+        out = [*_dated(self._halted, clock, node)]
         for group, since_us in self._began:
-            at_us = offset_us + since_us
-            out.append(Gap((group,), at_us - 1 - group.lateness_us, at_us, -1, (node,), BEGAN))
-        for groups, committed_us, since_us in self._stopped:
-            out.append(_stopped(groups, committed_us, offset_us + since_us, node))
+            low_us, high_us = (clock.offset_us + since_us + sign * clock.error_us for sign in (-1, 1))
+            out.append(Gap((group,), low_us - 1 - group.lateness_us, high_us, -1, (node,), BEGAN))
+        for groups, committed_us, since_us, old_us in self._stopped:
+            out.append(_lost(groups, (committed_us, clock.offset_us + since_us), clock, node, old_us))
         self._changed = self._changed or bool(self._began)
         self._began, self._stopped, self._starts, self._halted = [], [], [], []
         return out
@@ -148,9 +160,10 @@ def _halts(times: Sequence[int], waiting: Collection[int]) -> Iterator[tuple[int
         yield max((us for us in waiting if us < start_us), default=before_us), start_us
 
 
-def _dated(spans: Iterable[tuple[tuple[Group, ...], int, int]], offset_us: int, node: str) -> tuple[Gap, ...]:
+def _dated(spans: Iterable[tuple[tuple[Group, ...], int, int]], clock: ClockChanged, node: str) -> tuple[Gap, ...]:
     """The records of stops. spans: (groups, from, upto), since boot."""
-    return tuple(_stopped(groups, offset_us + from_us, offset_us + upto_us, node) for groups, from_us, upto_us in spans)
+    at_us = clock.offset_us
+    return tuple(_lost(groups, (at_us + from_us, at_us + upto_us), clock, node) for groups, from_us, upto_us in spans)
 
 
 def _in_transit_us(group: Group, source: Source) -> int:
@@ -158,6 +171,16 @@ def _in_transit_us(group: Group, source: Source) -> int:
     return 1 + source.sensor.delay_us + group.lateness_us
 
 
-def _stopped(groups: tuple[Group, ...], committed_us: int, now_us: int, node: str) -> Gap:
-    start_us, end_us = sorted((committed_us, now_us))
-    return Gap(groups, start_us, end_us + 1, -1, (node,), "stopped")
+def _by_transit(groups: Iterable[Group], source: Source) -> list[tuple[int, tuple[Group, ...]]]:
+    """(how old a reading may be that is under way, the groups of which it is so)."""
+    found: dict[int, tuple[Group, ...]] = {}
+    for group in groups:
+        old_us = _in_transit_us(group, source) - 1
+        found[old_us] = (*found.get(old_us, ()), group)
+    return [*found.items()]
+
+
+def _lost(groups: tuple[Group, ...], span: tuple[int, int], clock: ClockChanged, node: str, old_us: int = 0) -> Gap:
+    """The record of readings that came between two times. old_us: their age when they came, at most."""
+    start_us, end_us = sorted(span)
+    return Gap(groups, start_us - old_us - clock.error_us, end_us + clock.error_us + 1, -1, (node,), "stopped")

@@ -191,7 +191,7 @@ def retired(memberships: Memberships, node: str, now_us: int) -> Iterator[Unseen
                     continue
                 low_us = min(own.times_of(name)) if here else NEVER_US
                 until_us = max(latest_us(own, now_us), latest_us(member, now_us))
-                yield Unseen(membership, node, entry, _of_leaf(group, name, low_us, until_us, LET_GO))
+                yield Unseen(membership, node, entry, of_leaf(group, name, low_us, until_us, LET_GO))
 
 
 def left_retired(children: Children, node: str, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
@@ -203,7 +203,7 @@ def left_retired(children: Children, node: str, changes: MemberChanges, now_us: 
     for group, leaf, former in children.retired_leaves.listed(node, changes, children.memberships):
         children.memberships[group].leave_retired(former.child, former.entry, leaf)
         until_us = latest_us(children.memberships[group].members[node], now_us)
-        yield _of_leaf(group, leaf.node, former.low_us, until_us, LET_GO)
+        yield of_leaf(group, leaf.node, former.low_us, until_us, LET_GO)
 
 
 def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> Iterator[Gap]:
@@ -216,10 +216,10 @@ def strayed(memberships: Memberships, changes: MemberChanges, now_us: int) -> It
         found = list(moves.end_strayed([leaf.node for leaf in change.leaves], members))
         until_us = max(latest_us(member, now_us) for member in members.values()) if found else now_us
         for name, low_us in found:
-            yield _of_leaf(group, name, low_us, until_us, PAST_LOST)
+            yield of_leaf(group, name, low_us, until_us, PAST_LOST)
 
 
-def _of_leaf(group: Group, leaf: str, low_us: int, now_us: int, reason: str) -> Gap:
+def of_leaf(group: Group, leaf: str, low_us: int, now_us: int, reason: str) -> Gap:
     """The gap record for what was lost of a leaf below a child until now. low_us: how far its rows had come."""
     start_us, upto_us = max(low_us - LATE_US, 0), now_us + AHEAD_US if low_us > now_us else now_us  # see `latest_us`
     return Gap((group,), start_us, max(upto_us, start_us) + 1, -1, (leaf,), reason)
