@@ -6,6 +6,8 @@ later files heal it. Without Spark: rows are decoded by the product and kept in 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -14,6 +16,7 @@ import cbor2
 import pytest
 
 from cloud_job.spark import batch_guard
+from edge_agent.errors import PortError
 from edge_agent.wire import landing
 from tests.support.cloud import damaged_files
 from tests.support.cloud.child_frames import JOURNAL
@@ -161,3 +164,59 @@ def test_the_births_of_both_children_are_in_one_file(written: list[File]) -> Non
     """What the tests above rely on."""
     assert len(written[AGAIN_S][1]) > 2 * len(written[AGAIN_S + 1][1])
     assert len(written) > LAST_S
+
+
+def unreadable(patch: pytest.MonkeyPatch, code: int, *names: str) -> None:
+    """Reading these files fails."""
+    before = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path.name in names:
+            raise OSError(code, os.strerror(code), str(path))
+        return before(path)
+
+    patch.setattr(Path, "read_bytes", read)
+
+
+def test_a_file_on_a_bad_sector_is_set_aside_and_declared(
+    written: list[File], befores: dict[int, DamagedRoot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root ended with it at each start, and no later file was read."""
+    name, content = written[4]
+    root = befores[1].twin(tmp_path)
+    for each, bytes_ in written[1:8]:
+        (tmp_path / each).write_bytes(bytes_)
+    unreadable(monkeypatch, errno.EIO, name)
+    root.turn()
+    assert root.quarantined() == [f"cannot read landing file {tmp_path / name}: Input/output error"]
+    assert [example for _, example in root.left_out] == [name]
+    monkeypatch.undo()
+    assert (tmp_path / "aside" / name).read_bytes() == content
+    root.read(written[8:], at_once=4)
+    assert not (tmp_path / name).exists()
+    assert root.wrong() == []
+    assert 4 in root.lacking()
+    assert not [second for second in root.lacking() if second >= HEALED_S]
+    assert root.gaps()
+
+
+@pytest.mark.parametrize("how", [(errno.EIO, 99), (errno.EACCES, 1)])
+def test_a_disk_that_gives_no_file_or_a_user_who_may_not_read_is_no_fault_of_a_file(
+    written: list[File],
+    befores: dict[int, DamagedRoot],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: tuple[int, int],
+) -> None:
+    """It ends with one line, and nothing is lost once the files can be read."""
+    code, bad = how
+    root = befores[4].twin(tmp_path)
+    for each, bytes_ in written[4:8]:
+        (tmp_path / each).write_bytes(bytes_)
+    unreadable(monkeypatch, code, *[name for name, _ in written[4 : 4 + bad]])
+    for _ in range(3):
+        with pytest.raises(PortError, match=f"cannot read landing file .*: {os.strerror(code)}"):
+            root.turn()
+    monkeypatch.undo()
+    root.read(written[8:], at_once=4)
+    assert (root.wrong(), root.lacking(), root.quarantined()) == ([], [], [])
