@@ -10,6 +10,7 @@ silently ignores the others, so each run reads the accepted decision, and stops 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -72,8 +73,7 @@ def _locked(path: Path, does: str) -> TextIO:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
+            _write_number(lock)
         except OSError:
             with suppress(OSError):  # closing writes again what could not be written
                 lock.close()
@@ -83,6 +83,15 @@ def _locked(path: Path, does: str) -> TextIO:
     except OSError as err:
         raise PortError(f"cannot lock {path}: {err.strerror}; a root needs a file system with file locks") from err
     return lock
+
+
+def _write_number(lock: TextIO) -> None:
+    """On a full disk only the message for another root lacks the number: the lock holds. Raises: OSError."""
+    try:
+        os.write(lock.fileno(), f"{os.getpid()}\n".encode())
+    except OSError as err:
+        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _holder(path: Path) -> str:

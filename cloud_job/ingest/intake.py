@@ -168,11 +168,7 @@ class Intake:
 
     def _tick(self, received_us: int, payload: bytes) -> None:
         """Handle the lander's own record: its journal, and whether it has a broker connection (protocol 3.7, 4.4)."""
-        try:
-            tick = landing.tick(payload)
-        except WireError as err:
-            self._bad(Received("", received_us, payload), "envelope", f"the lander's own record: {err}")
-            return
+        tick = landing.tick(payload)
         self._stated = tick.received
         self.decider.published(map(Publication.of_plain, tick.published))
         self.decider.change_journal(tick.journal)

@@ -25,6 +25,7 @@ log = logging.getLogger("headwater.root")
 MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch; the driver needs about three times as much memory for it
 PER_HORIZON: Final = 4  # batches, at least: a batch judges all its readings by the frontier at its end (protocol 4.2)
 LEAST_SPAN_US: Final = 15_000_000  # of such a part: a batch may take seconds, and the root must keep pace
+DAMAGED: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)  # a bad sector, or a checksum of the file system
 POLL_S: Final = 0.5  # longest interval between two listings of a folder without new files
 
 
@@ -86,14 +87,20 @@ class LandingLoop:
         """Make one batch of as many of these files, in order, as fit in `max_bytes` and in a part of the correction
         horizon by the lander's time, and at least one. Else readings that were late when they came would be too late.
 
-        names: None for all new files. Returns the number of files read.
+        names: None for all new files. Returns the number of files read. Raises: PortError.
         """
         files: list[tuple[str, bytes]] = []
         left, begin_us, most = self.max_bytes, None, self._most_files()
-        for name in self._names() if names is None else names:
+        names = self._names() if names is None else names
+        for name in names:
             if (files and left <= 0) or len(files) == most:
                 break
-            content = self._content(name)
+            try:
+                content = self._content(name)
+            except _DamagedError as err:
+                if not files:
+                    return self._without(name, names, err)
+                break
             if (now_us := tick_us(content)) is not None:
                 begin_us = now_us if begin_us is None else begin_us
                 if now_us - begin_us > self._span_us:
@@ -123,10 +130,29 @@ class LandingLoop:
         return sorted(name for name in found.keys() - others if not self.job.took(name))
 
     def _content(self, name: str) -> bytes:
+        """Read a file. Raises: PortError; `_DamagedError` if its part of the disk is damaged."""
         try:
             return (self.folder / name).read_bytes()
         except OSError as err:
-            raise PortError(f"cannot read landing file {self.folder / name}: {err.strerror}") from err
+            kind = _DamagedError if err.errno in DAMAGED else PortError
+            raise kind(f"cannot read landing file {self.folder / name}: {err.strerror}") from err
+
+    def _without(self, name: str, names: Sequence[str], error: _DamagedError) -> int:
+        """Go on without a file that its disk does not give. Returns 1: it counts as read.
+
+        Raises: `error`, unless the newest other file can be read: else the disk may be at fault as a whole, and not
+        the file.
+        """
+        others = [other for other in names if other != name]
+        if not others or not isinstance(self.job, BatchGuard):
+            raise error
+        self._content(others[-1])
+        self.job.without(name, str(error))
+        return 1
+
+
+class _DamagedError(PortError):
+    """A file is damaged on its disk."""
 
 
 def _is_text(name: str) -> bool:

@@ -11,7 +11,7 @@ If a batch raises, the run of the job ends and another run begins from the last 
   starts it again.
 - After a start that was killed, files are processed one by one, and after some good ones in batches that grow: what
   waits after a long outage would take hours else. If five starts in a row were killed during one file, or ended because
-  the JVM did, that file is moved to the folder `aside`.
+  the JVM did, that file is moved to the folder `aside`. So is a file that its disk does not give.
 """
 
 from __future__ import annotations
@@ -92,6 +92,20 @@ class BatchGuard:
 
     def close(self) -> None:
         self.job.close()
+
+    def without(self, name: str, why: str) -> None:
+        """Take a file as read that its disk does not give, and move it to `aside`. Its content is declared lost once
+        the lander states that it was received. Raises: PortError.
+        """
+        file = Path(self.settings.landing) / name
+        left_out: dict[landing.Record | str, LeftOut] = {name: LeftOut(why)}
+        self.job.process([(name, b"")], left_out)
+        try:
+            (file.parent / ASIDE).mkdir(mode=0o700, exist_ok=True)
+            file.rename(file.parent / ASIDE / name)
+        except OSError as err:
+            log.warning("landing.not_moved", extra={"file": str(file), "why": err.strerror})
+        self._report(left_out)
 
     def process(self, files: Iterable[File]) -> None:
         """Process one batch like `Job.process`. Raises: errors outside the data, and errors that every file causes."""

@@ -14,6 +14,8 @@ Rules (docs/protocol.md):
 - A frame with a received number lands once more if it may be of a second device, because a flush with another origin
   may have taken the number (1.4).
 - Epochs of which a child has no frame any more are forgotten, as its births say (3.4).
+- While a file cannot be written, two more files' worth may wait. What is beyond that is turned away, and its sender
+  sends it again (2.2).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
 MOST_KNOWN: Final = 20_000  # most epochs of one child whose received frames are remembered
 STATEMENTS: Final = 2  # each epoch heard is in so many statements, because the file with one of them may be lost
+MOST_WAITING: Final = 2  # files' worth that may wait while one cannot be written; of QoS 0 no broker keeps anything
 A_DAY: Final = 2_880  # number of statements in a day, one every 30 s
 
 
@@ -207,13 +210,18 @@ class Lander:
         for message in messages:
             if message.token is not None:
                 self._tokens.append(message.token)
+            if self._flying and self._is_full():
+                self.refused += 1
+                continue
             if message.epoch is None:
                 objects.append(message.of)
+                self._size_bytes += message.size_bytes
                 continue
             key = EpochKey(message.node, message.epoch)
             self._newest[message.node] = message.epoch
             self._ahead.heard(message.node, now_us)
-            self._unstated[key] = STATEMENTS
+            if key in self.received:
+                self._unstated[key] = STATEMENTS
             if message.seq is None:
                 self._beats[message.node] = message.epoch, message.of
                 if key not in self.received:  # the child asks for the lander's journal id (3.7)
@@ -232,6 +240,7 @@ class Lander:
             ):
                 self.refused += 1
                 continue
+            self._unstated[key] = STATEMENTS
             self._fresh.setdefault(key, {})[message.seq] = message.run
             self._flushes.landed(key, message.seq, message.flush)
             self._write(key, message)
@@ -240,6 +249,12 @@ class Lander:
                 self._forget(key.node, None if birth.held is None else {key.epoch, before, *birth.held})
             elif len(self._epochs.get(key.node, ())) > MOST_KNOWN:
                 self._forget(key.node, None)
+
+    def _is_full(self) -> bool:
+        """Whether as much waits as may wait while a file cannot be written."""
+        settings = self.settings
+        many = len(self._objects) + len(self._owed) >= MOST_WAITING * settings.flush_frames
+        return many or self._size_bytes >= MOST_WAITING * settings.flush_bytes
 
     def _write(self, key: EpochKey, message: LanderMessage) -> None:
         """Write a frame with the next file."""

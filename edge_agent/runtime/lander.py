@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -98,6 +99,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self._stuck: tuple[Land, int] | None = None  # a file that could not be written, and when to try again
         self._unsaved = False  # the numbers of definitions have changed since they were stored
         self._save_us = 0  # when to try again to store them
+        self._unkept: dict[str, object] = {}  # slots of received frames that the journal did not take, see `_keep`
+        self._keep_us = 0  # when to try again to store them
         self._logged_us = self._refused_shown = 0
         self._of_root: dict[str, object] = {}  # the root's report, as in the last status
 
@@ -118,6 +121,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                 self._unsaved = True
         if self._unsaved and not 0 < self._save_us - now_us <= RETRY_US:
             self._save(now_us)
+        if self._unkept and not 0 < self._keep_us - now_us <= RETRY_US:
+            self._keep({}, now_us)
         if now_us - self._logged_us >= LOG_EVERY_US:
             self._logged_us = now_us
             report = root_report.read(self.folder.folder)
@@ -137,7 +142,24 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             log.error("journal.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._save_us = now_us + RETRY_US
 
+    def _keep(self, received: Mapping[str, object | None], now_us: int) -> None:
+        """Store which frames landed. On a full disk this can wait: their file is written.
+
+        If the process ends before, they may land twice. A slot that was to be deleted is left: the next process forgets
+        its epoch again.
+        """
+        slots = {**self._unkept, **received}
+        try:
+            self.journal.keep(RECEIVED, slots)
+            self._unkept = {}
+        except PortError as err:
+            log.error("journal.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
+            self._unkept = {slot: value for slot, value in slots.items() if value is not None}
+            self._keep_us = now_us + RETRY_US
+
     def _finish(self, now_us: int) -> None:
+        if self._unkept:
+            self._keep({}, now_us)
         self.connection.publish(topics.status(self._node), self._status(online=False), retain=True)
 
     def close(self) -> None:
@@ -183,10 +205,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.bytes += sum(map(len, records))
         self.messages += len(land.objects)
         if land.received:
-            try:
-                self.journal.keep(RECEIVED, land.received)
-            except PortError as err:  # the file is written; at worst its messages land twice
-                log.error("journal.failed", extra={"why": str(err)})
+            self._keep(land.received, now_us)
         return [Landed()]
 
     # --- messages --------------------------------------------------------------------------------------------------

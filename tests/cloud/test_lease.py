@@ -24,6 +24,7 @@ from edge_agent.cli.main import main
 from edge_agent.cli.support import serving
 from edge_agent.errors import PortError
 from edge_agent.runtime.start_record import StartRecord
+from tests.support.ports.small_disk import small_disk
 
 
 @pytest.fixture
@@ -76,6 +77,19 @@ def test_a_landing_folder_on_a_volume_without_locks_or_appends_is_read_all_the_s
     (Path(landing) / LOCK).symlink_to("/dev/full")  # can be opened, and not be written
     Lease(catalog("main"), "first", landing).release()
     assert [record.message for record in caplog.records] == ["root.landing_not_locked"] * 2
+
+
+def test_a_landing_folder_on_a_full_disk_is_locked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """protocol 8.5: two roots read the same files."""
+    with small_disk(tmp_path / "disk", 64 * 1024) as disk:
+        (disk.folder / LOCK).touch()
+        disk.fill()
+        first = Lease(catalog("main"), "first", str(disk.folder))
+        with pytest.raises(PortError, match=r"another root \(process unknown\) reads the landing files in"):
+            Lease(catalog("other"), "other", str(disk.folder))
+        first.release()
+        Lease(catalog("other"), "other", str(disk.folder)).release()
+    assert caplog.records == []
 
 
 def test_a_landing_folder_that_is_none_or_no_folder_is_not_locked(tmp_path: Path) -> None:

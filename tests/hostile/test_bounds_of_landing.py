@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from unittest import mock
 
 import pytest
@@ -10,7 +11,36 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines import lander as rules
 from edge_agent.machines.downlink.epochs import landed_ranges
 from edge_agent.machines.downlink.epochs.landed_ranges import LAST_SEQ
+from edge_agent.machines.events import Tick
+from edge_agent.machines.lander import (
+    Land,
+    Landed,
+    Lander,
+    LanderEvent,
+    LanderMessage,
+    LanderSettings,
+    MessagesArrived,
+)
 from tests.support.machines.lander_runs import SECOND, Run
+
+OWN_ID = "one entry for each child: a child writes below its own id only (docs/operate.md)"
+KNOWN = "lander.MOST_KNOWN epochs of each child"
+WAITING = "lander.MOST_WAITING while no file is written, `refused`; emptied with every file"
+GROWS = {
+    "received": f"{KNOWN}; landed_ranges.MOST_RANGES of each child",
+    "_epochs": KNOWN,
+    "_looked_at": OWN_ID,
+    "_forgotten": f"{KNOWN}; emptied with every file",
+    "_objects": WAITING,
+    "_beats": OWN_ID,
+    "_fresh": WAITING,
+    "_owed": WAITING,
+    "_landing": WAITING,
+    "_tokens": "receive_maximum of the connection; emptied with every file",
+    "_acks": "of `_tokens`",
+    "_newest": OWN_ID,
+    "_unstated": "of `received` and `_fresh`",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +116,59 @@ def test_epochs_of_a_child_that_never_sends_a_birth_are_forgotten() -> None:
         assert len(run.received) <= 120
         assert len(run.lander._ahead._lines) <= 120
         assert EpochKey("gw", 999) in run.lander.received
+
+
+FLOODS: dict[str, tuple[int, Callable[[int], tuple[int | None, int | None]]]] = {  # size, (epoch, seq) of a message
+    "frames": (100, lambda number: (7, number)),
+    "large frames": (100_000, lambda number: (7, number)),
+    "heartbeats": (100, lambda number: (number, None)),
+    "no frames": (100, lambda number: (None, None)),
+}
+
+
+@pytest.mark.parametrize("what", FLOODS)
+def test_what_comes_while_a_file_cannot_be_written_is_bounded_and_comes_again(what: str) -> None:
+    """protocol 3.2: of QoS 0 a broker keeps nothing back; a lander on a full disk took it until its memory was full."""
+    size, of = FLOODS[what]
+    lander = Lander(1, LanderSettings(flush_frames=50, flush_bytes=1_000_000))
+    landed = list[object]()
+
+    def do(event: LanderEvent, now_us: int = 0) -> None:
+        landed.extend(number for act in lander.handle(event, now_us) if isinstance(act, Land) for number in act.objects)
+
+    def come(numbers: Iterable[int]) -> None:
+        for number in numbers:
+            do(MessagesArrived((LanderMessage("gw", *of(number), number, size),)))
+
+    do(Tick())
+    come(range(5_000))
+    assert landed == []
+    assert lander._size_bytes <= 2_000_000
+    assert len(lander._objects) + len(lander._owed) <= 100
+    assert len(lander._unstated) + sum(map(len, lander._fresh.values())) <= 101
+    assert lander.refused >= 4_900
+    do(Landed())
+    waited = len(landed)
+    if what.endswith("frames") and what != "no frames":
+        assert landed == [*range(waited)]
+        for now_us in range(1, 200):
+            do(Landed())
+            come(range(120))
+            do(Tick(), now_us * SECOND)
+        assert landed == [*range(120)]
+
+
+def test_every_container_of_a_lander_that_a_child_can_grow_is_listed_with_its_bound() -> None:
+    lander = Lander(1, LanderSettings())
+    grows = {name for name, value in vars(lander).items() if hasattr(value, "__len__")}
+    assert grows == GROWS.keys()
+
+
+def test_epochs_that_only_heartbeats_name_are_not_kept_for_the_next_statement() -> None:
+    """protocol 3.2: nothing of them has landed; a child may name any number of them in a minute."""
+    run = Run()
+    run.take(7, 0)
+    for epoch in range(100, 1_100):
+        run.do(MessagesArrived((LanderMessage("gw", epoch, None, None, 100),)))
+    run.take(7, 1)
+    assert run.lander._unstated.keys() == {EpochKey("gw", 7)}

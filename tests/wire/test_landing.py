@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ from edge_agent.errors import WireError
 from edge_agent.wire import landing, receipts
 
 Record = tuple[str, int, bytes]
+of_children = st.text(max_size=40).filter(lambda topic: topic != landing.TICK_TOPIC)
 records: st.SearchStrategy[list[Record]] = st.lists(
-    st.tuples(st.text(max_size=40), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=300)), max_size=6
+    st.tuples(of_children, st.integers(-(2**62), 2**62), st.binary(max_size=300)), max_size=6
 )
 
 
@@ -59,7 +61,7 @@ def test_a_whole_file_is_read_without_a_word(written: list[Record]) -> None:
     (tick, *got), why = read(whole(written))
     assert (got, why) == (written, "")
     assert landing.tick(tick[2]) == landing.LanderTick(
-        7, True, tuple(zlib.crc32(landing.encode(*record)) for record in written)
+        7, True, tuple(zlib.crc32(landing.encode(*record)) for record in written), sealed=True
     )
 
 
@@ -74,16 +76,89 @@ def test_a_file_that_lacks_records_says_how_many(written: list[Record], data: st
     assert why == f"landing file cut short: {len(written) - kept} of {len(written) + 1} records are missing"
 
 
-@given(records.filter(bool), st.data())
+def flipped(content: bytes, bit: int) -> bytes:
+    out = bytearray(content)
+    out[bit // 8] ^= 1 << bit % 8
+    return bytes(out)
+
+
+@given(records, st.data())
 def test_a_bit_that_flips_on_the_disk_costs_its_record_and_is_named(written: list[Record], data: st.DataObject) -> None:
-    content = bytearray(whole(written))
-    at = data.draw(st.integers(0, 8 * len(content) - 1))
-    content[at // 8] ^= 1 << at % 8
-    got, why = read(bytes(content))
-    first = len(content) - len(b"".join(landing.encode(*record) for record in written))
-    if at // 8 >= first:
-        assert why
-        assert {*got[1:]} <= {*written}
+    content = whole(written)
+    bit = data.draw(st.integers(0, 8 * len(content) - 1))
+    got, why = read(flipped(content, bit))
+    good, _ = read(content)
+    assert why
+    assert all(record in good for record in got)
+
+
+RECEIVED = (("gw-1", Receipt(3, 7, 5, ((7, 8),), earliest_us=-40)), ("gw-2", Receipt(4, 7, 1)))
+PUBLISHED = (("", "q", 3, '{"id":"q"}'),)
+WRITTEN: list[Record] = [("hw/1/up/gw-1/f/root", 5 + n, bytes([n]) * 9) for n in range(3)]
+
+
+def stated(written: list[Record] = WRITTEN) -> tuple[bytes, bytes]:
+    """A file with a statement and a published definition: its tick, its other records."""
+    pieces = [landing.encode(*record) for record in written]
+    return landing.encode_tick(5, 7, pieces, RECEIVED, PUBLISHED, connected=True), b"".join(pieces)
+
+
+def test_any_bit_of_the_landers_own_record_is_named_and_the_records_behind_it_count() -> None:
+    """protocol 3.2: births were refused for a journal with another bit. A checksum's costs its record."""
+    tick, others = stated()
+    costs = dict[int, int]()
+    for bit in range(8 * len(tick)):
+        got, why = read(flipped(tick, bit) + others)
+        assert why.startswith("landing file damaged"), bit
+        assert [record for record in WRITTEN if record in got] == got, bit
+        assert landing.tick_us(flipped(tick, bit) + others) is None, bit
+        if "damaged at byte" not in why:
+            costs[len(WRITTEN) - len(got)] = costs.get(len(WRITTEN) - len(got), 0) + 1
+            assert "record 0, the lander's own: " in why
+    assert costs[1] == 8 * landing.CHECK_BYTES * len(WRITTEN)
+    assert costs[0] > 0.7 * 8 * len(tick)
+    assert sum(costs.values()) - costs[0] - costs[1] <= 4, "of a length that is another record's end by chance"
+
+
+def test_two_damaged_records_are_both_named() -> None:
+    tick, others = stated()
+    got, why = read(flipped(tick, 100) + flipped(others, 8 * len(others) - 1))
+    assert got == WRITTEN[:2]
+    assert "record 0, the lander's own" in why
+    assert "records [3] fail their checksums (1 in all)" in why
+    got, why = read(tick + flipped(others[: -len(others) // 3], 300))
+    assert got[1:] == [WRITTEN[0]] or got[1:] == [WRITTEN[1]]
+    assert "cut short: 1 of 4 records are missing" in why
+    assert "fail their checksums (1 in all)" in why
+
+
+def older(tick: bytes, fields: int) -> bytes:
+    """A tick as an earlier version wrote it."""
+    (topic, received_us, payload), _ = landing._record(tick, 0)
+    return landing.encode(topic, received_us, cbor2.dumps(cbor2.loads(payload)[:fields], canonical=True))
+
+
+@pytest.mark.parametrize("fields", [2, 4, 5])
+def test_the_landers_own_record_of_an_earlier_version_is_read(fields: int) -> None:
+    tick, others = stated()
+    (own, *got), why = read(older(tick, fields) + others)
+    assert (got, why) == (WRITTEN, "")
+    found = landing.tick(own[2])
+    assert (found.journal, found.sealed) == (7, False)
+    assert found.received == (RECEIVED if fields > 2 else ())
+    assert found.published == (PUBLISHED if fields > 4 else ())
+
+
+@pytest.mark.parametrize("fields", [4, 5])
+def test_behind_an_earlier_version_s_record_that_cannot_be_read_only_records_with_a_checksum_count(fields: int) -> None:
+    tick, others = stated()
+    damaged = flipped(older(tick, fields), 8 * older(tick, fields).index(b"gw-1") + 5)  # no id of a node
+    got, why = read(damaged + flipped(others, 8 * len(others) - 1))
+    assert got == WRITTEN[:2]
+    assert "record 0, the lander's own: child: " in why
+    short = landing.encode(landing.TICK_TOPIC, 5, cbor2.dumps([7, 2]))  # of a lander that wrote no checksums
+    why = "landing file damaged: record 0, the lander's own: connected: wanted an integer of 0..1, got 2"
+    assert read(short + others) == (WRITTEN, why)
 
 
 @pytest.mark.parametrize(
